@@ -1,0 +1,1 @@
+"""Data sets: readers, the catalogue, memory-mapped rows and batches."""

@@ -1,0 +1,181 @@
+"""Encoded examples, memory-mapped, and the batches that an epoch visits.
+
+An epoch's plan is a pure function of lengths, seed and epoch number, so a stream's position is one integer and a
+killed run finds its place again without having stored an order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from crossling.errors import DataError
+
+CHUNK = 4096
+"""Rows of one record batch on disk: row ``r`` is found in batch ``r // CHUNK``, with no index to hold in memory."""
+
+WINDOW = 100
+"""Batches' worth of shuffled examples that are sorted by length together: enough that padding is a few per cent,
+few enough that the order stays random."""
+
+GRAIN = 8
+"""Lengths are padded to multiples of this, so that batches have a few fixed shapes."""
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Examples:
+    """Encoded examples on disk: ragged and scalar integer columns, with ``ids`` (subwords, special ones included)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with pa.memory_map(str(path)) as source:
+            reader = pa.ipc.open_file(source)
+            self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            self.columns = tuple(reader.schema.names)
+        self._views = [{name: _view(batch.column(name)) for name in self.columns} for batch in self._batches]
+        self.lengths = self._concatenate_lengths()
+
+    def _concatenate_lengths(self) -> Array:
+        offsets = [views["ids"][1] for views in self._views]
+        return np.concatenate([np.diff(o) for o in offsets] or [np.zeros(0)]).astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def get(self, column: str, row: int) -> Array:
+        """The values of one example's column; a scalar column gives an array of one."""
+        values, offsets = self._views[row // CHUNK][column]
+        place = row % CHUNK
+        if offsets is None:
+            return values[place : place + 1]
+        return values[offsets[place] : offsets[place + 1]]
+
+    def scalars(self, column: str) -> Array:
+        """All values of a scalar column."""
+        return np.concatenate([views[column][0] for views in self._views] or [np.zeros(0, np.int32)])
+
+    def distinct_ids(self) -> Array:
+        """The subwords that occur, sorted."""
+        seen = [np.unique(views["ids"][0]) for views in self._views]
+        return np.unique(np.concatenate(seen)) if seen else np.zeros(0, np.int32)
+
+
+def _view(column: Any) -> tuple[Array, Any]:
+    """Zero-copy numpy views of a column: its values, and its offsets where it is ragged."""
+    if pa.types.is_list(column.type):
+        offsets = column.offsets.to_numpy()
+        return column.values.to_numpy(), offsets
+    return column.to_numpy(), None
+
+
+def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
+    """Stream encoded examples to disk, complete or not at all, and open them.
+
+    Every chunk maps a column's name to a list of integer arrays (ragged) or to one integer array (scalar).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with pa.OSFile(str(partial), "wb") as sink:
+            _write_record_batches(sink, _rechunk(chunks))
+        partial.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot write encoded examples: {error}. Free some disk space, or name another "
+                        "store with --store.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return Examples(path)
+
+
+def _rechunk(chunks: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Record batches of exactly ``CHUNK`` rows, the last one excepted."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for chunk in chunks:
+        table = pa.table({name: _to_arrow(values) for name, values in chunk.items()})
+        waiting.append(table)
+        rows += len(table)
+        while rows >= CHUNK:
+            joined = pa.concat_tables(waiting)
+            yield joined.slice(0, CHUNK).combine_chunks().to_batches()[0]
+            waiting = [joined.slice(CHUNK)]
+            rows -= CHUNK
+    if waiting and (rows or not waiting[0].num_rows):
+        joined = pa.concat_tables(waiting).combine_chunks()
+        batches = joined.to_batches()
+        yield batches[0] if batches else pa.RecordBatch.from_pylist([], schema=joined.schema)
+
+
+def _to_arrow(values: Any) -> Any:
+    if isinstance(values, np.ndarray):
+        return pa.array(values)
+    flat = np.concatenate(values) if len(values) else np.zeros(0, np.int32)
+    offsets = np.concatenate([[0], np.cumsum([len(v) for v in values])]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.astype(np.int32)))
+
+
+def _write_record_batches(sink: Any, batches: Iterator[pa.RecordBatch]) -> None:
+    first = next(batches, None)
+    schema = first.schema if first is not None else pa.schema([("ids", pa.list_(pa.int32()))])
+    with pa.ipc.new_file(sink, schema) as writer:
+        if first is not None:
+            writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Which examples to train on together, and the length that they are padded to."""
+
+    rows: Array
+    length: int
+
+
+def pad_length(length: int) -> int:
+    """The smallest multiple of the grain that holds ``length``."""
+    return max(GRAIN, -(-int(length) // GRAIN) * GRAIN)
+
+
+def plan_epoch(lengths: Array, batch: int, *, seed: int, epoch: int) -> list[Batch]:
+    """One epoch's batches: shuffled, alike in length within a window, in random order.
+
+    Every batch but the last of the epoch has exactly ``batch`` examples.
+    """
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(lengths))
+    batches: list[Batch] = []
+    for start in range(0, len(order), batch * WINDOW):
+        window = order[start : start + batch * WINDOW]
+        window = window[np.argsort(lengths[window], kind="stable")]
+        cut = [window[i : i + batch] for i in range(0, len(window), batch)]
+        batches += [Batch(rows, pad_length(lengths[rows].max())) for rows in cut]
+    return [batches[i] for i in generator.permutation(len(batches))]
+
+
+def plan_prediction(lengths: Array, batch: int, tokens: int = 16_384) -> list[Batch]:
+    """Batches for prediction: longest first, at most ``batch`` examples and about ``tokens`` subwords each."""
+    order = np.argsort(-lengths, kind="stable")
+    plan, start = [], 0
+    while start < len(order):
+        length = pad_length(lengths[order[start]])
+        size = max(1, min(batch, tokens // length))
+        plan.append(Batch(order[start : start + size], length))
+        start += size
+    return plan
+
+
+def pad_column(examples: Examples, column: str, plan: Batch, *, size: int, fill: int) -> Array:
+    """A ragged column of a batch as a ``size x length`` matrix, filled up with ``fill``."""
+    matrix = np.full((size, plan.length), fill, dtype=np.int64)
+    for place, row in enumerate(plan.rows):
+        values = examples.get(column, int(row))
+        matrix[place, : len(values)] = values
+    return matrix

@@ -1,0 +1,141 @@
+"""Data read once: rows are kept as Arrow files under the fingerprint of all that decides them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from crossling import registry
+from crossling.data.readers._lines import BadRows, OnError, open_file
+from crossling.data.rows import Rows, hash_text, read_rows, write_rows
+from crossling.errors import DataError, nearest
+from crossling.records import Record
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 1 << 20
+
+
+def hash_file(path: Path) -> str:
+    """The sha256 of a file's contents as they lie on disk."""
+    digest = hashlib.sha256()
+    with open_file(path, unpack=False) as stream:
+        while block := stream.read(READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def load_settings(reader: ModuleType, values: Mapping[str, Any], *, name: str) -> BaseModel:
+    """A reader's settings from a recipe's table; every fault is told with its key."""
+    try:
+        settings: BaseModel = reader.Settings.model_validate(dict(values))
+    except ValidationError as error:
+        raise DataError(f"{name}: {_tell_faults(error, reader.Settings)}") from error
+    return settings
+
+
+def _tell_faults(error: ValidationError, model: type[BaseModel]) -> str:
+    told = []
+    for fault in error.errors():
+        key = ".".join(map(str, fault["loc"]))
+        if fault["type"] == "extra_forbidden":
+            told.append(f"unknown key {key!r}.{nearest(key, model.model_fields)}")
+        elif fault["type"] == "missing":
+            told.append(f"the key {key!r} is missing")
+        else:
+            told.append(f"{key} = {fault['input']!r}: {fault['msg']}" if key else fault["msg"])
+    return "; ".join(told)
+
+
+def fingerprint_rows(format_name: str, settings: BaseModel) -> str:
+    """A name for the rows a reader gives: from its version, its settings and its files' contents, not their paths."""
+    reader = registry.load_kind("readers", format_name)
+    paths = reader.files(settings)
+    kept = {
+        key: value
+        for key, value in settings.model_dump(mode="json").items()
+        if not isinstance(getattr(settings, key), Path)
+    }
+    stamp = reader.stamp(settings) if hasattr(reader, "stamp") else ""
+    parts = [format_name, reader.VERSION, kept, [hash_file(path) for path in paths], stamp]
+    return hash_text(json.dumps(parts, sort_keys=True, ensure_ascii=True))
+
+
+def open_file_rows(
+    format_name: str,
+    values: Mapping[str, Any],
+    *,
+    language: str,
+    name: str,
+    store: Path,
+    on_error: OnError = "raise",
+) -> Rows:
+    """Rows of the user's or the catalogue's files, from the store where they were read before."""
+    reader = registry.load_kind("readers", format_name)
+    given = dict(values)
+    if "language" in reader.Settings.model_fields:
+        given["language"] = language
+    settings = load_settings(reader, given, name=name)
+
+    def read(bad: BadRows) -> Iterator[Record]:
+        rows: Iterator[Record] = reader.read(settings, bad)
+        return rows
+
+    return open_cached(
+        fingerprint_rows(format_name, settings),
+        read,
+        kind=reader.record_kind(settings),
+        language=language,
+        name=name,
+        store=store,
+        on_error=on_error,
+    )
+
+
+def open_cached(
+    fingerprint: str,
+    read: Callable[[BadRows], Iterator[Record]],
+    *,
+    kind: type[Record],
+    language: str,
+    name: str,
+    store: Path,
+    on_error: OnError = "raise",
+) -> Rows:
+    """Rows stored under a fingerprint, or read now and stored.
+
+    ``on_error`` is not part of the fingerprint: it decides whether there are rows, not which. Rows stored by a
+    lenient reading are therefore read again by a strict one, for its error.
+    """
+    path = locate_rows(store, fingerprint)
+    rows = _find_stored(path, language=language, name=name, fingerprint=fingerprint)
+    if rows is None or (rows.skipped and on_error == "raise"):
+        bad = BadRows(on_error)
+        write_rows(read(bad), path, kind, count_skipped=lambda: bad.count)
+        bad.log(name)
+        rows = read_rows(path, language=language, name=name, fingerprint=fingerprint)
+    if not len(rows):
+        raise DataError(f"{name}: there are no rows ({rows.skipped} broken ones were skipped)")
+    return rows
+
+
+def locate_rows(store: Path, fingerprint: str) -> Path:
+    """Where the rows of a fingerprint lie in a store."""
+    return store / "data" / f"{fingerprint}.arrow"
+
+
+def _find_stored(path: Path, *, language: str, name: str, fingerprint: str) -> Rows | None:
+    if not path.exists():
+        return None
+    try:
+        return read_rows(path, language=language, name=name, fingerprint=fingerprint)
+    except DataError as error:
+        logger.warning("%s; reading the data again", error)
+        return None

@@ -1,0 +1,251 @@
+"""Rows of one data set, memory-mapped from an Arrow file: a million of them are not a million Python objects."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crossling.errors import DataError
+from crossling.records import (
+    LabelledPair,
+    LabelledText,
+    LinkedPair,
+    ParallelPair,
+    Question,
+    Record,
+    TaggedSentence,
+)
+
+CHUNK_ROWS = 10_000
+"""Rows that are Python objects at a time while a file is written."""
+
+_TEXT = pa.string()
+_TEXTS = pa.list_(pa.string())
+SCHEMAS: dict[type[Record], pa.Schema] = {
+    TaggedSentence: pa.schema({"words": _TEXTS, "tags": _TEXTS}),
+    LabelledText: pa.schema({"text": _TEXT, "label": _TEXT}),
+    LabelledPair: pa.schema({"first": _TEXT, "second": _TEXT, "label": _TEXT}),
+    Question: pa.schema(
+        {"id": _TEXT, "question": _TEXT, "context": _TEXT, "answers": _TEXTS, "starts": pa.list_(pa.int64())}
+    ),
+    ParallelPair: pa.schema({"source": _TEXT, "target": _TEXT}),
+    LinkedPair: pa.schema({"source": _TEXTS, "target": _TEXTS, "links": pa.list_(pa.list_(pa.int32()))}),
+}
+KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in SCHEMAS}
+LABEL_COLUMNS = {TaggedSentence: "tags", LabelledText: "label", LabelledPair: "label"}
+
+
+class Rows:
+    """Records of one kind in one language, read from disk as they are asked for."""
+
+    def __init__(
+        self,
+        table: pa.Table,
+        kind: type[Record],
+        *,
+        language: str,
+        name: str,
+        fingerprint: str,
+        skipped: int = 0,
+    ) -> None:
+        self._table = table
+        self.kind = kind
+        self.language = language
+        self.name = name
+        self.fingerprint = fingerprint
+        self.skipped = skipped
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __repr__(self) -> str:
+        return f"Rows({self.name!r}, {len(self)} x {self.kind.__name__}, language={self.language!r})"
+
+    def __getitem__(self, index: int) -> Record:
+        """The record at a position; negative positions count from the end."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)} in {self.name}")
+        chunk = self._table.slice(index % len(self), 1).to_pydict()
+        return self._build_record([column[0] for column in chunk.values()])
+
+    def __iter__(self) -> Iterator[Record]:
+        for chunk in self.chunks(1_000):
+            yield from map(self._build_record, zip(*chunk.values(), strict=True))
+
+    def _build_record(self, values: Iterable[Any]) -> Record:
+        return self.kind(*(_freeze(value) if isinstance(value, list) else value for value in values))
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One field of all rows, still on disk."""
+        return self._table.column(name)
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[dict[str, list[Any]]]:
+        """Fields of ``size`` rows at a time as plain lists: ``chunk["words"]`` is a list of lists of strings."""
+        if size < 1:
+            raise ValueError(f"a chunk has at least one row, not {size}")
+        for start in range(0, len(self), size):
+            yield self._table.slice(start, size).to_pydict()
+
+    def batches(self, size: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
+        """The same in Arrow, without a Python object a row; a batch may be shorter where the file has a seam."""
+        yield from self._table.to_batches(max_chunksize=size)
+
+    def labels(self) -> tuple[str, ...]:
+        """The distinct labels or tags, sorted."""
+        return tuple(sorted(self.count_labels()))
+
+    def count_labels(self) -> dict[str, int]:
+        """How many rows (or words) have each label (or tag), by falling number."""
+        name = LABEL_COLUMNS.get(self.kind)  # type: ignore[call-overload]
+        if name is None:
+            raise DataError(f"{self.name} holds {self.kind.__name__} rows, which have no labels")
+        counts: dict[str, int] = {}
+        for chunk in self.column(name).chunks:
+            flat = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+            for pair in pc.value_counts(flat).to_pylist():
+                counts[pair["values"]] = counts.get(pair["values"], 0) + pair["counts"]
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def select(self, start: int | None = None, stop: int | None = None) -> Rows:
+        """Rows from ``start`` to before ``stop``, as Python slices count them, without copying."""
+        begin, end, _ = slice(start, stop).indices(len(self))
+        if (begin, end) == (0, len(self)):
+            return self
+        return self._derive(self._table.slice(begin, max(end - begin, 0)), f"[{begin}:{max(begin, end)}]")
+
+    def head(self, limit: int) -> Rows:
+        """The first ``limit`` rows, or all where there are fewer."""
+        return self.select(0, max(limit, 0))
+
+    def take(self, indices: Sequence[int]) -> Rows:
+        """Rows in the given order; these are copied into memory."""
+        picked = pa.array(indices, pa.int64())
+        for index in (pc.min(picked).as_py(), pc.max(picked).as_py()) if len(picked) else ():
+            if not 0 <= index < len(self):
+                raise IndexError(f"row {index} of {len(self)} in {self.name}")
+        return self._derive(self._table.take(picked), f"take {picked.to_pylist()}")
+
+    def rename(self, name: str) -> Rows:
+        """The same rows under the name by which the user asked for them."""
+        return Rows(
+            self._table,
+            self.kind,
+            language=self.language,
+            name=name,
+            fingerprint=self.fingerprint,
+            skipped=self.skipped,
+        )
+
+    def _derive(self, table: pa.Table, how: str) -> Rows:
+        fingerprint = hash_text(f"{self.fingerprint} {how}")
+        return Rows(
+            table,
+            self.kind,
+            language=self.language,
+            name=self.name,
+            fingerprint=fingerprint,
+            skipped=self.skipped,
+        )
+
+
+@overload
+def _freeze(value: list[Any]) -> tuple[Any, ...]: ...
+@overload
+def _freeze(value: Any) -> Any: ...
+def _freeze(value: Any) -> Any:
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
+
+
+def hash_text(text: str) -> str:
+    """A short name for a text, the same on every machine."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
+
+
+def join_rows(parts: Sequence[Rows], *, name: str) -> Rows:
+    """Several sets of one kind and language, one after another, without copying."""
+    first = parts[0]
+    if any(part.kind is not first.kind for part in parts):
+        kinds = ", ".join(sorted({part.kind.__name__ for part in parts}))
+        raise DataError(f"{name}: cannot join rows of different kinds ({kinds})")
+    return Rows(
+        pa.concat_tables([part._table for part in parts]),
+        first.kind,
+        language=first.language,
+        name=name,
+        fingerprint=hash_text(" + ".join(part.fingerprint for part in parts)),
+        skipped=sum(part.skipped for part in parts),
+    )
+
+
+def write_rows(
+    records: Iterable[Record],
+    path: Path,
+    kind: type[Record],
+    *,
+    count_skipped: Callable[[], int] = lambda: 0,
+) -> int:
+    """Stream records to an Arrow file, and say how many there were.
+
+    The file is written under another name and takes its own at the end, so that whoever finds it finds it whole.
+    ``count_skipped`` is asked when all records have been read; its answer is kept in the file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            total = _write_stream(iter(records), stream, kind, count_skipped)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise DataError(
+                f"{path.parent}: the disk is full; free some space, or name another store with --store"
+            ) from error
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+    return total
+
+
+def _write_stream(
+    records: Iterator[Record], stream: Any, kind: type[Record], count_skipped: Callable[[], int]
+) -> int:
+    schema = SCHEMAS[kind].with_metadata({"kind": kind.__name__})
+    names = [field.name for field in fields(kind)]
+    total = 0
+    with pa.ipc.new_file(stream, schema) as writer:
+        while chunk := list(islice(records, CHUNK_ROWS)):
+            columns = {name: [getattr(record, name) for record in chunk] for name in names}
+            writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=schema))
+            total += len(chunk)
+        # The number of skipped rows is known only now: it rides on an empty last batch.
+        empty = pa.RecordBatch.from_pydict({name: [] for name in names}, schema=schema)
+        writer.write_batch(empty, custom_metadata={"skipped": str(count_skipped())})
+    return total
+
+
+def read_rows(path: Path, *, language: str, name: str, fingerprint: str) -> Rows:
+    """Rows of a file that ``write_rows`` made, memory-mapped."""
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        kind = KINDS[reader.schema.metadata[b"kind"].decode()]
+        last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+        skipped = int(last.custom_metadata[b"skipped"])
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
+    except (pa.ArrowInvalid, KeyError, TypeError, ValueError, IndexError) as error:
+        raise DataError(f"{path}: not a whole file of rows ({error}); delete it, and it is made again") from error
+    table = pa.Table.from_batches(batches, SCHEMAS[kind])
+    return Rows(table, kind, language=language, name=name, fingerprint=fingerprint, skipped=skipped)

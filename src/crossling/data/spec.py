@@ -1,0 +1,106 @@
+"""How a recipe names data: ``name[@version]:language[:split]``, or a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from crossling.errors import DataError
+
+SHAPE = "name[@version]:language[:split], such as panx:de, ud@2.5-xtreme:en:test or xnli:de:dev[:100]"
+_NAME = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)(@(?P<version>[^:@\s]+))?")
+_SPLIT = re.compile(
+    r"(?P<split>[A-Za-z][\w.-]*)(\[(?P<start>-?\d{1,12})?(?P<colon>:)(?P<stop>-?\d{1,12})?\])?", re.ASCII
+)
+_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "development": "dev"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A data set of the catalogue, in a language, and perhaps a split and rows of it."""
+
+    name: str
+    language: str = ""
+    """A code, a treebank (``es_ancora``), a pair (``en-hi``), or the main one of ``parts``."""
+    version: str = ""
+    split: str = ""
+    start: int | None = None
+    stop: int | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Languages by role, where a set has several: ``context=es,question=en``."""
+
+    def __str__(self) -> str:
+        version = f"@{self.version}" if self.version else ""
+        language = ",".join(f"{key}={value}" for key, value in self.parts.items()) or self.language
+        return ":".join(part for part in (f"{self.name}{version}", language, self.split_text) if part)
+
+    @property
+    def split_text(self) -> str:
+        """The split as it is written, with its rows: ``dev[:1600]``."""
+        if self.start is None and self.stop is None:
+            return self.split
+        start, stop = ("" if bound is None else str(bound) for bound in (self.start, self.stop))
+        return f"{self.split}[{start}:{stop}]"
+
+
+def parse_spec(text: str) -> Spec:
+    """Take apart ``name[@version]:language[:split[rows]]``; what does not fit is told with the shape."""
+    head, _, rest = text.strip().partition(":")
+    match = _NAME.fullmatch(head)
+    if match is None:
+        raise DataError(f"{text!r} does not name a data set; write {SHAPE}")
+    language, _, split_text = _cut_language(rest)
+    parts = _parse_parts(language, text) if "=" in language else {}
+    if language and not parts and not _LANGUAGE.fullmatch(language):
+        raise DataError(f"{text!r}: {language!r} is not a language code; write {SHAPE}")
+    split, start, stop = parse_split(split_text) if split_text else ("", None, None)
+    main = parts.get("context") or next(iter(parts.values()), "") if parts else language
+    return Spec(
+        name=match["name"],
+        language=main,
+        version=match["version"] or "",
+        split=split,
+        start=start,
+        stop=stop,
+        parts=parts,
+    )
+
+
+def parse_split(text: str) -> tuple[str, int | None, int | None]:
+    """A split's name and the rows of it: ``dev``, ``dev[:1600]``, ``train[-2000:]``, ``dev[1400:1600]``."""
+    match = _SPLIT.fullmatch(text)
+    if match is None:
+        raise DataError(f"{text!r} is not a split; write train, dev, test, or rows of one, as in dev[100:200]")
+    split = SPLIT_NAMES.get(match["split"], match["split"])
+    start, stop = (int(match[key]) if match[key] else None for key in ("start", "stop"))
+    return split, start, stop
+
+
+def check_table(table: Mapping[str, Any]) -> None:
+    """A table names a set (``data``) or a file's ``format`` and ``language``; anything else is told at once."""
+    if "data" in table and "format" in table:
+        raise DataError("a data table has either data = \"name:language\" or format = …, not both")
+    if "data" not in table and "format" not in table:
+        raise DataError(
+            'a data table needs data = "name:language", or format, path and language, as in '
+            '{ format = "bio", path = "sw.tsv", language = "sw" }'
+        )
+
+
+def _cut_language(rest: str) -> tuple[str, str, str]:
+    """The language ends at the first colon; the split may hold another inside its brackets."""
+    return rest.partition(":")
+
+
+def _parse_parts(language: str, text: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    for item in language.split(","):
+        key, _, value = item.partition("=")
+        key, value = key.strip(), value.strip()
+        if not key or not _LANGUAGE.fullmatch(value) or key in parts:
+            raise DataError(f"{text!r}: {item!r} is not role=language, as in context=es,question=en")
+        parts[key] = value
+    return parts

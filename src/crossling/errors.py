@@ -1,0 +1,35 @@
+"""Errors that are the user's to mend: each says what is wrong, where, and how to fix it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user can mend. The command line prints it without a traceback and exits with 2."""
+
+
+class RecipeError(UserError):
+    """A recipe, a study or an override that does not say something valid."""
+
+
+class DataError(UserError):
+    """A file or data set that cannot be found or read; names file and line where there is one."""
+
+
+class EncoderError(UserError):
+    """An encoder that cannot be found, loaded or used for what was asked."""
+
+
+class ArtefactError(UserError):
+    """A stored result that is missing, incomplete or made by something else."""
+
+
+def nearest(name: object, valid: Iterable[str]) -> str:
+    """The end of an error message: the closest valid name, then all of them where they are few."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    guess = f" Did you mean {close[0]!r}?" if close else ""
+    listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    return f"{guess} Valid: {listed}." if names else guess

@@ -1,0 +1,1 @@
+"""Ways to turn layers into the representation that a head reads, one file each."""

@@ -1,0 +1,58 @@
+"""Classification of a text or a pair of texts: a class for each.
+
+B texts, S subwords, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crossling.data.batching import Batch, Examples
+from crossling.heads import Head, Pooling, pool_sentence, top_class
+from crossling.objectives._inputs import IGNORED, collate_inputs
+
+if TYPE_CHECKING:
+    from crossling.model import Model
+    from crossling.objectives import Arrays
+
+
+class Objective:
+    """Cross-entropy on one pooled vector of each text."""
+
+    def __init__(self, name: str, *, classes: int, pooling: Pooling = "auto", dropout: float = 0.1) -> None:
+        self.name = name
+        self.classes = classes
+        self.pooling = pooling
+        self.dropout = dropout
+
+    def build_head(self, width: int) -> nn.Module:
+        return Head(width, self.classes, self.dropout)
+
+    def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        labels = np.full(size, IGNORED, dtype=np.int64)
+        for place, row in enumerate(plan.rows):
+            gold = int(examples.get("gold", int(row))[0])
+            labels[place] = gold if gold >= 0 else IGNORED
+        return {**collate_inputs(examples, plan, size=size), "labels": labels}
+
+    def count_targets(self, batch: Arrays) -> int:
+        return int((batch["labels"] != IGNORED).sum())
+
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        logits_BC = self._logits(model, batch)
+        return functional.cross_entropy(
+            logits_BC.float(), batch["labels"], ignore_index=IGNORED, reduction="sum"
+        )
+
+    def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        best_B, confidence_B = top_class(self._logits(model, batch))
+        return {"best": best_B, "confidence": confidence_B}
+
+    def _logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        pooled_BD = pool_sentence(model.encoder, model.represent(batch), batch["mask"], how=self.pooling)
+        logits_BC: Tensor = model.heads[self.name](pooled_BD)
+        return logits_BC

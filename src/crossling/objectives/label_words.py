@@ -1,0 +1,57 @@
+"""Tagging: a class for the first subword of every word.
+
+B sentences, S subwords, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crossling.data.batching import Batch, Examples
+from crossling.heads import Head, top_class
+from crossling.objectives._inputs import IGNORED, collate_inputs
+
+if TYPE_CHECKING:
+    from crossling.model import Model
+    from crossling.objectives import Arrays
+
+
+class Objective:
+    """Cross-entropy at every word's first subword that holds a character."""
+
+    def __init__(self, name: str, *, classes: int, dropout: float = 0.1) -> None:
+        self.name = name
+        self.classes = classes
+        self.dropout = dropout
+
+    def build_head(self, width: int) -> nn.Module:
+        return Head(width, self.classes, self.dropout)
+
+    def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        batch = collate_inputs(examples, plan, size=size)
+        labels = np.full((size, plan.length), IGNORED, dtype=np.int64)
+        for place, row in enumerate(plan.rows):
+            gold = examples.get("gold", int(row))
+            labels[place, examples.get("firsts", int(row))] = np.where(gold >= 0, gold, IGNORED)
+        return {**batch, "labels": labels}
+
+    def count_targets(self, batch: Arrays) -> int:
+        return int((batch["labels"] != IGNORED).sum())
+
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        logits_BSC = self._logits(model, batch)
+        return functional.cross_entropy(
+            logits_BSC.flatten(0, 1).float(), batch["labels"].flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+
+    def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        best_BS, confidence_BS = top_class(self._logits(model, batch))
+        return {"best": best_BS, "confidence": confidence_BS}
+
+    def _logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        logits_BSC: Tensor = model.heads[self.name](model.represent(batch))
+        return logits_BSC

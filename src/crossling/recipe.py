@@ -1,0 +1,310 @@
+"""Recipes: an encoder, the stages that train it, and what to evaluate it on; read from TOML, validated whole.
+
+The envelope is validated here; each stage's table is handed to the settings of its kind. All problems are collected
+and shown at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from crossling.errors import RecipeError, nearest
+from crossling.registry import list_kinds, load_kind
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Settings(BaseModel):
+    """Frozen, strict settings: an unknown key is an error, and ``"no"`` is never taken for false."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class EncoderSettings(Settings):
+    """Which encoder a recipe starts from."""
+
+    name: str
+    """A hub name, a folder, or multilingual-e5-small, which needs no network."""
+    revision: str | None = None
+    """The hub's branch, tag or commit."""
+    trim: bool | Literal["auto"] = "auto"
+    """Keep only the subword rows that a stage's data uses while it trains; auto: unless weight decay would touch the
+    others."""
+
+
+class EvaluateSettings(Settings):
+    """One data set to predict and score, in some languages."""
+
+    on: str | dict[str, Any]
+    """A data set's name, or a table with format, path and language for files of one's own."""
+    languages: tuple[str, ...] = ()
+    """Language codes; for mlqa also context=es,question=en. Not needed for one's own files."""
+    split: str = "test"
+    """The split, or rows of it: dev[1600:]."""
+    batch: int = Field(default=128, ge=1)
+    """Examples in a batch; scores do not depend on it."""
+
+    @field_validator("languages", mode="before")
+    @classmethod
+    def _tuple(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _some_language(self) -> Self:
+        if isinstance(self.on, str) and not self.languages:
+            raise ValueError('languages: missing; the codes to score, such as ["de", "hi"]')
+        return self
+
+    def specs(self) -> tuple[tuple[str, str | dict[str, Any]], ...]:
+        """``(language, data set)`` for every language asked for."""
+        if isinstance(self.on, dict):
+            return ((str(self.on.get("language", "?")), {k: v for k, v in self.on.items()}),)
+        return tuple((language, f"{self.on}:{language}") for language in self.languages)
+
+
+class RunSettings(Settings):
+    """How, not what: where a run executes. Precision and threads change bits, so they count in identities."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: bfloat16 on a GPU that has it, float32 elsewhere."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads; default: what torch chooses for this machine."""
+    deterministic: bool = False
+    """On a GPU: the same bits again, slower. A CPU always gives them."""
+    checkpoint_seconds: float = Field(default=120.0, ge=0)
+    """How often training can be continued from; does not change a result."""
+    track: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
+    """Experiment trackers that the losses and scores also go to."""
+
+    @field_validator("track", mode="before")
+    @classmethod
+    def _tuple(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+
+class Recipe(Settings):
+    """A whole recipe, resolved: every default filled in."""
+
+    seeds: tuple[int, ...] = (1,)
+    source: str = "en"
+    """The language that labels come from, and that selects checkpoints."""
+    encoder: EncoderSettings
+    stage: tuple[Any, ...] = ()
+    evaluate: tuple[EvaluateSettings, ...] = ()
+    run: RunSettings = RunSettings()
+
+    @field_validator("seeds", "stage", "evaluate", mode="before")
+    @classmethod
+    def _tuples(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("seeds")
+    @classmethod
+    def _some_seed(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or len(set(value)) != len(value) or min(value) < 0:
+            raise ValueError("one or more different seeds, none negative")
+        return value
+
+
+def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe file, apply ``key=value`` overrides, validate."""
+    path = Path(path)
+    return parse_recipe(apply_overrides(read_toml(path), overrides), where=str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; a file that is not there or not TOML is a :class:`RecipeError`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        beside = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        raise RecipeError(f"{path}: no such file.{nearest(path.name, beside)}") from None
+    except IsADirectoryError:
+        raise RecipeError(f"{path}: is a folder; name a recipe file in it") from None
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}); a recipe is a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{path}: not valid TOML: {error}") from None
+
+
+def apply_overrides(tables: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Set ``a.0.b=value`` in a copy of nested tables; list items are addressed by number."""
+    result: dict[str, Any] = json.loads(json.dumps(tables, default=str))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise RecipeError(f"--set {override!r}: write key=value, such as stage.0.epochs=2")
+        _set_path(result, key.strip(), parse_value(text.strip()))
+    return result
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value; what is not one is taken as a plain string, so that quotes are rarely needed."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set_path(tables: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    node: Any = tables
+    for depth, part in enumerate(parents):
+        so_far = ".".join(parents[: depth + 1])
+        if isinstance(node, list):
+            node = node[_index(node, part, so_far)]
+        elif isinstance(node, dict):
+            node = node.setdefault(part, {})
+        else:
+            raise RecipeError(f"--set {path}: {'.'.join(parents[:depth])} is {node!r}, which has nothing inside")
+    if isinstance(node, list):
+        node[_index(node, last, path)] = value
+    elif isinstance(node, dict):
+        node[last] = value
+    else:
+        raise RecipeError(f"--set {path}: {'.'.join(parents)} is {node!r}, which has nothing inside")
+
+
+def _index(items: list[Any], part: str, path: str) -> int:
+    if not part.isdigit() or int(part) >= len(items):
+        raise RecipeError(f"--set {path}: {part!r} is not one of the {len(items)} items, 0 to {len(items) - 1}")
+    return int(part)
+
+
+def parse_recipe(tables: Mapping[str, Any], *, where: str = "recipe") -> Recipe:
+    """Validate nested tables into a :class:`Recipe`, or raise one error that lists every problem."""
+    problems: list[str] = []
+    stages, envelope = [], dict(tables)
+    raw_stages = envelope.get("stage", [])
+    if isinstance(raw_stages, list):
+        for number, table in enumerate(raw_stages):
+            stages.append(parse_kind("stages", table, key=f"stage.{number}", problems=problems))
+        envelope["stage"] = ()
+    recipe = _validate(Recipe, envelope, "", problems)
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise RecipeError(f"{where}: {count}\n" + "\n".join(f"  {problem}" for problem in problems))
+    assert recipe is not None
+    return recipe.model_copy(update={"stage": tuple(stages)})
+
+
+def parse_kind(family: str, table: Any, *, key: str, problems: list[str], kind: str | None = None) -> Any:
+    """Validate one table with the settings of the kind that it names; problems are appended, not raised."""
+    if not isinstance(table, Mapping):
+        problems.append(f"{key} = {table!r}: must be a table")
+        return None
+    kind = kind or table.get("kind")
+    if kind is None:
+        problems.append(f"{key}.kind: missing; one of {', '.join(list_kinds(family))}")
+        return None
+    if kind not in list_kinds(family):
+        problems.append(f"{key}.kind = {kind!r}: unknown.{nearest(kind, list_kinds(family))}")
+        return None
+    return _validate(load_kind(family, str(kind)).Settings, table, key, problems)
+
+
+def _validate(model: type[M], table: Mapping[str, Any], key: str, problems: list[str]) -> M | None:
+    try:
+        return model.model_validate(freeze(table))
+    except ValidationError as error:
+        lines: dict[str, str] = {}
+        for detail in error.errors():
+            place, what = describe_problem(model, cast("dict[str, Any]", detail), key)
+            # A union yields one error for each of its members: one line for one fault.
+            lines[place] = f"{lines[place]}, or: {what}" if place in lines else what
+        problems += [f"{place}: {what}" for place, what in lines.items()]
+        return None
+
+
+def freeze(value: Any) -> Any:
+    """TOML's lists as tuples, since a list in a frozen model could still be changed."""
+    if isinstance(value, Mapping):
+        return {k: freeze(v) for k, v in value.items()}
+    return tuple(freeze(v) for v in value) if isinstance(value, list | tuple) else value
+
+
+def describe_problem(model: type[BaseModel], error: dict[str, Any], key: str) -> tuple[str, str]:
+    """One validation error as its place (key and value) and what is wrong, with the nearest valid name."""
+    place = [str(part) for part in error["loc"] if not _is_union_tag(part)]
+    full = ".".join(([key] if key else []) + place)
+    if error["type"] == "extra_forbidden":
+        return full, f"unknown key.{nearest(place[-1], _fields_at(model, place[:-1]))}"
+    if error["type"] == "missing":
+        return full, "missing"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "literal_error":
+        choices = [c.strip().strip("'") for c in str(error["ctx"]["expected"]).replace(" or ", ", ").split(",")]
+        return f"{full} = {error['input']!r}", f"unknown.{nearest(error['input'], choices)}"
+    if isinstance(error["input"], Mapping):
+        return full, message
+    return f"{full} = {error['input']!r}", f"{message[0].lower()}{message[1:]}"
+
+
+def _is_union_tag(part: object) -> bool:
+    return isinstance(part, str) and (part.startswith(("literal[", "function-", "tuple[", "dict[")) or part in ("str", "bool"))
+
+
+def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
+    """The valid keys of the table that ``place`` leads to, as far as annotations tell."""
+    current: Any = model
+    for part in place:
+        if part.isdigit():
+            continue
+        field = current.model_fields.get(part)
+        arguments = getattr(field.annotation, "__args__", (field.annotation,)) if field else ()
+        nested = [a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)]
+        if not nested:
+            return []
+        current = nested[0]
+    return list(current.model_fields)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON that is equal for equal content: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def content_hash(value: Any) -> str:
+    """A short stable hash of a JSON value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:20]
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """A resolved recipe as TOML; keys without a value are left out, as TOML has no null."""
+    plain = {k: v for k, v in tables.items() if not _is_tables(v)}
+    lines = [f"{k} = {_toml_value(v)}" for k, v in plain.items() if v is not None]
+    for name, value in tables.items():
+        if not _is_tables(value):
+            continue
+        for table in value if isinstance(value, list | tuple) else [value]:
+            header = f"[[{name}]]" if isinstance(value, list | tuple) else f"[{name}]"
+            lines += ["", header, *(f"{k} = {_toml_value(v)}" for k, v in table.items() if v is not None)]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, Mapping) or (
+        isinstance(value, list | tuple) and bool(value) and all(isinstance(v, Mapping) for v in value)
+    )
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{json.dumps(k, ensure_ascii=False)} = {_toml_value(v)}" for k, v in value.items() if v is not None)
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(v) for v in value)}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, int | float) else json.dumps(str(value), ensure_ascii=False)

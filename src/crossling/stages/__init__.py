@@ -1,0 +1,1 @@
+"""Training runs of an encoder, one file each."""

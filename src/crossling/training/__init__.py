@@ -1,0 +1,1 @@
+"""The one training loop and its checkpoints."""

@@ -1,0 +1,115 @@
+"""Checkpoints: all that a killed run needs to go on as if nothing had happened.
+
+A checkpoint is a folder that is complete once its marker exists, which is written last; the one before is deleted only
+then. Weights and optimiser are safetensors, the rest is JSON: nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from crossling.model import Model, load_weights, read_weights, weights_of
+
+log = logging.getLogger(__name__)
+MARKER = "complete"
+
+
+@dataclass
+class Position:
+    """How far training has come. The random state is a function of seed, step and process, so it needs no storing."""
+
+    step: int = 0
+    best_score: float | None = None
+    best_step: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Checkpoints:
+    """The checkpoints of one training run, in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, model: Model, optimiser: torch.optim.Optimizer, position: Position) -> bool:
+        """Write a checkpoint; a full disk is reported and costs nothing but the checkpoint."""
+        folder = self.folder / f"step-{position.step:08d}"
+        if (folder / MARKER).exists():
+            return True
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(weights_of(model), folder / "model.safetensors")
+            save_file(_optimiser_tensors(model, optimiser), folder / "optimiser.safetensors")
+            (folder / "position.json").write_text(json.dumps(asdict(position)), encoding="utf-8")
+            (folder / MARKER).touch()
+        except (OSError, SafetensorError) as error:
+            log.warning("%s: no checkpoint written (%s); training goes on. Free some disk space.", folder, error)
+            shutil.rmtree(folder, ignore_errors=True)
+            return False
+        for other in self.folder.glob("step-*"):
+            if other != folder:
+                shutil.rmtree(other, ignore_errors=True)
+        return True
+
+    def restore(self, model: Model, optimiser: torch.optim.Optimizer) -> Position:
+        """Load the last complete checkpoint into model and optimiser; the start where there is none."""
+        complete = sorted(marker.parent for marker in self.folder.glob(f"step-*/{MARKER}"))
+        if not complete:
+            return Position()
+        folder = complete[-1]
+        load_weights(model, read_weights(folder / "model.safetensors"))
+        _restore_optimiser(model, optimiser, read_weights(folder / "optimiser.safetensors"))
+        return Position(**json.loads((folder / "position.json").read_text(encoding="utf-8")))
+
+    def save_best(self, model: Model, step: int) -> None:
+        """Keep the weights of the best epoch so far, named by their step."""
+        path = self.folder / f"best-{step:08d}.safetensors"
+        partial = path.with_suffix(".partial")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_file(weights_of(model), partial)
+        partial.replace(path)
+
+    def forget_other_bests(self, step: int) -> None:
+        """Delete best weights that no checkpoint refers to any more."""
+        for path in self.folder.glob("best-*.safetensors"):
+            if path.name != f"best-{step:08d}.safetensors":
+                path.unlink(missing_ok=True)
+
+    def load_best(self, model: Model, step: int) -> None:
+        """Put the best epoch's weights into the model."""
+        load_weights(model, read_weights(self.folder / f"best-{step:08d}.safetensors"))
+
+
+def _optimiser_tensors(model: Model, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state by parameter name."""
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"{name}|{key}"] = torch.as_tensor(value).detach().cpu().contiguous()
+    return tensors
+
+
+def _restore_optimiser(model: Model, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    parameters = dict(model.named_parameters())
+    for full_name, value in tensors.items():
+        name, _, key = full_name.rpartition("|")
+        parameter = parameters[name]
+        # AdamW's step counter stays where the optimiser made it: on the CPU, unless fused or capturable on a GPU.
+        target = parameter.device if key != "step" or _keeps_step_on_device(optimiser) else torch.device("cpu")
+        optimiser.state[parameter][key] = value.to(target)
+
+
+def _keeps_step_on_device(optimiser: torch.optim.Optimizer) -> bool:
+    return any(group.get("fused") or group.get("capturable") for group in optimiser.param_groups)
+
+

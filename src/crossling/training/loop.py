@@ -1,0 +1,252 @@
+"""The one training loop: every stage calls :func:`fit`.
+
+A step is a list of turns (an objective and a batch of fixed shape); its gradients add up and one update follows.
+Order, dropout and learning rate are functions of seed and step alone, so a run that was killed and continued ends in
+the same weights as one that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from crossling.data.batching import Batch, Examples, plan_epoch
+from crossling.errors import UserError
+from crossling.training.checkpoint import Checkpoints, Position
+from crossling.training.progress import Progress, Silence
+from crossling.training.settings import TrainingSettings
+from crossling.training.world import World
+
+if TYPE_CHECKING:
+    from crossling.model import Model
+    from crossling.objectives import Objective
+
+REPORT_EVERY = 10
+"""Steps between looks at the loss: reading it makes a GPU wait."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An objective and the encoded examples that it learns from."""
+
+    objective: Objective
+    examples: Examples
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One batch of one stream."""
+
+    stream: Stream
+    batch: Batch
+
+
+@dataclass
+class Execution:
+    """Where and how a stage trains."""
+
+    world: World
+    seed: int
+    folder: Path
+    checkpoint_seconds: float = 120.0
+    progress: Progress = field(default_factory=Silence)
+    track: Callable[[dict[str, float], int], None] = lambda values, step: None
+    what: str = "training"
+
+
+def fit(
+    model: Model,
+    main: Stream,
+    settings: TrainingSettings,
+    execution: Execution,
+    *,
+    evaluate: Callable[[], float] | None = None,
+) -> Position:
+    """Train a model on its main stream; with ``evaluate``, end with the weights of the best epoch.
+
+    Continues from the last checkpoint in the execution's folder, if there is one.
+    """
+    if not len(main.examples):
+        raise UserError(f"{execution.what}: no examples to train on")
+    run = _Run(model, main, settings, execution)
+    run.position = run.checkpoints.restore(model, run.optimiser)
+    execution.progress.begin(execution.what, run.total_steps, run.position.step)
+    while run.position.step < run.total_steps:
+        run.train_epoch()
+        if evaluate is not None:
+            run.consider(evaluate())
+        run.save_checkpoint()
+        run.checkpoints.forget_other_bests(run.position.best_step)
+    execution.progress.end()
+    if evaluate is not None:
+        run.checkpoints.load_best(model, run.position.best_step)
+    return run.position
+
+
+class _Run:
+    """The moving parts of one call of :func:`fit`."""
+
+    def __init__(self, model: Model, main: Stream, settings: TrainingSettings, execution: Execution) -> None:
+        self.model, self.main, self.settings, self.execution = model, main, settings, execution
+        self.world = execution.world
+        model.to(self.world.device)
+        model.encoder.checkpoint_gradients(settings.gradient_checkpointing)
+        self.optimiser = build_optimiser(model, settings)
+        self.checkpoints = Checkpoints(execution.folder)
+        self.position = Position()
+        self.steps_per_epoch = count_steps(len(main.examples), settings)
+        self.total_steps = settings.epochs * self.steps_per_epoch
+        self._saved_at = time.monotonic()
+        self._losses: list[Tensor] = []
+        self._subwords = 0
+
+    def train_epoch(self) -> None:
+        """The rest of the epoch that the position is in."""
+        epoch, done = divmod(self.position.step, self.steps_per_epoch)
+        steps = plan_steps(self.main, self.settings, seed=self.execution.seed, epoch=epoch)
+        self.model.train()
+        began = self._reported_at = time.monotonic()
+        for turns in steps[done:]:
+            self._losses.append(self._step(turns))
+            self.position.step += 1
+            if self.position.step % REPORT_EVERY == 0 or self.position.step % self.steps_per_epoch == 0:
+                self._report()
+            if self._is_time_to_save():
+                self.position.seconds += time.monotonic() - began
+                began = time.monotonic()
+                self.save_checkpoint()
+        self.position.seconds += time.monotonic() - began
+
+    def _step(self, turns: Sequence[Turn]) -> Tensor:
+        """One update: gradients of all turns, summed over processes, clipped, applied."""
+        torch.manual_seed(step_seed(self.execution.seed, self.position.step, self.world.rank))
+        prepared = [self._prepare(turn) for turn in turns]
+        targets = self.world.sum_number(sum(count for _, count in prepared))
+        rate = rate_at(self.position.step, self.total_steps, self.settings)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=self.world.device)
+        for turn, (batch, _) in zip(turns, prepared, strict=True):
+            total = total + self._backward(turn.stream.objective, batch, 1.0 / max(targets, 1.0))
+        self.world.sum_gradients(self.model)
+        if self.settings.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        self.optimiser.step()
+        return total
+
+    def _prepare(self, turn: Turn) -> tuple[dict[str, Tensor], int]:
+        """This process's share of a batch, on the device, and how many labels it holds."""
+        world, size = self.world, -(-self.settings.batch // self.world.size)
+        share = Batch(turn.batch.rows[world.rank :: world.size], turn.batch.length)
+        arrays = turn.stream.objective.collate(turn.stream.examples, share, size=size)
+        self._subwords += int(arrays["mask"].sum())
+        return self.model.prepare(arrays, world.device), turn.stream.objective.count_targets(arrays)
+
+    def _backward(self, objective: Objective, batch: dict[str, Tensor], scale: float) -> Tensor:
+        reduced = self.world.precision != torch.float32
+        with torch.autocast(self.world.device.type, dtype=self.world.precision, enabled=reduced):
+            loss = objective.sum_loss(self.model, batch) * scale
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _report(self) -> None:
+        losses = torch.stack(self._losses)
+        loss = self.world.sum_number(float(losses.mean()))
+        if loss != loss or loss == float("inf"):
+            raise UserError(
+                f"{self.execution.what}: the loss is not a number at step {self.position.step}. Lower lr "
+                f"(now {self.settings.lr:g}), or set run.precision to 'float32'."
+            )
+        elapsed = max(time.monotonic() - self._reported_at, 1e-9)
+        speed = self._subwords * self.world.size / elapsed
+        self.position.history.append({"step": self.position.step, "loss": round(loss, 6)})
+        self.execution.track({"loss": loss, "subwords_per_second": speed}, self.position.step)
+        self.execution.progress.advance(len(self._losses), loss=f"{loss:.4f}", speed=f"{speed:,.0f} subwords/s")
+        self._losses, self._subwords, self._reported_at = [], 0, time.monotonic()
+
+    def consider(self, score: float) -> None:
+        """Keep this epoch's weights if none was better on the source language's dev set; all processes agree."""
+        agreed = float(self.world.broadcast(torch.tensor(score, dtype=torch.float64, device=self.world.device)))
+        position = self.position
+        position.history.append({"step": position.step, "dev": agreed})
+        self.execution.track({"dev": agreed}, position.step)
+        self.execution.progress.say(f"epoch {position.step // self.steps_per_epoch}: dev {100 * agreed:.2f}")
+        if position.best_score is None or agreed > position.best_score:
+            position.best_score, position.best_step = agreed, position.step
+            if self.world.leads:
+                self.checkpoints.save_best(self.model, position.step)
+        self.world.wait()
+
+    def save_checkpoint(self) -> None:
+        """Save, by the leading process; nobody runs ahead meanwhile."""
+        if self._losses:
+            self._report()
+        if self.world.leads:
+            self.checkpoints.save(self.model, self.optimiser, self.position)
+        self.world.wait()
+        self._saved_at = time.monotonic()
+
+    def _is_time_to_save(self) -> bool:
+        due = time.monotonic() - self._saved_at >= self.execution.checkpoint_seconds
+        return bool(self.world.broadcast(torch.tensor(int(due), device=self.world.device)))
+
+
+def build_optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """AdamW; biases and normalisation do not decay."""
+    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": settings.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
+
+
+def count_steps(examples: int, settings: TrainingSettings) -> int:
+    """Updates in an epoch."""
+    batches = -(-examples // settings.batch)
+    return -(-batches // settings.accumulate)
+
+
+def plan_steps(main: Stream, settings: TrainingSettings, *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
+    """An epoch as steps of one or more turns."""
+    turns = [
+        Turn(main, batch) for batch in plan_epoch(main.examples.lengths, settings.batch, seed=seed, epoch=epoch)
+    ]
+    return [tuple(turns[i : i + settings.accumulate]) for i in range(0, len(turns), settings.accumulate)]
+
+
+def rate_at(step: int, total: int, settings: TrainingSettings) -> float:
+    """The learning rate of a step: a linear rise, then a linear fall to 0 or none."""
+    warm = round(settings.warmup * total)
+    if step < warm:
+        return settings.lr * (step + 1) / (warm + 1)
+    if settings.schedule == "constant":
+        return settings.lr
+    return settings.lr * (total - step) / max(1, total - warm)
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed for one step of one process: dropout is a function of it, so nothing random needs storing."""
+    return (seed * 1_000_003 + step) * 1_009 + rank
+
+
+def predict_examples(
+    model: Model, objective: Objective, examples: Examples, *, world: World, plan: Sequence[Batch], progress: Progress
+) -> Iterator[tuple[Batch, dict[str, Any]]]:
+    """Each planned batch with what the objective predicts for it, as arrays; no gradients."""
+    model.eval()
+    reduced = world.precision != torch.float32
+    for batch in plan:
+        arrays = objective.collate(examples, batch, size=len(batch.rows))
+        with torch.inference_mode(), torch.autocast(world.device.type, dtype=world.precision, enabled=reduced):
+            outputs = objective.predict(model, model.prepare(arrays, world.device))
+        progress.advance(len(batch.rows))
+        yield batch, {name: values.float().cpu().numpy() for name, values in outputs.items()}

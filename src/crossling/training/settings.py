@@ -1,0 +1,32 @@
+"""The settings that every stage that trains has."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from crossling.recipe import Settings
+
+
+class TrainingSettings(Settings):
+    """How long, how fast and with what optimiser."""
+
+    epochs: int = Field(default=5, ge=1)
+    batch: int = Field(default=32, ge=1)
+    """Examples in a batch; with several processes, shared among them."""
+    accumulate: int = Field(default=1, ge=1)
+    """Batches whose gradients are added up before one update."""
+    lr: float = Field(default=5e-5, gt=0)
+    warmup: float = Field(default=0.1, ge=0, le=1)
+    """Share of all updates during which the learning rate rises from 0."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """After the warm-up: fall to 0 in a straight line, or stay."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Not applied to biases and normalisation."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    clip: float = Field(default=1.0, ge=0)
+    """Largest norm of the gradient; 0: no clipping."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, a third more time, the same result."""
