@@ -1,7 +1,7 @@
-"""How alike two answers are, by the rules of MLQA: case, punctuation and the language's articles do not count.
+"""How alike two answers are, by MLQA's rules: case, punctuation and the language's articles do not count.
 
-MLQA defines them for its seven languages. Any other language keeps all its words; those written without spaces
-are compared by character, as MLQA does for Chinese, for otherwise F1 would be exact match under another name.
+MLQA defines them for its seven languages. Any other language keeps all its words; those written without
+spaces are compared by character, as MLQA does for Chinese, for otherwise F1 would be exact match renamed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ARTICLES: Mapping[str, regex.Pattern[str]] = {
     "es": regex.compile(r"\b(?:un|una|unos|unas|el|la|los|las)\b"),
     "de": regex.compile(r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b"),
     "vi": regex.compile(r"\b(?:của|là|cái|chiếc|những)\b"),
-    # MLQA's script removes these letters wherever they stand, not just before a noun. Published Arabic scores have it
-    # so; as both sides lose the same letters, it hardly matters.
+    # MLQA's script removes these letters wherever they stand, not just before a noun, and so published Arabic
+    # scores have it; as both sides lose the same letters, it hardly matters.
     "ar": regex.compile("ال"),
 }
 _BY_CHARACTER: Mapping[str, regex.Pattern[str]] = {

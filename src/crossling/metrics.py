@@ -1,25 +1,28 @@
 """Scores as pure functions of stored predictions, each under a name that says which of its namesakes it is.
 
-"F1" of a tagger is at least four different numbers in the literature; `explain` says which one a name stands for
-and which published tables use it. All scores are fractions from 0 to 1. A gold label that training never saw
-(code -1) always counts as wrong and is never left out.
+"F1" of a tagger is at least four different numbers in the literature; `explain` says which one a name stands
+for and which published tables use it. All scores are fractions from 0 to 1. A gold label that training never
+saw (code -1) always counts as wrong and is never left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from crossling.answer_scores import answer_f1, answer_matches
 from crossling.errors import UserError, nearest
 from crossling.predictions import UNSEEN, Predictions, Scheme
+from crossling.spans import Array, SpanCounts, compare_spans, type_by_dash, type_by_suffix
 
-Array = np.ndarray[Any, Any]
-
-UPOS = frozenset("ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split())
+# fmt: off
+UPOS = frozenset([
+    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT",
+    "SCONJ", "SYM", "VERB", "X",
+])
+# fmt: on
 
 MAIN_SCORE: Mapping[str, str] = {
     "pos": "accuracy",
@@ -36,28 +39,49 @@ MAIN_SCORE: Mapping[str, str] = {
 """The score that a task's table shows first, by preset or kind."""
 
 _EXPLANATIONS: Mapping[str, str] = {
-    "accuracy": "Share of words (of a tagger) or of texts (of a classifier) whose label is right. XNLI's and PAWS-X's "
-    "tables use it, those of layer fusion and of cross-lingual adjustment too.",
-    "macro_f1": "F1 of each label, averaged with equal weight over every label that occurs among the gold or the "
-    "predicted ones (a tagger's O included, counted by word). The multilingual-knowledge paper reports "
-    "'F1-macro' for all its tasks without stating the unit for NER.",
-    "token_micro_f1": "F1 over all words pooled, leaving out those that are O on both sides; without an O label it "
-    "equals accuracy. The adjustment paper's text calls its NER score 'token-level F1', though its code printed "
-    "span_f1.",
-    "span_f1": "Strict F1 over whole entities: type and both borders must be right (seqeval's default, as conlleval). "
-    "XTREME's and layer fusion's NER tables use it.",
-    "span_precision": "Share of predicted entities whose type and both borders are right.",
-    "span_recall": "Share of gold entities that were found with the right type and borders.",
-    "span_macro_f1": "Strict entity F1 of each entity type, averaged with equal weight over the types that occur "
-    "among the gold or predicted entities. One reading of the multilingual-knowledge paper's NER 'F1-macro'.",
-    "xtreme_pos_f1": "The legacy 'POS F1' of XTREME's script run with seqeval 0.0.16 or later: runs of equal part-of-speech "
-    "tags count as one entity, and CCONJ and SCONJ as one type. Only for comparison with such tables.",
-    "xtreme_pos_f1_2020": "The legacy 'POS F1' as seqeval 0.0.12 gave it when XTREME's own tables were made: runs of "
-    "equal tags count as one entity, and CCONJ and SCONJ stay apart. Only for comparison with such tables.",
-    "qa_f1": "F1 between the words of the predicted and the nearest gold answer, averaged over questions; case, "
-    "punctuation and the language's articles are ignored and Chinese is compared by character, as MLQA does. "
-    "XTREME scores XQuAD and TyDi QA with English rules instead, so its figures differ a little.",
-    "exact_match": "Share of questions whose predicted answer equals a gold one after MLQA's normalisation.",
+    "accuracy": (
+        "Share of words (of a tagger) or of texts (of a classifier) whose label is right. XNLI's and "
+        "PAWS-X's tables use it, those of layer fusion and of cross-lingual adjustment too."
+    ),
+    "macro_f1": (
+        "F1 of each label, averaged with equal weight over every label that occurs among the gold or the "
+        "predicted ones (a tagger's O included, counted by word). The multilingual-knowledge paper "
+        "reports 'F1-macro' for all its tasks without stating the unit for NER."
+    ),
+    "token_micro_f1": (
+        "F1 over all words pooled, leaving out those that are O on both sides; without an O label it "
+        "equals accuracy. The adjustment paper's text calls its NER score 'token-level F1', though its "
+        "code printed span_f1."
+    ),
+    "span_f1": (
+        "Strict F1 over whole entities: type and both borders must be right (seqeval's default, as "
+        "conlleval). XTREME's and layer fusion's NER tables use it."
+    ),
+    "span_precision": ("Share of predicted entities whose type and both borders are right."),
+    "span_recall": ("Share of gold entities that were found with the right type and borders."),
+    "span_macro_f1": (
+        "Strict entity F1 of each entity type, averaged with equal weight over the types that occur among "
+        "the gold or predicted entities. One reading of the multilingual-knowledge paper's NER "
+        "'F1-macro'."
+    ),
+    "xtreme_pos_f1": (
+        "The legacy 'POS F1' of XTREME's script run with seqeval 0.0.16 or later: runs of equal part-of- "
+        "speech tags count as one entity, and CCONJ and SCONJ as one type. Only for comparison with such "
+        "tables."
+    ),
+    "xtreme_pos_f1_2020": (
+        "The legacy 'POS F1' as seqeval 0.0.12 gave it when XTREME's own tables were made: runs of equal "
+        "tags count as one entity, and CCONJ and SCONJ stay apart. Only for comparison with such tables."
+    ),
+    "qa_f1": (
+        "F1 between the words of the predicted and the nearest gold answer, averaged over questions; "
+        "case, punctuation and the language's articles are ignored and Chinese is compared by character, "
+        "as MLQA does. XTREME scores XQuAD and TyDi QA with English rules instead, so its figures differ "
+        "a little."
+    ),
+    "exact_match": (
+        "Share of questions whose predicted answer equals a gold one after MLQA's normalisation."
+    ),
 }
 
 
@@ -68,15 +92,6 @@ class Confusion:
     gold: tuple[str, ...]
     predicted: tuple[str, ...]
     counts: Array
-
-
-@dataclass(frozen=True, eq=False)
-class SpanCounts:
-    """Per example: entities (or words) found rightly, predicted, and there to find. Sums of them give micro F1."""
-
-    correct: Array
-    predicted: Array
-    gold: Array
 
 
 def score(predictions: Predictions) -> dict[str, float]:
@@ -104,7 +119,7 @@ def main_score(task: str, scheme: Scheme = "none") -> str:
 def per_example(predictions: Predictions, name: str) -> Array:
     """A score of each example (sentence, text, question) on its own, in row order, for paired tests.
 
-    Means of sentence values are not the pooled score of the set: `span_counts` gives what a bootstrap must sum.
+    Means of sentence values are not the pooled score of a set: `span_counts` gives what a bootstrap sums.
     """
     choices = _PER_EXAMPLE[predictions.kind, predictions.scheme]
     if name not in choices:
@@ -123,12 +138,14 @@ def confusion(predictions: Predictions) -> Confusion:
     rows = size if counts[-1].any() else size - 1
     columns = size if counts[:, -1].any() else size - 1
     return Confusion(
-        (*predictions.labels, "(unseen)")[:rows], (*predictions.labels, "(none)")[:columns], counts[:rows, :columns]
+        (*predictions.labels, "(unseen)")[:rows],
+        (*predictions.labels, "(none)")[:columns],
+        counts[:rows, :columns],
     )
 
 
 def binomial_test_vs_majority(predictions: Predictions) -> float:
-    """Probability of at least this accuracy if every guess were right as often as the commonest gold label is.
+    """Probability of at least this accuracy if each guess were right as often as the commonest gold label is.
 
     A classifier that does not beat it on its own source language has not learnt the task, and its transfer
     says nothing. Words of one sentence are not independent, so for taggers take it as a lower bound.
@@ -159,9 +176,10 @@ def _mean(values: Array) -> float:
 
 
 def _f1(correct: Array | float, predicted: Array | float, gold: Array | float) -> Array:
-    """F1 of counts, elementwise; 0 where there is nothing predicted and nothing to find, as seqeval has it."""
+    """F1 of counts, elementwise; 0 where nothing is predicted and nothing is to be found, as in seqeval."""
     both = np.asarray(predicted, dtype=float) + np.asarray(gold, dtype=float)
-    return np.divide(2.0 * np.asarray(correct), both, out=np.zeros_like(both), where=both > 0)
+    quotient: Array = np.divide(2.0 * np.asarray(correct), both, out=np.zeros_like(both), where=both > 0)
+    return quotient
 
 
 def _label_macro_f1(predictions: Predictions) -> float:
@@ -203,111 +221,16 @@ def _sentence_accuracy(predictions: Predictions) -> Array:
     return np.divide(right, words, out=np.ones(rows), where=words > 0)
 
 
-# Spans
-
-
-def _type_by_suffix(tag: str) -> str:
-    """Entity type as seqeval reads it from 0.0.16 on: what follows the first letter, so CCONJ becomes CONJ."""
-    return tag[1:].split("-", maxsplit=1)[-1] or "_"
-
-
-def _type_by_dash(tag: str) -> str:
-    """Entity type as seqeval 0.0.12 read it: what follows the last dash, or all of it."""
-    return tag.split("-")[-1]
-
-
-@dataclass(frozen=True, eq=False)
-class _Spans:
-    """Spans in a flat run of words: at each span's last word its first word and type, elsewhere -1."""
-
-    first: Array
-    type: Array
-
-
-def _find_spans(prefixes: Array, types: Array) -> _Spans:
-    """Spans as conlleval and seqeval find them, ill-formed runs included, for all words of a set at once.
-
-    A span ends before, or starts at, a word by what the word and the one before it are, so both are array
-    comparisons; the start that belongs to an end is the last one before it.
-    """
-    before = np.concatenate([["O"], prefixes[:-1]])
-    type_before = np.concatenate([[-1], types[:-1]])
-    other_type = type_before != types
-    ends = (
-        np.isin(before, ["E", "S"])
-        | (np.isin(before, ["B", "I"]) & np.isin(prefixes, ["B", "S", "O"]))
-        | (~np.isin(before, ["O", "."]) & other_type)
-    )
-    starts = (
-        np.isin(prefixes, ["B", "S"])
-        | (np.isin(before, ["E", "S", "O"]) & np.isin(prefixes, ["E", "I"]))
-        | (~np.isin(prefixes, ["O", "."]) & other_type)
-    )
-    last_start = np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
-    closed = np.concatenate([ends[1:], [False]])  # the final word is always a separator
-    return _Spans(np.where(closed, last_start, -1), np.where(closed, types, -1))
-
-
-@dataclass(frozen=True, eq=False)
-class _SpanComparison:
-    """Gold and predicted spans of a whole set, and the sentence in which each position lies."""
-
-    gold: _Spans
-    predicted: _Spans
-    correct: Array
-    row: Array
-    n_rows: int
-    n_types: int
-
-    def count_by_row(self) -> SpanCounts:
-        """Counts of each sentence."""
-        return self._count(self.row, self.row, self.n_rows)
-
-    def count_by_type(self) -> SpanCounts:
-        """Counts of each entity type."""
-        return self._count(self.predicted.type, self.gold.type, self.n_types)
-
-    def _count(self, of_predicted: Array, of_gold: Array, size: int) -> SpanCounts:
-        return SpanCounts(
-            np.bincount(of_gold[self.correct], minlength=size),
-            np.bincount(of_predicted[self.predicted.first >= 0], minlength=size),
-            np.bincount(of_gold[self.gold.first >= 0], minlength=size),
-        )
-
-
-def _compare_spans(predictions: Predictions, type_of: Callable[[str], str]) -> _SpanComparison:
-    """Find gold and predicted spans, with a separator after each sentence so that none crosses it."""
-    row = predictions.column("row").astype(np.int64)
-    # Code -1 picks the last entry: a gold label never seen is a span of its own type, a missing guess is outside.
-    unseen = [*predictions.labels, "I-\0unseen"]
-    missing = [*predictions.labels, "O"]
-    names = sorted({type_of(tag) for tag in (*unseen, "O")})
-    sentence = np.cumsum(np.diff(row, prepend=row[:1]) != 0)
-    place = np.arange(len(row)) + sentence
-    length = int(place[-1]) + 2 if len(place) else 1
-
-    def find(codes: Array, tags: list[str]) -> _Spans:
-        prefixes, types = np.full(length, "O"), np.full(length, names.index(type_of("O")))
-        prefixes[place] = np.array([tag[:1] for tag in tags])[codes]
-        types[place] = np.array([names.index(type_of(tag)) for tag in tags])[codes]
-        return _find_spans(prefixes, types)
-
-    gold = find(predictions.column("gold"), unseen)
-    predicted = find(predictions.column("predicted"), missing)
-    correct = (gold.first >= 0) & (gold.first == predicted.first) & (gold.type == predicted.type)
-    rows = np.zeros(length, dtype=np.int64)
-    rows[place] = row
-    return _SpanComparison(gold, predicted, correct, rows, predictions.n_rows, len(names))
-
-
 def span_counts(predictions: Predictions) -> SpanCounts:
-    """Entities per sentence: found rightly, predicted, and there to find; sum over any sentences for their F1."""
-    return _compare_spans(predictions, _type_by_suffix).count_by_row()
+    """Entities per sentence: found rightly, predicted, there to find; sum over sentences for their F1."""
+    return compare_spans(predictions, type_by_suffix).count_by_row()
 
 
 def _score_spans(predictions: Predictions) -> dict[str, float]:
-    by_type = _compare_spans(predictions, _type_by_suffix).count_by_type()
-    correct, predicted, gold = (int(part.sum()) for part in (by_type.correct, by_type.predicted, by_type.gold))
+    by_type = compare_spans(predictions, type_by_suffix).count_by_type()
+    correct, predicted, gold = (
+        int(part.sum()) for part in (by_type.correct, by_type.predicted, by_type.gold)
+    )
     occurring = by_type.predicted + by_type.gold > 0
     return {
         "span_f1": _micro_f1(by_type),
@@ -329,8 +252,8 @@ def _score_words(predictions: Predictions) -> dict[str, float]:
 def _score_tags(predictions: Predictions) -> dict[str, float]:
     scores = _score_words(predictions)
     if predictions.labels and UPOS.issuperset(predictions.labels):
-        for name, type_of in (("xtreme_pos_f1", _type_by_suffix), ("xtreme_pos_f1_2020", _type_by_dash)):
-            scores[name] = _micro_f1(_compare_spans(predictions, type_of).count_by_row())
+        for name, type_of in (("xtreme_pos_f1", type_by_suffix), ("xtreme_pos_f1_2020", type_by_dash)):
+            scores[name] = _micro_f1(compare_spans(predictions, type_of).count_by_row())
     return scores
 
 
@@ -345,7 +268,9 @@ def _answer_f1s(predictions: Predictions) -> Array:
 
 def _answer_matches(predictions: Predictions) -> Array:
     pairs = _answer_pairs(predictions)
-    return np.array([float(answer_matches(guess, gold, language=predictions.language)) for guess, gold in pairs])
+    return np.array(
+        [float(answer_matches(guess, gold, language=predictions.language)) for guess, gold in pairs]
+    )
 
 
 def _answer_pairs(predictions: Predictions) -> list[tuple[str, list[str]]]:

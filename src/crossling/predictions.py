@@ -1,13 +1,13 @@
 """The record of a run: what a model predicted beside what was right, one small Parquet file per language.
 
-Scores, tests and figures are pure functions of these files, so a run is never repeated to look at it another way.
-No text of the data set is stored but short answers, whose strings the question-answering scores compare.
+Scores, tests and figures are pure functions of these files, so a run is never repeated to look at it another
+way. No text of the data set is stored but short answers, whose strings the question-answering scores compare.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +24,8 @@ Kind = Literal["tags", "classes", "answers"]
 Scheme = Literal["none", "bio"]
 
 UNSEEN = -1
-"""Code of a gold label that is missing or that training never saw (counts as wrong, is never dropped), and of a
-prediction that was not made."""
+"""Code of a gold label that is missing or that training never saw (counts as wrong, is never dropped), and of
+a prediction that was not made."""
 
 FORMAT = 1
 _METADATA_KEY = b"crossling"
@@ -97,7 +97,9 @@ class Predictions:
         """Predictions of tags from one sequence of codes per sentence."""
         golds, guesses, certainties = list(gold), list(predicted), list(confidence)
         lengths = [len(sentence) for sentence in golds]
-        assert lengths == [len(s) for s in guesses] == [len(s) for s in certainties], "sentences differ in length"
+        assert lengths == [len(s) for s in guesses] == [len(s) for s in certainties], (
+            "sentences differ in length"
+        )
         columns = {
             "row": np.repeat(np.arange(len(lengths)), lengths),
             "gold": _flatten(golds, dtype="int16"),
@@ -128,7 +130,9 @@ class Predictions:
             "confidence": np.asarray(confidence, dtype="float32"),
         }
         table = pa.table(columns).cast(SCHEMAS["classes"])
-        return cls("classes", language, data, table, tuple(labels), "none", {"n_rows": len(gold), **(meta or {})})
+        return cls(
+            "classes", language, data, table, tuple(labels), "none", {"n_rows": len(gold), **(meta or {})}
+        )
 
     @classmethod
     def from_answers(
@@ -143,7 +147,7 @@ class Predictions:
         confidence: Sequence[float] | np.ndarray[Any, Any],
         meta: Mapping[str, Any] | None = None,
     ) -> Predictions:
-        """Predicted answers, each beside all answers that count as right; start -1 where there is no answer."""
+        """Predicted answers, each beside all answers that count as right; start -1 where there is none."""
         columns = {
             "row": pa.array(np.arange(len(ids)), pa.int32()),
             "id": pa.array(ids, pa.string()),
@@ -169,6 +173,8 @@ def _check_table(predictions: Predictions) -> None:
         raise ArtefactError(f"unknown kind of predictions {predictions.kind!r}; valid: {', '.join(SCHEMAS)}")
     if predictions.scheme not in ("none", "bio"):
         raise ArtefactError(f"unknown tagging scheme {predictions.scheme!r}; valid: none, bio")
+    if predictions.scheme == "bio" and predictions.kind != "tags":
+        raise ArtefactError(f"predictions of kind {predictions.kind!r} have no tagging scheme")
     if not predictions.table.schema.equals(wanted, check_metadata=False):
         raise ArtefactError(
             f"predictions of kind {predictions.kind!r} need the columns\n{wanted.to_string()}\n"
@@ -193,6 +199,16 @@ def _check_table(predictions: Predictions) -> None:
             )
 
 
+def _digest(described: Mapping[str, Any], table: pa.Table) -> str:
+    """Hash of all that a file says, for Parquet itself lets a damaged footer through."""
+    whole = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        whole.update(name.encode())
+        numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        whole.update(column.to_numpy().tobytes() if numeric else json.dumps(column.to_pylist()).encode())
+    return whole.hexdigest()
+
+
 def write_predictions(path: Path, predictions: Predictions) -> None:
     """Write predictions so that a reader sees the whole file or none, even if this process is killed."""
     described = {
@@ -204,13 +220,14 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
         "scheme": predictions.scheme,
         "meta": dict(predictions.meta),
     }
-    blob = json.dumps(described, ensure_ascii=False, sort_keys=True).encode()
+    digest = _digest(described, predictions.table)
+    blob = json.dumps({**described, "digest": digest}, ensure_ascii=False).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
     try:
         table = predictions.table.replace_schema_metadata({_METADATA_KEY: blob})
-        pq.write_table(table, unfinished, compression="zstd")
-        os.replace(unfinished, path)
+        pq.write_table(table, unfinished, compression="zstd", write_page_checksum=True)
+        unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -220,14 +237,16 @@ def read_predictions(path: Path) -> Predictions:
     if not path.is_file():
         raise ArtefactError(f"{path}: no such predictions; run the recipe with --out to make them")
     try:
-        table = pq.read_table(path, partitioning=None)
+        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ArtefactError(f"{path}: cannot be read ({error}); {_MEND}") from error
     try:
         described = json.loads((table.schema.metadata or {})[_METADATA_KEY])
-        version = described["format"]
+        digest, version = described.pop("digest"), described["format"]
         if version != FORMAT:
             raise ArtefactError(f"has format {version}, this version reads {FORMAT}")
+        if digest != _digest(described, table):
+            raise ArtefactError("was changed or damaged since it was written")
         return Predictions(
             described["kind"],
             described["language"],

@@ -78,7 +78,7 @@ def _view(column: Any) -> tuple[Array, Any]:
 def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
     """Stream encoded examples to disk, complete or not at all, and open them.
 
-    Every chunk maps a column's name to a list of integer arrays (ragged) or to one integer array (scalar).
+    Every chunk maps a column's name to integer arrays: one (scalar), or a list or a ragged array of them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
@@ -87,8 +87,10 @@ def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
             _write_record_batches(sink, _rechunk(chunks))
         partial.replace(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot write encoded examples: {error}. Free some disk space, or name another "
-                        "store with --store.") from error
+        raise DataError(
+            f"{path}: cannot write encoded examples: {error}. Free some disk space, or name another "
+            "store with --store."
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
     return Examples(path)
@@ -116,6 +118,9 @@ def _rechunk(chunks: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
 def _to_arrow(values: Any) -> Any:
     if isinstance(values, np.ndarray):
         return pa.array(values)
+    if hasattr(values, "offsets"):
+        offsets = pa.array(np.asarray(values.offsets, np.int32))
+        return pa.ListArray.from_arrays(offsets, pa.array(np.asarray(values.values, np.int32)))
     flat = np.concatenate(values) if len(values) else np.zeros(0, np.int32)
     offsets = np.concatenate([[0], np.cumsum([len(v) for v in values])]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.astype(np.int32)))

@@ -127,7 +127,10 @@ def gather_result(
     if not runs:
         raise ArtefactError(f"no predictions for {data}; run the recipe first")
     scored = [score(run) for run in runs]
-    if any(one.keys() != scored[0].keys() or run.language != runs[0].language for one, run in zip(scored, runs, strict=True)):
+    if any(
+        one.keys() != scored[0].keys() or run.language != runs[0].language
+        for one, run in zip(scored, runs, strict=True)
+    ):
         raise ArtefactError(f"predictions for {data} in {runs[0].language} are of different kinds")
     return LanguageResult(
         data=data,

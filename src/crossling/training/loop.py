@@ -96,7 +96,8 @@ class _Run:
         self.model, self.main, self.settings, self.execution = model, main, settings, execution
         self.world = execution.world
         model.to(self.world.device)
-        model.encoder.checkpoint_gradients(settings.gradient_checkpointing)
+        if settings.gradient_checkpointing:
+            model.encoder.checkpoint_gradients()
         self.optimiser = build_optimiser(model, settings)
         self.checkpoints = Checkpoints(execution.folder)
         self.position = Position()
@@ -195,6 +196,8 @@ class _Run:
 
     def _is_time_to_save(self) -> bool:
         due = time.monotonic() - self._saved_at >= self.execution.checkpoint_seconds
+        if self.world.size == 1:
+            return due
         return bool(self.world.broadcast(torch.tensor(int(due), device=self.world.device)))
 
 
@@ -249,4 +252,4 @@ def predict_examples(
         with torch.inference_mode(), torch.autocast(world.device.type, dtype=world.precision, enabled=reduced):
             outputs = objective.predict(model, model.prepare(arrays, world.device))
         progress.advance(len(batch.rows))
-        yield batch, {name: values.float().cpu().numpy() for name, values in outputs.items()}
+        yield batch, {name: values.cpu().numpy() for name, values in outputs.items()}

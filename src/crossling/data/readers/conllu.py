@@ -47,11 +47,11 @@ def read(settings: Settings, bad: BadRows) -> Iterator[TaggedSentence]:
             continue  # a block of comments alone, such as a licence at the top, is no sentence
         try:
             yield _read_sentence(lines, TAG_COLUMN[settings.column])
-        except _BrokenSentence as broken:
+        except _BrokenSentenceError as broken:
             bad.add(f"{settings.path}:{broken.line}", str(broken))
 
 
-class _BrokenSentence(Exception):
+class _BrokenSentenceError(Exception):
     def __init__(self, line: Line, what: str) -> None:
         super().__init__(what)
         self.line = line.number
@@ -63,18 +63,18 @@ def _read_sentence(lines: list[Line], column: int) -> TaggedSentence:
     for line in lines:
         fields = line.text.split("\t")
         if len(fields) != WIDTH:
-            raise _BrokenSentence(line, f"{len(fields)} tab-separated fields where CoNLL-U has {WIDTH}")
+            raise _BrokenSentenceError(line, f"{len(fields)} tab-separated fields where CoNLL-U has {WIDTH}")
         if RANGE.fullmatch(fields[0]) or EMPTY_NODE.fullmatch(fields[0]):
             continue
         if not NUMBER.fullmatch(fields[0]) or fields[0] != str(len(words) + 1):
-            raise _BrokenSentence(line, f"word number {fields[0]!r} where {len(words) + 1} is due")
+            raise _BrokenSentenceError(line, f"word number {fields[0]!r} where {len(words) + 1} is due")
         word, tag = fields[1].strip(), fields[column].strip()
         if not word:
-            raise _BrokenSentence(line, "a word without a form")
+            raise _BrokenSentenceError(line, "a word without a form")
         if not tag or tag == "_":
-            raise _BrokenSentence(line, f"the word {word!r} has no tag in column {column + 1}")
+            raise _BrokenSentenceError(line, f"the word {word!r} has no tag in column {column + 1}")
         words.append(word)
         tags.append(tag)
     if not words:
-        raise _BrokenSentence(lines[0], "a sentence without words")
+        raise _BrokenSentenceError(lines[0], "a sentence without words")
     return TaggedSentence(tuple(words), tuple(tags))

@@ -1,0 +1,205 @@
+"""The command line: verbs only. Nothing heavy is imported before a verb needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="crossling",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train a tagger, a classifier or a reader in one language, use it in a hundred.",
+)
+data_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, help="List data sets, or look into one.")
+app.add_typer(data_app, name="data")
+
+RecipeArgument = Annotated[Path, typer.Argument(help="A recipe: a TOML file.", metavar="RECIPE.toml")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: stage.0.epochs=2. Repeat as often as needed."),
+]
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="Where trained models and caches live (CROSSLING_STORE, .crossling).")
+]
+SeedOption = Annotated[int | None, typer.Option(help="Which seed's model; default: the first.")]
+
+
+def main() -> None:
+    """Run a command; what the user can mend is told without a traceback, with exit code 2."""
+    from crossling.errors import UserError
+
+    try:
+        app()
+    except UserError as error:
+        _tell(str(error))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _tell("stopped; the same command goes on from the last checkpoint")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+def _tell(message: str) -> None:
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(f"[bold red]crossling:[/] {_plain(message)}", soft_wrap=True)
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+@app.command()
+def run(
+    recipe: RecipeArgument,
+    overrides: SetOption = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; default: runs/NAME-OF-RECIPE.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """Train as a recipe says and score every language it names. Continues where a killed run stopped."""
+    from crossling.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides or ())
+    _run(loaded, out=out or Path("runs") / recipe.stem, store=store, command=_command_line())
+
+
+def _run(loaded: Any, *, out: Path, store: Path | None, command: str, next_command: str = "") -> None:
+    from crossling.console import TerminalProgress, show_run
+    from crossling.study.present import summarise_run
+    from crossling.study.run import run_recipe
+    from crossling.study.store import Store, find_store
+
+    with TerminalProgress() as progress:
+        runner = run_recipe(loaded, store=Store(find_store(store)), out=out, progress=progress, command=command)
+    if runner.world.leads and loaded.evaluate:
+        next_command = next_command or f"crossling predict {out} --language {loaded.evaluate[-1].languages[-1:] and loaded.evaluate[-1].languages[-1] or 'en'}"
+        show_run(summarise_run(out, store=runner.store.root, next_command=next_command), out)
+
+
+def _command_line() -> str:
+    import shlex
+
+    return shlex.join(["crossling", *sys.argv[1:]])
+
+
+@app.command()
+def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOption = None) -> None:
+    """Validate a recipe; show it resolved, the data it would read, and how much memory it would take."""
+    from crossling.console import show_check
+    from crossling.recipe import load_recipe
+    from crossling.study.forecast import inspect_recipe
+    from crossling.study.store import find_store
+
+    show_check(inspect_recipe(load_recipe(recipe, overrides or ()), store=find_store(store)))
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or of a saved model.")],
+    file: Annotated[Path | None, typer.Argument(help="Text to read; default: standard input.")] = None,
+    language: Annotated[str, typer.Option(help="The text's language code.")] = "en",
+    words: Annotated[
+        bool, typer.Option("--words", help="Words are already split: one a line, an empty line ends a sentence.")
+    ] = False,
+    output: Annotated[str, typer.Option("--format", help="table, conll or jsonl.")] = "table",
+    seed: SeedOption = None,
+) -> None:
+    """Tag, classify or answer new text. A line is a text; pairs are split by a tab; for answers: question TAB context."""
+    from crossling.console import show_predictions
+    from crossling.prediction import predict_file
+    from crossling.study.run import find_model
+
+    found = predict_file(find_model(run, seed=seed), file, language=language, words=words)
+    show_predictions(found, output)
+
+
+@data_app.callback()
+def data(context: typer.Context) -> None:
+    """List the catalogue of data sets."""
+    if context.invoked_subcommand is None:
+        from crossling.console import show_catalogue
+
+        show_catalogue()
+
+
+@data_app.command("show")
+def show_data(
+    spec: Annotated[str, typer.Argument(help="A data set, such as panx:de or xnli:hi:dev[:100].")],
+    rows: Annotated[int, typer.Option(help="How many rows to print.")] = 5,
+    split: Annotated[str, typer.Option(help="The split, where the name does not say.")] = "test",
+    store: StoreOption = None,
+) -> None:
+    """Print rows and label counts of a data set."""
+    from crossling.console import show_rows
+    from crossling.data.catalogue import open_data
+    from crossling.study.store import find_store
+
+    show_rows(open_data(spec, split=split, store=find_store(store)), rows)
+
+
+@app.command()
+def encoder(name: Annotated[str, typer.Argument(help="A hub name, a folder, or multilingual-e5-small.")]) -> None:
+    """Describe an encoder: layers, heads, width, vocabulary."""
+    from crossling.console import show_encoder
+    from crossling.encoder import load_encoder
+
+    show_encoder(load_encoder(name))
+
+
+@app.command()
+def coverage(
+    name: Annotated[str, typer.Argument(help="A hub name, a folder, or multilingual-e5-small.", metavar="ENCODER")],
+    file: Annotated[Path, typer.Argument(help="Text of the language, one sentence or paragraph a line.")],
+) -> None:
+    """Before any training: how well an encoder can write a language."""
+    from crossling.console import show_coverage
+    from crossling.coverage import measure_coverage
+    from crossling.encoder import load_encoder
+
+    show_coverage(measure_coverage(load_encoder(name), file))
+
+
+@app.command()
+def trim(
+    name: Annotated[str, typer.Argument(help="A hub name, a folder, or multilingual-e5-small.", metavar="ENCODER")],
+    on: Annotated[list[str], typer.Option("--on", help="Data set (panx:de:dev) or text file. Repeat as needed.")],
+    out: Annotated[Path, typer.Option(help="Folder for the smaller encoder.")],
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="Of the offline encoder: keep its 4-bit blocks, a quarter the size.")
+    ] = False,
+    store: StoreOption = None,
+) -> None:
+    """Write a smaller encoder that has only the subwords that some data uses."""
+    from crossling.console import tell
+    from crossling.study.store import find_store
+    from crossling.trimming import trim_on
+
+    tell(trim_on(name, on, out, blocks=blocks, store=find_store(store)))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo"),
+    overrides: SetOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Train an entity tagger on English, score it in eight languages, make a page: minutes, no network."""
+    from importlib.resources import files
+
+    from crossling.recipe import load_recipe
+
+    recipe = Path(str(files("crossling").joinpath("recipes/demo.toml")))
+    loaded = load_recipe(recipe, overrides or ())
+    _run(loaded, out=out, store=store, command=_command_line())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""eBible: line i of every translation is verse i."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, report_fault
+from crossling.errors import DataError
+from crossling.records import ParallelPair
+
+VERSION = 1
+RANGE = "<range>"
+
+
+class Settings(ReaderSettings):
+    """Two translations."""
+
+    source: FilePath
+    """A translation, one verse a line; plain or gzipped."""
+    target: FilePath
+    """Another one, with the same verses."""
+    references: FilePath | None = None
+    """The list of verses (vref.txt), to check that no line is missing at the end."""
+
+
+def record_kind(settings: Settings) -> type[ParallelPair]:
+    """What the rows are."""
+    return ParallelPair
+
+
+def files(settings: Settings) -> tuple[Path, ...]:
+    """The files whose contents decide the rows."""
+    both = (settings.source, settings.target)
+    return (*both, settings.references) if settings.references else both
+
+
+def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
+    """One row a verse that both translations have.
+
+    ``<range>`` says that a verse is told in the line above; the other side's lines are then joined likewise, so
+    that both sides say the same. A verse that one translation leaves out is no row.
+    """
+    group: list[tuple[Line, Line]] = []
+    for source, target in _read_verses(settings):
+        if report_fault(settings.source, (source,), bad=bad) or report_fault(
+            settings.target, (target,), bad=bad
+        ):
+            yield from _join(group)
+            group = []
+            continue
+        if group and RANGE not in (source.text.strip(), target.text.strip()):
+            yield from _join(group)
+            group = []
+        group.append((source, target))
+    yield from _join(group)
+
+
+def _read_verses(settings: Settings) -> Iterator[tuple[Line, Line]]:
+    counts = [0] * len(files(settings))
+    for lines in zip_longest(*map(read_lines, files(settings))):
+        for i, line in enumerate(lines):
+            counts[i] += line is not None
+        if lines[0] is not None and lines[1] is not None:
+            yield lines[0], lines[1]
+    if len(set(counts)) != 1:
+        told = ", ".join(f"{path} has {count}" for path, count in zip(files(settings), counts, strict=True))
+        raise DataError(f"lines do not match: {told}; line i must be the same verse in all")
+
+
+def _join(group: list[tuple[Line, Line]]) -> Iterator[ParallelPair]:
+    """The pair of a group of verses, if both sides have all of them."""
+    if not group:
+        return
+    sides = []
+    for side in zip(*group, strict=True):
+        texts = [line.text.strip() for line in side]
+        if not all(texts) or texts[0] == RANGE:
+            return
+        sides.append(" ".join(text for text in texts if text != RANGE))
+    yield ParallelPair(sides[0], sides[1])

@@ -1,0 +1,97 @@
+"""Moses: ``prefix.en`` and ``prefix.hi``, line by line, or the zip archive of both that OPUS ships."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from pydantic import model_validator
+
+from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, split_lines
+from crossling.data.readers.parallel import pair_lines
+from crossling.errors import DataError
+from crossling.records import ParallelPair
+
+VERSION = 1
+
+
+class Settings(ReaderSettings):
+    """Two files that differ in their ending, or one archive with such files."""
+
+    path: FilePath
+    """The files' common beginning (corpus.en-hi for corpus.en-hi.en and corpus.en-hi.hi), or a .zip archive."""
+    language: str
+    """The pair, source first, as in "en-hi"; the codes are the files' endings."""
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> Self:
+        source, target = _split_pair(self)
+        if not source or not target or source == target:
+            raise ValueError(f"language = {self.language!r} is not a pair such as en-hi")
+        return self
+
+
+def record_kind(settings: Settings) -> type[ParallelPair]:
+    """What the rows are."""
+    return ParallelPair
+
+
+def files(settings: Settings) -> tuple[Path, ...]:
+    """The files whose contents decide the rows."""
+    if settings.path.suffix == ".zip":
+        return (settings.path,)
+    return tuple(_find_side(settings.path, code) for code in _split_pair(settings))
+
+
+def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
+    """One row a line; a line that is empty on either side is a broken row."""
+    if settings.path.suffix == ".zip":
+        yield from _read_archive(settings, bad)
+        return
+    source, target = files(settings)
+    yield from pair_lines(read_lines(source), read_lines(target), names=(source, target), bad=bad)
+
+
+def _split_pair(settings: Settings) -> tuple[str, str]:
+    source, _, target = settings.language.partition("-")
+    return source, target
+
+
+def _find_side(prefix: Path, code: str) -> Path:
+    plain = prefix.with_name(f"{prefix.name}.{code}")
+    packed = plain.with_name(f"{plain.name}.gz")
+    return packed if packed.is_file() and not plain.is_file() else plain
+
+
+def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
+    try:
+        with zipfile.ZipFile(settings.path) as archive:
+            members = [_find_member(archive, code, settings.path) for code in _split_pair(settings)]
+            with archive.open(members[0]) as source, archive.open(members[1]) as target:
+                names = (settings.path / members[0], settings.path / members[1])
+                yield from pair_lines(_lines(source), _lines(target), names=names, bad=bad)
+    except FileNotFoundError as error:
+        raise DataError(f"{settings.path}: there is no such file; check the path") from error
+    # An encrypted member is a RuntimeError, an unknown compression a NotImplementedError, a broken name a ValueError.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as error:
+        raise DataError(
+            f"{settings.path}: damaged or unreadable archive ({error}); fetch it again"
+        ) from error
+
+
+def _lines(stream: object) -> Iterator[Line]:
+    return split_lines(stream)  # type: ignore[arg-type]
+
+
+def _find_member(archive: zipfile.ZipFile, code: str, path: Path) -> str:
+    """The member whose name ends in the language's code."""
+    found = [name for name in archive.namelist() if name.endswith(f".{code}")]
+    if len(found) != 1:
+        listed = ", ".join(archive.namelist()[:10]) or "nothing"
+        raise DataError(
+            f"{path}: {len(found)} files end in .{code}, where one should; the archive has {listed}"
+        )
+    return found[0]

@@ -1,0 +1,38 @@
+"""What a stage is given besides its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crossling.recipe import EncoderSettings
+from crossling.training.progress import Progress, Silence
+
+if TYPE_CHECKING:
+    from crossling.encoder import Encoder
+    from crossling.training.world import World
+
+
+@dataclass
+class StageContext:
+    """One training run: its seed, its source language, where it works and what it starts from."""
+
+    seed: int
+    source: str
+    encoder: Encoder
+    encoder_settings: EncoderSettings
+    world: World
+    work: Path
+    """Checkpoints."""
+    store: Path
+    """Below it: ``data`` and ``encoded``, the caches."""
+    checkpoint_seconds: float = 120.0
+    progress: Progress = field(default_factory=Silence)
+    track: Callable[[dict[str, float], int], None] = lambda values, step: None
+
+    @property
+    def encoded(self) -> Path:
+        """Where encoded examples are kept."""
+        return self.store / "encoded"

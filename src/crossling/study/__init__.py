@@ -1,0 +1,1 @@
+"""Runs of recipes, and the store of what they made."""

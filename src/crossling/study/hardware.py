@@ -1,0 +1,46 @@
+"""What a result was made with: recorded beside it, since another machine or version may differ in the last bits."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+
+import torch
+
+from crossling import __version__
+from crossling.training.world import World
+
+
+def describe_machine(world: World) -> dict[str, str]:
+    """Hardware and versions, as text."""
+    versions = {name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
+    facts = {
+        "crossling": __version__,
+        "python": platform.python_version(),
+        **versions,
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+        "device": world.device.type,
+        "precision": str(world.precision).removeprefix("torch."),
+        "processes": str(world.size),
+    }
+    if world.device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(world.device)
+    return facts
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "?"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123
+            return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    except OSError:
+        return platform.processor() or platform.machine()

@@ -1,0 +1,112 @@
+"""A finished run, shown: its scores gathered from stored predictions, with a few examples of each language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossling.data.catalogue import open_data
+from crossling.data.rows import Rows
+from crossling.predictions import Predictions, read_predictions
+from crossling.recipe import Recipe, load_recipe, to_toml
+from crossling.report.summary import AnswerSample, LanguageResult, RunSummary, Sample, TagSample, TextSample, gather_result
+from crossling.study.run import prediction_path, read_run_file, set_name
+
+SAMPLES = 4
+"""Examples shown of each language."""
+
+
+def summarise_run(out: Path, *, store: Path, next_command: str = "") -> RunSummary:
+    """Everything that tables and the page show of a run."""
+    recipe, facts = load_recipe(out / "recipe.toml"), read_run_file(out)
+    final = recipe.stage[-1]
+    results = [
+        _gather(recipe, entry, language, spec, out=out, store=store)
+        for entry in recipe.evaluate
+        for language, spec in entry.specs()
+    ]
+    trained = [open_data(spec, split="train", store=store) for spec in final.train]
+    skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in trained if rows.skipped]
+    return RunSummary(
+        title=out.name,
+        encoder=encoder_label(recipe.encoder.name),
+        task=task_name(final.task),
+        source=recipe.source,
+        main_score=final.task.score,
+        results=tuple(results),
+        recipe=to_toml(recipe.model_dump(mode="json")),
+        seeds=recipe.seeds,
+        command=facts.get("command", ""),
+        next_command=next_command,
+        facts=facts.get("machine", {}),
+        notes=tuple(skipped),
+        sources=tuple(dict.fromkeys(rows.language for rows in trained)),
+    )
+
+
+def encoder_label(name: str) -> str:
+    """The offline encoder goes by a name of its own: its 4 bits are not the hub's weights."""
+    return "multilingual-e5-small-q4" if name == "multilingual-e5-small" else name
+
+
+def task_name(settings: Any) -> str:
+    """The preset that a task's settings come from, else its kind."""
+    from crossling.tasks import PRESETS
+
+    table = settings.model_dump(mode="json")
+    fitting = [name for name, preset in PRESETS.items() if all(table.get(k) == v for k, v in preset.items())]
+    return " / ".join(fitting) if fitting else str(settings.kind)
+
+
+def _gather(
+    recipe: Recipe, entry: Any, language: str, spec: Any, *, out: Path, store: Path
+) -> LanguageResult:
+    runs = [read_predictions(prediction_path(out, seed, entry, language)) for seed in recipe.seeds]
+    rows = open_data(spec, split=entry.split, store=store)
+    variant = language if language != runs[0].language else ""
+    return gather_result(set_name(entry), runs, samples=choose_samples(rows, runs[0]), variant=variant)
+
+
+def choose_samples(rows: Rows, predictions: Predictions) -> list[Sample]:
+    """A few examples from all over the set, of readable size, the same ones every time."""
+    wanted = _interesting(predictions, len(rows))
+    places = np.unique(np.linspace(0, len(wanted) - 1, min(SAMPLES, len(wanted))).round().astype(int))
+    return [_SAMPLERS[predictions.kind](rows[int(wanted[p])], predictions, int(wanted[p])) for p in places]
+
+
+def _interesting(predictions: Predictions, count: int) -> np.ndarray[Any, Any]:
+    """Rows worth showing: of tagged sentences those with spans and of 4 to 20 words, where there are any."""
+    everything = np.arange(count)
+    if predictions.kind != "tags" or not len(predictions.table):
+        return everything
+    row = predictions.column("row")
+    lengths = np.bincount(row, minlength=count)
+    named = np.ones(count, dtype=bool)
+    if predictions.scheme == "bio" and "O" in predictions.labels:
+        inside = predictions.column("gold") != predictions.labels.index("O")
+        named = np.bincount(row[inside], minlength=count) > 0
+    good = everything[named & (lengths >= 4) & (lengths <= 20)]
+    return good if len(good) else everything
+
+
+def _sample_tags(record: Any, predictions: Predictions, row: int) -> Sample:
+    inside = predictions.column("row") == row
+    predicted = [predictions.labels[code] for code in predictions.column("predicted")[inside]]
+    return TagSample(record.words, record.tags, tuple(predicted))
+
+
+def _sample_class(record: Any, predictions: Predictions, row: int) -> Sample:
+    texts = (record.text,) if hasattr(record, "text") else (record.first, record.second)
+    predicted = predictions.labels[int(predictions.column("predicted")[row])]
+    return TextSample(texts, record.label, predicted, float(predictions.column("confidence")[row]))
+
+
+def _sample_answer(record: Any, predictions: Predictions, row: int) -> Sample:
+    answer = predictions.table.column("predicted")[row].as_py()
+    confidence = float(predictions.column("confidence")[row])
+    return AnswerSample(record.question, record.context, record.answers, answer, confidence)
+
+
+_SAMPLERS = {"tags": _sample_tags, "classes": _sample_class, "answers": _sample_answer}

@@ -1,0 +1,31 @@
+"""Experiment trackers, through accelerate: losses and scores also go to TensorBoard, Weights & Biases or MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from crossling.errors import RecipeError
+from crossling.recipe import Recipe
+from crossling.training.world import World
+
+
+@contextmanager
+def open_trackers(recipe: Recipe, out: Path, world: World) -> Iterator[Callable[[dict[str, float], int, int], None]]:
+    """A function that logs values at a step of a seed; it does nothing where no tracker is named."""
+    if not recipe.run.track or not world.leads:
+        yield lambda values, step, seed: None
+        return
+    for name in recipe.run.track:
+        if find_spec(name) is None:
+            raise RecipeError(f"run.track: {name!r} is not installed; pip install {name}, or leave it out")
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(log_with=list(recipe.run.track), project_dir=str(out / "tracking"), cpu=world.device.type == "cpu")
+    accelerator.init_trackers("crossling", config={"encoder": recipe.encoder.name, "source": recipe.source})
+    try:
+        yield lambda values, step, seed: accelerator.log({f"seed-{seed}/{k}": v for k, v in values.items()}, step=step)
+    finally:
+        accelerator.end_training()

@@ -1,0 +1,103 @@
+"""What classification of texts and of pairs has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from crossling.predictions import Predictions
+from crossling.recipe import Settings as FrozenSettings
+
+if TYPE_CHECKING:
+    from crossling.data.batching import Batch, Examples
+    from crossling.data.rows import Rows
+    from crossling.encoder import Encoder
+    from crossling.objectives.label_texts import Objective
+    from crossling.tokenization import Ragged
+
+
+class TextSettings(FrozenSettings):
+    """What is classified and how it is scored."""
+
+    score: str = "accuracy"
+    """The score that selects checkpoints and comes first in tables."""
+    length: int = Field(default=128, ge=8, le=8192)
+    """Subwords an example may have; of a longer one the end is cut off, in a pair the longer text's first."""
+    pooling: Literal["auto", "cls", "mean"] = "auto"
+    """auto: [CLS] through the checkpoint's pooler where it has one, else the mean of the tokens."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+
+
+class TextTask:
+    """Classification with a fixed label set; ``fields`` are the one or two texts."""
+
+    fields: tuple[str, ...]
+
+    def __init__(self, settings: Any, labels: tuple[str, ...]) -> None:
+        self.settings = settings
+        self.labels = labels
+
+    @staticmethod
+    def collect_labels(rows: Iterable[Rows]) -> tuple[str, ...]:
+        """All classes of the training data, sorted."""
+        return tuple(sorted({label for part in rows for label in part.labels()}))
+
+    def build_objective(self, name: str) -> Objective:
+        from crossling.objectives.label_texts import Objective
+
+        return Objective(
+            name, classes=len(self.labels), pooling=self.settings.pooling, dropout=self.settings.dropout
+        )
+
+    def encode(
+        self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
+    ) -> Iterator[dict[str, Any]]:
+        """Examples: subwords of one text or two, segments where the encoder has them, the class's code."""
+        from crossling.tokenization import Subwords, assemble, special_layout
+
+        subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
+        length = min(self.settings.length, encoder.max_length)
+        codes = {label: code for code, label in enumerate(labels)}
+        for chunk in chunks:
+            texts = [subwords.encode_texts(chunk[field]).pieces for field in self.fields]
+            extra = layout.single_extra if len(texts) == 1 else layout.pair_extra
+            ids, types = assemble(layout, *shorten(texts, length - extra))
+            given = chunk.get("label") or [None] * len(ids)
+            gold = np.array([codes.get(label, -1) for label in given], np.int32)
+            yield {"ids": ids, **({"types": types} if encoder.uses_token_types else {}), "gold": gold}
+
+    def collect(
+        self, outputs: Iterable[tuple[Batch, dict[str, Any]]], examples: Examples, rows: Rows, *, labels: Sequence[str]
+    ) -> Predictions:
+        """The class of every row, from the outputs of batches in any order."""
+        predicted = np.full(len(rows), -1, dtype=np.int64)
+        confidence = np.zeros(len(rows), dtype=np.float32)
+        for batch, arrays in outputs:
+            predicted[batch.rows] = arrays["best"]
+            confidence[batch.rows] = arrays["confidence"]
+        return Predictions.from_classes(
+            rows.language,
+            rows.name,
+            labels=labels,
+            gold=examples.scalars("gold"),
+            predicted=predicted,
+            confidence=confidence,
+        )
+
+
+def shorten(texts: list[Ragged], room: int) -> list[Ragged]:
+    """Cut off the ends of texts that are too long, alone or together."""
+    from crossling.tokenization import build_ragged, shorten_pair
+
+    if int(sum(text.lengths for text in texts).max(initial=0)) <= room:
+        return texts
+    if len(texts) == 1:
+        return [build_ragged([texts[0][i][:room] for i in range(len(texts[0]))])]
+    kept = [shorten_pair(int(a), int(b), room=room) for a, b in zip(*(t.lengths for t in texts), strict=True)]
+    return [
+        build_ragged([text[row][: lengths[side]] for row, lengths in enumerate(kept)])
+        for side, text in enumerate(texts)
+    ]

@@ -1,0 +1,162 @@
+"""Extractive question answering: the span of the context that answers the question, read in overlapping windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from crossling.predictions import Predictions
+from crossling.recipe import Settings as FrozenSettings
+from crossling.records import Question
+
+if TYPE_CHECKING:
+    from crossling.data.batching import Batch, Examples
+    from crossling.data.rows import Rows
+    from crossling.encoder import Encoder
+    from crossling.objectives.find_span import Objective
+
+VERSION = 1
+SCALARS = ("row", "context_from", "first", "last")
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Settings(FrozenSettings):
+    """How contexts are read and answers scored."""
+
+    kind: Literal["answer"] = "answer"
+    score: str = "qa_f1"
+    """The score that selects checkpoints and comes first in tables."""
+    length: int = Field(default=384, ge=32, le=8192)
+    """Subwords of a window: the question, a part of the context, special tokens."""
+    overlap: int = Field(default=128, ge=0)
+    """Subwords of the context that neighbouring windows share."""
+    question: int = Field(default=64, ge=4)
+    """Subwords of the question; the rest of a longer one is cut off."""
+    answer: int = Field(default=30, ge=1)
+    """Subwords that an answer has at most."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _windows_advance(self) -> Self:
+        room = self.length - self.question - 4
+        if self.overlap >= room:
+            raise ValueError(f"overlap = {self.overlap} leaves no new text in a window: at most {room - 1}")
+        return self
+
+
+class Task:
+    """Extractive answers; there is no label set."""
+
+    record = Question
+    columns = ("question", "context", "answers", "starts")
+
+    def __init__(self, settings: Settings, labels: tuple[str, ...] = ()) -> None:
+        self.settings = settings
+        self.labels = labels
+
+    @staticmethod
+    def collect_labels(rows: Iterable[Rows]) -> tuple[str, ...]:
+        return ()
+
+    def build_objective(self, name: str) -> Objective:
+        from crossling.objectives.find_span import Objective
+
+        return Objective(name, longest=self.settings.answer, dropout=self.settings.dropout)
+
+    def encode(
+        self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
+    ) -> Iterator[dict[str, Any]]:
+        """Examples are windows: subwords, each context subword's characters, the answer's first and last subword."""
+        from crossling.tokenization import Subwords, assemble, build_ragged, special_layout
+
+        subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
+        length = min(self.settings.length, encoder.max_length) - layout.pair_extra
+        row = 0
+        for chunk in chunks:
+            columns: dict[str, list[Any]] = {n: [] for n in ("question", "context", "starts", "ends", *SCALARS)}
+            questions = subwords.encode_texts(chunk["question"]).pieces
+            contexts = subwords.encode_texts(chunk["context"])
+            for place in range(len(questions)):
+                question = questions[place][: self.settings.question]
+                pieces, starts, ends = (part[place] for part in (contexts.pieces, contexts.starts, contexts.ends))
+                answer = chunk["answers"][place] if "answers" in chunk else ()
+                span = find_subwords(starts, ends, answer, chunk["starts"][place] if answer else ())
+                context_from = len(layout.prefix) + len(question) + len(layout.middle)
+                for begin, end in cut_windows(len(pieces), length - len(question), self.settings.overlap):
+                    inside = span is not None and begin <= span[0] and span[1] < end
+                    first, last = (s - begin + context_from for s in span) if inside and span else (0, 0)
+                    values = (question, pieces[begin:end], starts[begin:end], ends[begin:end])
+                    for name, value in zip(columns, (*values, row, context_from, first, last), strict=True):
+                        columns[name].append(value)
+                row += 1
+            ids, types = assemble(layout, build_ragged(columns.pop("question")), build_ragged(columns.pop("context")))
+            yield {
+                "ids": ids,
+                **({"types": types} if encoder.uses_token_types else {}),
+                **{n: np.array(v, np.int32) if n in SCALARS else v for n, v in columns.items()},
+            }
+
+    def collect(
+        self, outputs: Iterable[tuple[Batch, dict[str, Any]]], examples: Examples, rows: Rows, *, labels: Sequence[str]
+    ) -> Predictions:
+        """The best span over all windows of each question, as text of the context."""
+        best = np.full(len(rows), -np.inf)
+        confidence = np.zeros(len(rows), dtype=np.float32)
+        spans = np.full((len(rows), 2), -1, dtype=np.int64)
+        for batch, arrays in outputs:
+            for place, example in enumerate(batch.rows.tolist()):
+                row, context_from = (int(examples.get(n, example)[0]) for n in ("row", "context_from"))
+                starts = examples.get("starts", example)
+                if not len(starts) or not arrays["score"][place] > best[row]:
+                    continue
+                first, last = (int(arrays[side][place]) - context_from for side in ("start", "end"))
+                best[row], confidence[row] = arrays["score"][place], arrays["confidence"][place]
+                spans[row] = starts[first], examples.get("ends", example)[last]
+        texts = [cut_answer(context, *span) for context, span in zip(_texts(rows), spans.tolist(), strict=True)]
+        return Predictions.from_answers(
+            rows.language,
+            rows.name,
+            ids=[str(i) for i in rows.column("id").to_pylist()],
+            gold=rows.column("answers").to_pylist(),
+            predicted=[text for text, _ in texts],
+            starts=[start for _, start in texts],
+            confidence=confidence,
+        )
+
+
+def _texts(rows: Rows) -> Iterator[str]:
+    for chunk in rows.chunks(500):
+        yield from chunk["context"]
+
+
+def cut_answer(context: str, start: int, end: int) -> tuple[str, int]:
+    """The text of a span and where it starts, without the white space that some tokenizers count in."""
+    if start < 0:
+        return "", -1
+    text = context[start:end]
+    return text.strip(), start + len(text) - len(text.lstrip())
+
+
+def cut_windows(count: int, room: int, overlap: int) -> Iterator[tuple[int, int]]:
+    """Spans that cover ``count`` subwords, each at most ``room`` long, sharing ``overlap`` with the one before."""
+    start = 0
+    while True:
+        yield start, min(start + room, count)
+        if start + room >= count:
+            return
+        start += room - overlap
+
+
+def find_subwords(
+    starts: Array, ends: Array, answers: Sequence[str], begins: Sequence[int]
+) -> tuple[int, int] | None:
+    """The first and last subword of the first answer; none where there is no answer or no subword of it."""
+    if not answers or not len(starts):
+        return None
+    begin, end = begins[0], begins[0] + len(answers[0])
+    first = int(np.searchsorted(ends, begin, side="right"))
+    last = int(np.searchsorted(starts, end, side="left")) - 1
+    return (first, last) if first <= last < len(starts) else None

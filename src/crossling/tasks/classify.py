@@ -1,0 +1,22 @@
+"""Classification of a text (sentiment, topic, or the user's own classes)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from crossling.records import LabelledText
+from crossling.tasks._texts import TextSettings, TextTask
+
+VERSION = 1
+
+
+class Settings(TextSettings):
+    kind: Literal["classify"] = "classify"
+
+
+class Task(TextTask):
+    """A class for each text."""
+
+    record = LabelledText
+    fields = ("text",)
+    columns = ("text", "label")

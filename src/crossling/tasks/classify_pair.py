@@ -1,0 +1,22 @@
+"""Classification of a pair of texts (inference, paraphrase, or the user's own classes)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from crossling.records import LabelledPair
+from crossling.tasks._texts import TextSettings, TextTask
+
+VERSION = 1
+
+
+class Settings(TextSettings):
+    kind: Literal["classify_pair"] = "classify_pair"
+
+
+class Task(TextTask):
+    """A class for each pair."""
+
+    record = LabelledPair
+    fields = ("first", "second")
+    columns = ("first", "second", "label")

@@ -1,0 +1,127 @@
+"""Tagging: a label for every word (parts of speech, named entities, or the user's own)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from crossling.predictions import Predictions
+from crossling.recipe import Settings as FrozenSettings
+from crossling.records import TaggedSentence
+
+if TYPE_CHECKING:
+    from crossling.data.batching import Batch, Examples
+    from crossling.data.rows import Rows
+    from crossling.encoder import Encoder
+    from crossling.objectives.label_words import Objective
+
+VERSION = 1
+
+
+class Settings(FrozenSettings):
+    """What is tagged and how it is scored."""
+
+    kind: Literal["tag"] = "tag"
+    scheme: Literal["none", "bio"] = "none"
+    """bio: labels are spans (B-PER, I-PER, O) and span scores are given."""
+    score: str = "accuracy"
+    """The score that selects checkpoints and comes first in tables."""
+    length: int = Field(default=128, ge=8, le=8192)
+    """Subwords an example may have; longer sentences are split between words, never cut off."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+
+
+class Task:
+    """Tagging with a fixed label set."""
+
+    record = TaggedSentence
+    columns = ("words", "tags")
+
+    def __init__(self, settings: Settings, labels: tuple[str, ...]) -> None:
+        self.settings = settings
+        self.labels = labels
+
+    @staticmethod
+    def collect_labels(rows: Iterable[Rows]) -> tuple[str, ...]:
+        """All tags of the training data, sorted."""
+        return tuple(sorted({label for part in rows for label in part.labels()}))
+
+    def build_objective(self, name: str) -> Objective:
+        from crossling.objectives.label_words import Objective
+
+        return Objective(name, classes=len(self.labels), dropout=self.settings.dropout)
+
+    def encode(
+        self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
+    ) -> Iterator[dict[str, Any]]:
+        """Examples: subwords, the first subword of every word, its label's code (-1: not among ``labels``)."""
+        from crossling.tokenization import Subwords, first_pieces, special_layout
+
+        subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
+        prefix, suffix = np.array(layout.prefix, np.int32), np.array(layout.single_suffix, np.int32)
+        room = min(self.settings.length, encoder.max_length) - layout.single_extra
+        codes = {label: code for code, label in enumerate(labels)}
+        row = 0
+        for chunk in chunks:
+            columns: dict[str, list[Any]] = {n: [] for n in ("ids", "firsts", "gold", "row", "word_from")}
+            encoded = subwords.encode_words(chunk["words"])
+            tags = chunk.get("tags") or [(None,) * len(words) for words in chunk["words"]]
+            for place, sentence_tags in enumerate(tags):
+                pieces = encoded.pieces[place]
+                starts = first_pieces(encoded.words[place])
+                gold = np.array([codes.get(tag, -1) for tag in sentence_tags], dtype=np.int32)
+                for first, last in split_to_fit(np.diff(np.append(starts, len(pieces))), room):
+                    begin, end = starts[first], starts[last] if last < len(starts) else len(pieces)
+                    ids = pieces[begin : min(end, begin + room)]
+                    columns["ids"].append(np.concatenate([prefix, ids, suffix]))
+                    columns["firsts"].append(starts[first:last] - begin + len(prefix))
+                    columns["gold"].append(gold[first:last])
+                    columns["row"].append(row)
+                    columns["word_from"].append(first)
+                row += 1
+            yield {n: np.array(v, np.int32) if n in ("row", "word_from") else v for n, v in columns.items()}
+
+    def collect(
+        self, outputs: Iterable[tuple[Batch, dict[str, Any]]], examples: Examples, rows: Rows, *, labels: Sequence[str]
+    ) -> Predictions:
+        """Predictions of every word of every sentence, from the outputs of batches in any order."""
+        import pyarrow.compute as pc
+
+        counts = np.asarray(pc.list_value_length(rows.column("words")).to_numpy(), dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        gold = np.full(starts[-1], -1, dtype=np.int64)
+        predicted = np.full(starts[-1], -1, dtype=np.int64)
+        confidence = np.zeros(starts[-1], dtype=np.float32)
+        for batch, arrays in outputs:
+            for place, example in enumerate(batch.rows.tolist()):
+                firsts = examples.get("firsts", example)
+                begin = starts[examples.get("row", example)[0]] + examples.get("word_from", example)[0]
+                span = slice(begin, begin + len(firsts))
+                gold[span] = examples.get("gold", example)
+                predicted[span] = arrays["best"][place, firsts]
+                confidence[span] = arrays["confidence"][place, firsts]
+        cut = starts[1:-1]
+        return Predictions.from_tags(
+            rows.language,
+            rows.name,
+            labels=labels,
+            gold=np.split(gold, cut) if len(counts) else [],
+            predicted=np.split(predicted, cut) if len(counts) else [],
+            confidence=np.split(confidence, cut) if len(counts) else [],
+            scheme=self.settings.scheme,
+        )
+
+
+def split_to_fit(counts: np.ndarray[Any, Any], room: int) -> Iterator[tuple[int, int]]:
+    """Spans of words whose subwords fit into ``room``; a word that is longer alone gets a span of its own."""
+    start, used = 0, 0
+    for word, count in enumerate(counts.tolist()):
+        if used and used + count > room:
+            yield start, word
+            start, used = word, 0
+        used += count
+    if len(counts):
+        yield start, len(counts)
