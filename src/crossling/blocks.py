@@ -2,8 +2,8 @@
 
 The file (magic ``E5S1``) holds sizes, the pieces of XLM-R's unigram tokenizer with their scores, a table of
 replacements, a directory of tensors and the tensors. Matrices are blocks of 32 elements in 18 bytes: a
-float16 scale d and 16 bytes whose low nibbles are elements 0..15 and whose high nibbles are elements 16..31, each as
-(nibble - 8) * d. Only numpy is needed.
+float16 scale d and 16 bytes whose low nibbles are elements 0..15 and whose high nibbles are elements 16..31,
+each as (nibble - 8) * d. Only numpy is needed.
 """
 
 from __future__ import annotations

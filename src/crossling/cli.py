@@ -24,7 +24,8 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key: stage.0.epochs=2. Repeat as often as needed."),
 ]
 StoreOption = Annotated[
-    Path | None, typer.Option("--store", help="Where trained models and caches live (CROSSLING_STORE, .crossling).")
+    Path | None,
+    typer.Option("--store", help="Where trained models and caches live (CROSSLING_STORE, .crossling)."),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Which seed's model; default: the first.")]
 
@@ -71,7 +72,7 @@ def run(
     _run(loaded, out=out or Path("runs") / recipe.stem, store=store, command=_command_line())
 
 
-def _run(loaded: Any, *, out: Path, store: Path | None, command: str, next_command: str = "") -> None:
+def _run(loaded: Any, *, out: Path, store: Path | None, command: str) -> None:
     from crossling.console import TerminalProgress, show_run
     from crossling.study.present import summarise_run
     from crossling.study.run import run_recipe
@@ -80,7 +81,8 @@ def _run(loaded: Any, *, out: Path, store: Path | None, command: str, next_comma
     with TerminalProgress() as progress:
         runner = run_recipe(loaded, store=Store(find_store(store)), out=out, progress=progress, command=command)
     if runner.world.leads and loaded.evaluate:
-        next_command = next_command or f"crossling predict {out} --language {loaded.evaluate[-1].languages[-1:] and loaded.evaluate[-1].languages[-1] or 'en'}"
+        language = loaded.evaluate[-1].specs()[-1][0]
+        next_command = f"crossling predict {out} --language {language} FILE"
         show_run(summarise_run(out, store=runner.store.root, next_command=next_command), out)
 
 
@@ -107,12 +109,13 @@ def predict(
     file: Annotated[Path | None, typer.Argument(help="Text to read; default: standard input.")] = None,
     language: Annotated[str, typer.Option(help="The text's language code.")] = "en",
     words: Annotated[
-        bool, typer.Option("--words", help="Words are already split: one a line, an empty line ends a sentence.")
+        bool,
+        typer.Option("--words", help="Words are already split: one a line, an empty line ends a sentence."),
     ] = False,
     output: Annotated[str, typer.Option("--format", help="table, conll or jsonl.")] = "table",
     seed: SeedOption = None,
 ) -> None:
-    """Tag, classify or answer new text. A line is a text; pairs are split by a tab; for answers: question TAB context."""
+    """Tag, classify or answer new text, a text a line; pairs (question and context too) with a tab between."""
     from crossling.console import show_predictions
     from crossling.prediction import predict_file
     from crossling.study.run import find_model
@@ -146,7 +149,9 @@ def show_data(
 
 
 @app.command()
-def encoder(name: Annotated[str, typer.Argument(help="A hub name, a folder, or multilingual-e5-small.")]) -> None:
+def encoder(
+    name: Annotated[str, typer.Argument(help="A hub name, a folder, or multilingual-e5-small.")],
+) -> None:
     """Describe an encoder: layers, heads, width, vocabulary."""
     from crossling.console import show_encoder
     from crossling.encoder import load_encoder
@@ -173,7 +178,8 @@ def trim(
     on: Annotated[list[str], typer.Option("--on", help="Data set (panx:de:dev) or text file. Repeat as needed.")],
     out: Annotated[Path, typer.Option(help="Folder for the smaller encoder.")],
     blocks: Annotated[
-        bool, typer.Option("--blocks", help="Of the offline encoder: keep its 4-bit blocks, a quarter the size.")
+        bool,
+        typer.Option("--blocks", help="Of the offline encoder: keep its 4-bit blocks, a quarter the size."),
     ] = False,
     store: StoreOption = None,
 ) -> None:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from crossling.errors import UserError, nearest
@@ -52,11 +59,18 @@ class TerminalProgress:
         self._what, self._done, self._total, self._told = "", 0, 0, 0.0
 
     def __enter__(self) -> Self:
-        logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=err, show_path=False, show_time=False)], force=True)
+        logging.basicConfig(
+            level=logging.WARNING,
+            format="%(message)s",
+            handlers=[RichHandler(console=err, show_path=False, show_time=False)],
+            force=True,
+        )
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
@@ -83,29 +97,37 @@ class TerminalProgress:
 def show_run(summary: RunSummary, folder: Path) -> None:
     """The table of scores, and the files that hold more."""
     from crossling.report.page import render_run
-    from crossling.report.tables import render_csv, render_markdown, render_terminal
+    from crossling.report.tables import score_tables
 
-    for table in render_terminal(summary):
-        out.print(table)
-    (folder / "scores.md").write_text(render_markdown(summary), encoding="utf-8")
-    (folder / "scores.csv").write_text(render_csv(summary), encoding="utf-8")
+    tables = score_tables(summary)
+    for table in tables:
+        out.print(table.to_rich())
+    markdown = "\n".join(f"## {table.title}\n\n{table.to_markdown()}" for table in tables)
+    (folder / "scores.md").write_text(markdown, encoding="utf-8")
+    for table, data in zip(tables, summary.data_sets, strict=True):
+        (folder / f"scores-{data}.csv").write_text(table.to_csv(), encoding="utf-8")
     page = folder / "page.html"
     page.write_text(render_run(summary), encoding="utf-8")
     tell(f"page:    {page}")
-    tell(f"scores:  {folder / 'scores.csv'}")
+    tell(f"scores:  {folder / 'scores.md'}")
     if summary.next_command:
         tell(f"next:    {summary.next_command}")
 
 
 def show_rows(rows: Rows, count: int) -> None:
     """The first rows of a data set, and how often each label occurs."""
-    tell(f"{rows.name}: {len(rows):,} rows of {rows.kind.__name__}, language {rows.language}"
-         + (f", {rows.skipped} broken rows skipped" if rows.skipped else ""))
+    tell(
+        f"{rows.name}: {len(rows):,} rows of {rows.kind.__name__}, language {rows.language}"
+        + (f", {rows.skipped} broken rows skipped" if rows.skipped else "")
+    )
     for row, record in zip(range(count), rows, strict=False):
         table = Table(show_header=False, box=None, padding=(0, 2))
         for field in record.__dataclass_fields__:
             value = getattr(record, field)
-            table.add_row(f"[dim]{field}[/]", escape(" ".join(map(str, value)) if isinstance(value, tuple) else str(value)))
+            table.add_row(
+                f"[dim]{field}[/]",
+                escape(" ".join(map(str, value)) if isinstance(value, tuple) else str(value)),
+            )
         out.print(f"[bold]{row}[/]")
         out.print(table)
     try:
@@ -197,12 +219,20 @@ def _print_table(found: list[dict[str, Any]]) -> None:
         table = Table("text", "word", "tag", "characters", "confidence")
         for number, item in enumerate(found, 1):
             for word in item["words"]:
-                table.add_row(str(number), escape(word["word"]), escape(word["tag"]), f"{word['start']}–{word['end']}", f"{word['confidence']:.2f}")
+                table.add_row(
+                    str(number),
+                    escape(word["word"]),
+                    escape(word["tag"]),
+                    f"{word['start']}–{word['end']}",
+                    f"{word['confidence']:.2f}",
+                )
             table.add_section()
     else:
         table = Table(*columns)
         for item in found:
-            table.add_row(*(escape(f"{v:.2f}" if isinstance(v, float) else str(v)) for n, v in item.items() if n in columns))
+            table.add_row(
+                *(escape(f"{v:.2f}" if isinstance(v, float) else str(v)) for n, v in item.items() if n in columns)
+            )
     out.print(table)
 
 

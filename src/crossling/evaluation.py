@@ -30,9 +30,7 @@ def check_kind(task: Any, rows: Rows) -> Rows:
     return rows
 
 
-def encode_rows(
-    task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Path, labels: Sequence[str]
-) -> Examples:
+def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Path, labels: Sequence[str]) -> Examples:
     """Encoded examples of one or more sets, from the cache where they were encoded before."""
     identity = content_hash(
         {
@@ -69,9 +67,7 @@ def predict_rows(
     examples = encode_rows(task, [rows], model.encoder, cache=cache, labels=labels)
     plan = plan_prediction(examples.lengths, batch)
     progress.begin(f"predicting {rows.name}", len(examples))
-    outputs = predict_examples(
-        model, task.build_objective(head), examples, world=world, plan=plan, progress=progress
-    )
+    outputs = predict_examples(model, task.build_objective(head), examples, world=world, plan=plan, progress=progress)
     predictions: Predictions = task.collect(outputs, examples, rows, labels=labels)
     progress.end()
     return predictions

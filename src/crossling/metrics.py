@@ -234,10 +234,10 @@ def _score_spans(predictions: Predictions) -> dict[str, float]:
     occurring = by_type.predicted + by_type.gold > 0
     return {
         "span_f1": _micro_f1(by_type),
-        "span_precision": correct / predicted if predicted else 0.0,
-        "span_recall": correct / gold if gold else 0.0,
         "span_macro_f1": _mean(_f1(by_type.correct, by_type.predicted, by_type.gold)[occurring]),
         **_score_words(predictions),
+        "span_precision": correct / predicted if predicted else 0.0,
+        "span_recall": correct / gold if gold else 0.0,
     }
 
 

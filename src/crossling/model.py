@@ -106,8 +106,9 @@ def read_card(folder: Path) -> ModelCard:
     except FileNotFoundError:
         raise ArtefactError(f"{folder}: holds no model (model.json is missing)") from None
     except (json.JSONDecodeError, TypeError) as error:
-        raise ArtefactError(f"{folder / 'model.json'}: not a model card: {error}. Delete the folder and run the "
-                            "recipe again.") from None
+        raise ArtefactError(
+            f"{folder / 'model.json'}: not a model card: {error}. Delete the folder and run the recipe again."
+        ) from None
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -104,7 +104,7 @@ def _read_weights(file: BlockFile) -> dict[str, np.ndarray]:
 
 
 class _AsItIs:
-    """Hands over a tokenizer where a copy is asked for: to copy 250,000 pieces takes longer than to build them."""
+    """Hands over a tokenizer where a copy is asked for: copying 250,000 pieces takes longer than building."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from crossling.errors import RecipeError, nearest
 from crossling.registry import list_kinds, load_kind
 
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -66,7 +65,7 @@ class EvaluateSettings(Settings):
     def specs(self) -> tuple[tuple[str, str | dict[str, Any]], ...]:
         """``(language, data set)`` for every language asked for."""
         if isinstance(self.on, dict):
-            return ((str(self.on.get("language", "?")), {k: v for k, v in self.on.items()}),)
+            return ((str(self.on.get("language", "?")), dict(self.on)),)
         return tuple((language, f"{self.on}:{language}") for language in self.languages)
 
 
@@ -252,7 +251,9 @@ def describe_problem(model: type[BaseModel], error: dict[str, Any], key: str) ->
 
 
 def _is_union_tag(part: object) -> bool:
-    return isinstance(part, str) and (part.startswith(("literal[", "function-", "tuple[", "dict[")) or part in ("str", "bool"))
+    return isinstance(part, str) and (
+        part.startswith(("literal[", "function-", "tuple[", "dict[")) or part in ("str", "bool")
+    )
 
 
 def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
@@ -301,7 +302,9 @@ def _is_tables(value: Any) -> bool:
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{json.dumps(k, ensure_ascii=False)} = {_toml_value(v)}" for k, v in value.items() if v is not None)
+        inside = ", ".join(
+            f"{json.dumps(k, ensure_ascii=False)} = {_toml_value(v)}" for k, v in value.items() if v is not None
+        )
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml_value(v) for v in value)}]"

@@ -88,8 +88,7 @@ def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
         partial.replace(path)
     except OSError as error:
         raise DataError(
-            f"{path}: cannot write encoded examples: {error}. Free some disk space, or name another "
-            "store with --store."
+            f"{path}: cannot write encoded examples: {error}. Free some disk space, or name another store with --store."
         ) from error
     finally:
         partial.unlink(missing_ok=True)

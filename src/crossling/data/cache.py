@@ -21,6 +21,8 @@ from crossling.records import Record
 logger = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 20
+TABLE_KEYS = ("data", "format", "language", "limit", "sample_seed", "on_error")
+"""Keys of a recipe's data table that are not a reader's settings."""
 
 
 def hash_file(path: Path) -> str:
@@ -46,7 +48,7 @@ def _tell_faults(error: ValidationError, model: type[BaseModel]) -> str:
     for fault in error.errors():
         key = ".".join(map(str, fault["loc"]))
         if fault["type"] == "extra_forbidden":
-            told.append(f"unknown key {key!r}.{nearest(key, model.model_fields)}")
+            told.append(f"unknown key {key!r}.{nearest(key, (*model.model_fields, *TABLE_KEYS))}")
         elif fault["type"] == "missing":
             told.append(f"the key {key!r} is missing")
         else:
@@ -55,7 +57,7 @@ def _tell_faults(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def fingerprint_rows(format_name: str, settings: BaseModel) -> str:
-    """A name for the rows a reader gives: from its version, its settings and its files' contents, not their paths."""
+    """A name for the rows a reader gives: from its version, settings and files' contents, not their paths."""
     reader = registry.load_kind("readers", format_name)
     paths = reader.files(settings)
     kept = {
@@ -111,8 +113,8 @@ def open_cached(
 ) -> Rows:
     """Rows stored under a fingerprint, or read now and stored.
 
-    ``on_error`` is not part of the fingerprint: it decides whether there are rows, not which. Rows stored by a
-    lenient reading are therefore read again by a strict one, for its error.
+    ``on_error`` is not part of the fingerprint: it decides whether there are rows, not which. Rows stored
+    by a lenient reading are therefore read again by a strict one, for its error.
     """
     path = locate_rows(store, fingerprint)
     rows = _find_stored(path, language=language, name=name, fingerprint=fingerprint)

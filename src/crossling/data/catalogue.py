@@ -1,4 +1,4 @@
-"""The catalogue: from a name in a recipe to rows, out of the user's folder, the hub, or the user's own files."""
+"""The catalogue: from a name in a recipe to rows, out of a folder, the hub, or the user's own files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from crossling.data.declarations import (
 from crossling.data.readers._lines import OnError
 from crossling.data.rows import KINDS, Rows, join_rows
 from crossling.data.spec import Spec, check_table, parse_spec, parse_split
-from crossling.errors import DataError
+from crossling.errors import DataError, nearest
+from crossling.registry import list_kinds
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,12 @@ class SetDescription:
 
 
 def open_data(spec: str | Mapping[str, Any], *, split: str = "", store: Path) -> Rows:
-    """Rows of a data set: ``name[@version]:language[:split[rows]]``, or a table (see ``open_table``).
+    """Rows of a data set: ``name[@version]:language[:split[rows]]``, or a table.
+
+    A table is ``{data = "panx:hi", limit = 100}``, or one's own files: ``{format, path, language, …}`` with
+    the reader's settings. ``limit`` takes the first rows, or with ``sample_seed`` random ones; ``on_error`` is
+    "raise" or "skip".
+
 
     A split in the spec wins over the argument, so that a recipe can test on ``panx:de:dev``.
     """
@@ -96,7 +102,7 @@ def describe(name: str, version: str = "") -> SetDescription:
 
 
 def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
-    """Rows of a table: ``{data, limit, …}``, or ``{format, path, language, limit, …}`` for the user's own files."""
+    """Rows of a table: ``{data, limit, …}``, or ``{format, path, language, …}`` for one's own files."""
     check_table(table)
     limit, seed = _pop_number(table, "limit", least=1), _pop_number(table, "sample_seed", least=0)
     on_error = _pop_on_error(table)
@@ -107,8 +113,9 @@ def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
         rows = _open_set(parse_spec(name), split=split, store=store, on_error=on_error, settings=table)
     else:
         format_name, language = table.pop("format"), table.pop("language", None)
-        if not isinstance(format_name, str):
-            raise DataError(f"format = {format_name!r} is not the name of a reader")
+        if format_name not in list_kinds("readers"):
+            readers = list_kinds("readers")
+            raise DataError(f"format = {format_name!r}: unknown.{nearest(format_name, readers)}")
         if not isinstance(language, str) or not language:
             raise DataError(f'a {format_name} file needs its language, as in language = "sw"')
         shown = table.get("path") or table.get("source") or format_name
@@ -155,12 +162,10 @@ def _open_set(
     declared = load_declaration(spec.name, spec.version)
     if declared.roles and not spec.parts and spec.language:
         spec = replace(spec, parts=dict.fromkeys(declared.roles, spec.language))
-    if spec.name == "ud" and not spec.version:
-        treebank = _choose_treebank(spec, declared)
-        whole = replace(spec, language=treebank, start=None, stop=None)
-    else:
-        check_spec(spec, declared)
-        whole = replace(spec, start=None, stop=None)
+    check_spec(spec, declared)
+    whole = replace(spec, start=None, stop=None)
+    if declared.treebanks:
+        whole = replace(whole, language=_choose_treebank(spec, declared))
     rows = _open_whole(whole, declared, store=store, on_error=on_error, settings=dict(settings or {}))
     _check_count(rows, declared, whole)
     return rows.select(spec.start, spec.stop).rename(str(spec))
@@ -189,7 +194,7 @@ def _open_whole(
             ]
             return join_rows(parts, name=name) if len(parts) > 1 else parts[0]
     if declared.hub is None:
-        raise DataError(_tell_missing(spec, declared))
+        raise DataError(f"{spec}: {_tell_missing(spec, declared)}")
     if settings:
         raise DataError(f"{name} comes from the hub, where {', '.join(settings)} cannot be set")
     from crossling.data.hub import open_hub_rows
@@ -274,7 +279,7 @@ def _tell_missing(spec: Spec, declared: Declaration) -> str:
         told.append(f"Get it from {declared.home}")
     if declared.note:
         told.append(declared.note)
-    return f"{spec}: " + ". ".join(text.rstrip(".") for text in told) + "."
+    return ". ".join(text.rstrip(".") for text in told) + "."
 
 
 def _is_near(at_hand: str, spec: Spec) -> bool:
@@ -286,13 +291,10 @@ def _is_near(at_hand: str, spec: Spec) -> bool:
 
 def _choose_treebank(spec: Spec, declared: Declaration) -> str:
     """The treebank that a language means, among the folder's files first."""
-    if not spec.split:
-        raise DataError(f"{spec}: name a split, as in {spec}:{declared.splits[-1]}")
-    check_spec(replace(spec, parts={}), declared)
     if "_" in spec.language:
         return spec.language
     folder = _find_folder()
-    there = treebanks.find_files(folder / "ud") if folder else {}
+    there = treebanks.find_files(folder / "ud") if folder and declared.folder else {}
     chosen = treebanks.choose_treebank(
         spec.language,
         spec.split,
@@ -312,7 +314,7 @@ def _list_at_hand(name: str, version: str, declared: Declaration) -> Iterable[st
     folder = _find_folder()
     if declared.folder is None or folder is None:
         return
-    if name == "ud" and not version:
+    if declared.treebanks:
         for treebank, split in sorted(treebanks.find_files(folder / "ud")):
             yield f"{name}:{treebank}:{split}"
         return

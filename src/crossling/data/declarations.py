@@ -1,4 +1,4 @@
-"""What the catalogue knows of each data set, declared in sets.toml: files, hub, languages, splits, row counts."""
+"""What the catalogue knows of each data set, as sets.toml declares it: files, hub, languages, row counts."""
 
 from __future__ import annotations
 
@@ -71,6 +71,8 @@ class Declaration(_Declaration):
     """The language is a pair, such as en-hi."""
     pivot: str = ""
     """One side of every pair, where only pairs with it exist."""
+    treebanks: bool = False
+    """The language may be a treebank, and a language stands for one of its treebanks."""
     roles: tuple[str, ...] = ()
     """Languages by role, such as context and question."""
     splits: tuple[str, ...]

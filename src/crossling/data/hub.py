@@ -76,7 +76,7 @@ def _recall_commit(pointer: Path) -> str | None:
 
 
 def _find_builder(source: HubSource, config: str, *, name: str) -> Any:
-    """What ``datasets`` knows of a set at one commit: from the hub, or from its cache where the hub is away."""
+    """What ``datasets`` knows of a set at one commit: from the hub, or its cache where the hub is away."""
     import datasets
 
     where = f"{source.repository} (configuration {config}, revision {source.revision})"
@@ -127,7 +127,7 @@ def _columns(source: HubSource, names: Mapping[str, str]) -> dict[str, str]:
 def _decoder(
     features: Mapping[str, Any], source: HubSource, names: Mapping[str, str]
 ) -> Callable[[Mapping[str, list[Any]]], Iterator[dict[str, Any]]]:
-    """A function from a batch of the hub's columns to our fields, with class numbers turned into their names."""
+    """A function from a batch of the hub's columns to our fields, with class numbers turned into names."""
     columns = _columns(source, names)
     to_name = {theirs: _class_names(_descend(features, theirs)) for theirs in columns.values()}
 
@@ -156,7 +156,7 @@ def _class_names(feature: Any) -> list[str] | None:
 
 
 def _name(value: Any, names: list[str] | None) -> Any:
-    """Class numbers as names; a number outside them stays, and is told as a broken row by whoever builds it."""
+    """Class numbers as names; one that has no name (-1: withheld) is none, which makes a broken row."""
     if names is None:
         return value
     if isinstance(value, list):

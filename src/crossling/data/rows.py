@@ -1,4 +1,4 @@
-"""Rows of one data set, memory-mapped from an Arrow file: a million of them are not a million Python objects."""
+"""Rows of a data set, memory-mapped from an Arrow file: a million of them are not a million objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -84,21 +84,22 @@ class Rows:
             yield from map(self._build_record, zip(*chunk.values(), strict=True))
 
     def _build_record(self, values: Iterable[Any]) -> Record:
-        return self.kind(*(_freeze(value) if isinstance(value, list) else value for value in values))
+        build: Callable[..., Record] = self.kind
+        return build(*map(_freeze, values))
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One field of all rows, still on disk."""
         return self._table.column(name)
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[dict[str, list[Any]]]:
-        """Fields of ``size`` rows at a time as plain lists: ``chunk["words"]`` is a list of lists of strings."""
+        """Fields of ``size`` rows at a time as lists: ``chunk["words"]`` is a list of lists of strings."""
         if size < 1:
             raise ValueError(f"a chunk has at least one row, not {size}")
         for start in range(0, len(self), size):
             yield self._table.slice(start, size).to_pydict()
 
     def batches(self, size: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """The same in Arrow, without a Python object a row; a batch may be shorter where the file has a seam."""
+        """The same in Arrow, without a Python object a row; a batch is shorter where the file has a seam."""
         yield from self._table.to_batches(max_chunksize=size)
 
     def labels(self) -> tuple[str, ...]:
@@ -107,7 +108,7 @@ class Rows:
 
     def count_labels(self) -> dict[str, int]:
         """How many rows (or words) have each label (or tag), by falling number."""
-        name = LABEL_COLUMNS.get(self.kind)  # type: ignore[call-overload]
+        name = LABEL_COLUMNS.get(self.kind)
         if name is None:
             raise DataError(f"{self.name} holds {self.kind.__name__} rows, which have no labels")
         counts: dict[str, int] = {}
@@ -159,10 +160,6 @@ class Rows:
         )
 
 
-@overload
-def _freeze(value: list[Any]) -> tuple[Any, ...]: ...
-@overload
-def _freeze(value: Any) -> Any: ...
 def _freeze(value: Any) -> Any:
     return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
@@ -197,7 +194,7 @@ def write_rows(
 ) -> int:
     """Stream records to an Arrow file, and say how many there were.
 
-    The file is written under another name and takes its own at the end, so that whoever finds it finds it whole.
+    The file is written under another name and takes its own at the end: whoever finds it finds it whole.
     ``count_skipped`` is asked when all records have been read; its answer is kept in the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

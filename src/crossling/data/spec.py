@@ -52,7 +52,7 @@ def parse_spec(text: str) -> Spec:
     match = _NAME.fullmatch(head)
     if match is None:
         raise DataError(f"{text!r} does not name a data set; write {SHAPE}")
-    language, _, split_text = _cut_language(rest)
+    language, _, split_text = rest.partition(":")  # the split may hold another colon inside its brackets
     parts = _parse_parts(language, text) if "=" in language else {}
     if language and not parts and not _LANGUAGE.fullmatch(language):
         raise DataError(f"{text!r}: {language!r} is not a language code; write {SHAPE}")
@@ -82,7 +82,7 @@ def parse_split(text: str) -> tuple[str, int | None, int | None]:
 
 
 def check_table(table: Mapping[str, Any]) -> None:
-    """A table names a set (``data``) or a file's ``format`` and ``language``; anything else is told at once."""
+    """A table names a set (``data``) or a file's ``format`` and ``language``; one that does not is refused."""
     if "data" in table and "format" in table:
         raise DataError('a data table has either data = "name:language" or format = …, not both')
     if "data" not in table and "format" not in table:
@@ -90,11 +90,6 @@ def check_table(table: Mapping[str, Any]) -> None:
             'a data table needs data = "name:language", or format, path and language, as in '
             '{ format = "bio", path = "sw.tsv", language = "sw" }'
         )
-
-
-def _cut_language(rest: str) -> tuple[str, str, str]:
-    """The language ends at the first colon; the split may hold another inside its brackets."""
-    return rest.partition(":")
 
 
 def _parse_parts(language: str, text: str) -> dict[str, str]:

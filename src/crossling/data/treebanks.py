@@ -1,4 +1,4 @@
-"""Which treebank ``ud:de`` means: the folder's where there is one, else those that Universal Dependencies lists."""
+"""Which treebank ``ud:de`` means: the folder's where there is one, else one of those on the hub."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ TREEBANKS: dict[str, tuple[str, ...]] = {
     "yo": ("ytb",),
     "zh": ("cfl", "gsd", "gsdsimp", "hk", "patentchar", "pud"),
 }
-"""The treebanks of a language on the hub, those with tags of common languages; any other can be named in full."""
+"""The treebanks of common languages on the hub; any other can be named in full."""
 
 
 def find_files(folder: Path) -> dict[tuple[str, str], Path]:
@@ -107,7 +107,7 @@ def choose_treebank(language: str, split: str, candidates: Iterable[str], *, nam
 
 
 def list_treebanks(language: str) -> tuple[str, ...]:
-    """The treebanks of a language by their full names; an unknown language is an error that lists the known."""
+    """A language's treebanks by their full names; an unknown language is an error that lists the known."""
     if language not in TREEBANKS:
         raise DataError(
             f"no treebank of {language!r} is known; name one in full, as in ud:{language}_xyz."

@@ -44,9 +44,7 @@ class Objective:
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
         logits_BC = self._logits(model, batch)
-        return functional.cross_entropy(
-            logits_BC.float(), batch["labels"], ignore_index=IGNORED, reduction="sum"
-        )
+        return functional.cross_entropy(logits_BC.float(), batch["labels"], ignore_index=IGNORED, reduction="sum")
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         best_B, confidence_B = top_class(self._logits(model, batch))

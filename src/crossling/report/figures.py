@@ -6,7 +6,7 @@ import json
 import math
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from crossling.metrics import Confusion
 
@@ -26,9 +26,9 @@ def draw_bar(mean: float, spread: float | None, *, is_source: bool) -> Markup:
     kind = "bar source" if is_source else "bar"
     tick = Markup('<path class="tick" d="M{0:.2f} 5H{1:.2f}M{0:.2f} 2.5v5M{1:.2f} 2.5v5"/>').format(low, high)
     return Markup(
-        '<svg class="{}" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{:.1f} percent">'
-        '<path class="grid" d="M25 0v10M50 0v10M75 0v10"/><rect class="fill" width="{:.2f}" height="10" rx="0.4"/>'
-        "{}</svg>"
+        '<svg class="{}" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" '
+        'aria-label="{:.1f} percent"><path class="grid" d="M25 0v10M50 0v10M75 0v10"/>'
+        '<rect class="fill" width="{:.2f}" height="10"/>{}</svg>'
     ).format(kind, length, length, tick if spread else "")
 
 
@@ -56,8 +56,8 @@ def draw_confusion(confusion: Confusion, *, title: str) -> Markup:
         separators=(",", ":"),
     )
     head = Markup(
-        '<svg class="confusion" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{title}" '
-        'data-left="{left}" data-top="{top}" data-cell="{cell}" data-matrix="{data}">'
+        '<svg class="confusion" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
+        'aria-label="{title}" data-left="{left}" data-top="{top}" data-cell="{cell}" data-matrix="{data}">'
     ).format(w=width, h=height, title=title, left=left, top=top, cell=CELL, data=data)
     return head + Markup("").join(parts) + Markup("</svg>")
 
@@ -71,7 +71,9 @@ def _draw_cells(confusion: Confusion, shares: np.ndarray, *, left: int, top: int
         x, y = left + int(column) * CELL, top + int(row) * CELL
         right = confusion.gold[row] == confusion.predicted[column]
         shade = math.ceil(share * SHADES)
-        squares.setdefault(f"{'right' if right else 'wrong'} s{shade}", []).append(f"M{x} {y}h{CELL}v{CELL}h-{CELL}z")
+        squares.setdefault(f"{'right' if right else 'wrong'} s{shade}", []).append(
+            f"M{x} {y}h{CELL}v{CELL}h-{CELL}z"
+        )
         if share >= 0.01:
             kind = "number strong" if shade > 5 else "number"
             numbers.append(
@@ -79,23 +81,27 @@ def _draw_cells(confusion: Confusion, shares: np.ndarray, *, left: int, top: int
                     kind, x + CELL / 2, y + CELL / 2 + 3.5, 100 * share
                 )
             )
-    paths = [Markup('<path class="{}" d="{}"/>').format(kind, "".join(d)) for kind, d in sorted(squares.items())]
+    paths = [
+        Markup('<path class="{}" d="{}"/>').format(kind, "".join(d)) for kind, d in sorted(squares.items())
+    ]
     return Markup("").join([*paths, *numbers])
 
 
 def _draw_axes(confusion: Confusion, totals: np.ndarray, *, left: int, top: int) -> Markup:
-    """Names of the gold labels at the left, with their counts at the right, and of the predicted ones above."""
+    """Gold labels at the left, with their counts at the right, and predicted labels above."""
     right = left + confusion.counts.shape[1] * CELL + 8
     parts = []
     for number, name in enumerate(confusion.gold):
         y = top + number * CELL + CELL / 2 + 4
-        parts.append(Markup('<text class="label gold" x="{}" y="{}">{}</text>').format(left - 7, y, escape(name)))
-        parts.append(Markup('<text class="label count" x="{}" y="{}">{:,}</text>').format(right, y, totals[number]))
+        parts.append(Markup('<text class="label gold" x="{}" y="{}">{}</text>').format(left - 7, y, name))
+        parts.append(
+            Markup('<text class="label count" x="{}" y="{}">{:,}</text>').format(right, y, totals[number])
+        )
     for number, name in enumerate(confusion.predicted):
         x = left + number * CELL + CELL / 2 + 4
         parts.append(
             Markup('<text class="label" transform="translate({} {}) rotate(-90)">{}</text>').format(
-                x, top - 7, escape(name)
+                x, top - 7, name
             )
         )
     return Markup("").join(parts)

@@ -18,7 +18,7 @@ from crossling.report.summary import LanguageResult, RunSummary
 if TYPE_CHECKING:
     from rich.table import Table
 
-TERMINAL_SCORES = 4
+TERMINAL_SCORES = 3
 """Scores that fit beside the names in 80 columns; Markdown and CSV have all."""
 
 
@@ -56,12 +56,13 @@ class ScoreTable:
 
     def to_rich(self) -> Table:
         """For the terminal: the main scores, the source language set apart."""
+        from rich import box
         from rich.table import Table
 
         shown = self.scores[:TERMINAL_SCORES]
-        table = Table(title=self.title, title_justify="left", header_style="bold")
+        table = Table(title=self.title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
         table.add_column("code", no_wrap=True)
-        table.add_column("language")
+        table.add_column("language", no_wrap=True)
         table.add_column("rows", justify="right", no_wrap=True)
         for number, name in enumerate(shown):
             table.add_column(name, justify="right", no_wrap=True, style="bold" if number == 0 else None)
@@ -118,7 +119,8 @@ def order_results(summary: RunSummary, data: str) -> list[LanguageResult]:
     """Results on a data set: the source language first, the others by code."""
     chosen = [result for result in summary.results if result.data == data]
     return sorted(
-        chosen, key=lambda result: (not is_same(result.language, summary.source), result.language, result.variant)
+        chosen,
+        key=lambda result: (not is_same(result.language, summary.source), result.language, result.variant),
     )
 
 
@@ -140,7 +142,7 @@ def is_source(summary: RunSummary, result: LanguageResult) -> bool:
 
 
 def average(results: Sequence[LanguageResult], name: str) -> Cell:
-    """Mean over languages; its spread is that of the seeds' means, for languages differ and are not repeats."""
+    """Mean over languages; its spread is that of the seeds' means, for languages are not repeats."""
     values = [result.scores[name] for result in results if result.scores.get(name)]
     if not values:
         return Cell(float("nan"), None)
@@ -168,10 +170,9 @@ def _average_rows(
     summary: RunSummary, results: Sequence[LanguageResult], scores: Sequence[str]
 ) -> tuple[Row, ...]:
     targets = [result for result in results if not is_source(summary, result)]
-    sources = "+".join(summary.trained_on)
-    chosen = [(f"mean of all {len(results)}", results)]
+    chosen = [(f"mean of {len(results)}", results)]
     if targets and len(targets) < len(results):
-        chosen.append((f"mean of {len(targets)} without {sources}", targets))
+        chosen.append((f"mean of {len(targets)} zero-shot", targets))
     return tuple(
         Row(
             "",

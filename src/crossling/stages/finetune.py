@@ -140,7 +140,10 @@ def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     """The part of the stage's identity that only it knows; data count by content, not by name."""
-    return {"settings": settings.model_dump(mode="json", exclude={"train", "dev"}), "data": data.fingerprints()}
+    return {
+        "settings": settings.model_dump(mode="json", exclude={"train", "dev"}),
+        "data": data.fingerprints(),
+    }
 
 
 def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:

@@ -41,6 +41,9 @@ def _version(name: str) -> str:
 def _processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123
-            return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+            return next(
+                (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
+                platform.machine(),
+            )
     except OSError:
         return platform.processor() or platform.machine()

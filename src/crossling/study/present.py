@@ -11,7 +11,15 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.predictions import Predictions, read_predictions
 from crossling.recipe import Recipe, load_recipe, to_toml
-from crossling.report.summary import AnswerSample, LanguageResult, RunSummary, Sample, TagSample, TextSample, gather_result
+from crossling.report.summary import (
+    AnswerSample,
+    LanguageResult,
+    RunSummary,
+    Sample,
+    TagSample,
+    TextSample,
+    gather_result,
+)
 from crossling.study.run import prediction_path, read_run_file, set_name
 
 SAMPLES = 4
@@ -60,9 +68,7 @@ def task_name(settings: Any) -> str:
     return " / ".join(fitting) if fitting else str(settings.kind)
 
 
-def _gather(
-    recipe: Recipe, entry: Any, language: str, spec: Any, *, out: Path, store: Path
-) -> LanguageResult:
+def _gather(recipe: Recipe, entry: Any, language: str, spec: Any, *, out: Path, store: Path) -> LanguageResult:
     runs = [read_predictions(prediction_path(out, seed, entry, language)) for seed in recipe.seeds]
     rows = open_data(spec, split=entry.split, store=store)
     variant = language if language != runs[0].language else ""

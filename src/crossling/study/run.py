@@ -218,7 +218,9 @@ def read_run_file(out: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads((out / "run.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ArtefactError(f"{out}: not the folder of a run (run.json is missing); make one with crossling run") from None
+        raise ArtefactError(
+            f"{out}: not the folder of a run (run.json is missing); make one with crossling run"
+        ) from None
     except json.JSONDecodeError as error:
         raise ArtefactError(f"{out / 'run.json'}: damaged: {error}; run the recipe again") from None
     return facts
@@ -235,7 +237,7 @@ def find_model(run: Path, *, seed: int | None = None) -> Path:
         raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(seeds)}")
     folder = Path(facts["store"]) / "artefacts" / facts["stages"][wanted][-1]
     if not (folder / "model.json").exists():
-        raise ArtefactError(f"{folder}: the model of {run} is gone; run its recipe again: crossling run {run}/recipe.toml")
+        raise ArtefactError(
+            f"{folder}: the model of {run} is gone; run its recipe again: crossling run {run}/recipe.toml"
+        )
     return folder
-
-

@@ -63,8 +63,10 @@ class Store:
         except FileExistsError:
             pass
         except OSError as error:
-            raise ArtefactError(f"{path}: cannot be written: {error}. Free some disk space and run again; "
-                                "training continues from its last checkpoint.") from None
+            raise ArtefactError(
+                f"{path}: cannot be written: {error}. Free some disk space and run again; "
+                "training continues from its last checkpoint."
+            ) from None
         finally:
             partial.unlink(missing_ok=True)
         shutil.rmtree(self.work(identity), ignore_errors=True)

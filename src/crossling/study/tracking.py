@@ -23,7 +23,9 @@ def open_trackers(recipe: Recipe, out: Path, world: World) -> Iterator[Callable[
             raise RecipeError(f"run.track: {name!r} is not installed; pip install {name}, or leave it out")
     from accelerate import Accelerator
 
-    accelerator = Accelerator(log_with=list(recipe.run.track), project_dir=str(out / "tracking"), cpu=world.device.type == "cpu")
+    accelerator = Accelerator(
+        log_with=list(recipe.run.track), project_dir=str(out / "tracking"), cpu=world.device.type == "cpu"
+    )
     accelerator.init_trackers("crossling", config={"encoder": recipe.encoder.name, "source": recipe.source})
     try:
         yield lambda values, step, seed: accelerator.log({f"seed-{seed}/{k}": v for k, v in values.items()}, step=step)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from crossling.errors import DataError
 from crossling.predictions import Predictions
 from crossling.recipe import Settings as FrozenSettings
 
@@ -48,9 +49,7 @@ class TextTask:
     def build_objective(self, name: str) -> Objective:
         from crossling.objectives.label_texts import Objective
 
-        return Objective(
-            name, classes=len(self.labels), pooling=self.settings.pooling, dropout=self.settings.dropout
-        )
+        return Objective(name, classes=len(self.labels), pooling=self.settings.pooling, dropout=self.settings.dropout)
 
     def encode(
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
@@ -70,7 +69,12 @@ class TextTask:
             yield {"ids": ids, **({"types": types} if encoder.uses_token_types else {}), "gold": gold}
 
     def collect(
-        self, outputs: Iterable[tuple[Batch, dict[str, Any]]], examples: Examples, rows: Rows, *, labels: Sequence[str]
+        self,
+        outputs: Iterable[tuple[Batch, dict[str, Any]]],
+        examples: Examples,
+        rows: Rows,
+        *,
+        labels: Sequence[str],
     ) -> Predictions:
         """The class of every row, from the outputs of batches in any order."""
         predicted = np.full(len(rows), -1, dtype=np.int64)
@@ -86,6 +90,51 @@ class TextTask:
             predicted=predicted,
             confidence=confidence,
         )
+
+    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[Any]:
+        """Inputs from lines of a file: a text each, or two with a tab between."""
+        refuse_words(words)
+        return read_fields(lines, len(self.fields), name=name)
+
+    def arrange(self, inputs: Sequence[Any], split: Any) -> dict[str, list[Any]]:
+        """Columns of rows to predict."""
+        texts = [(item,) if isinstance(item, str) else tuple(item) for item in inputs]
+        columns = {field: [text[place] for text in texts] for place, field in enumerate(self.fields)}
+        return {**columns, "label": [""] * len(texts)}
+
+    def present(self, predictions: Predictions, inputs: Sequence[Any], split: Any) -> list[dict[str, Any]]:
+        """Every input with its class and confidence."""
+        codes, sure = predictions.column("predicted").tolist(), predictions.column("confidence").tolist()
+        texts = zip(*(self.arrange(inputs, split)[field] for field in self.fields), strict=True)
+        return [
+            {
+                **dict(zip(self.fields, text, strict=True)),
+                "label": predictions.labels[code],
+                "confidence": round(c, 4),
+            }
+            for text, code, c in zip(texts, codes, sure, strict=True)
+        ]
+
+
+def refuse_words(words: bool) -> None:
+    """Only taggers read words that are split already."""
+    if words:
+        raise DataError("--words: only a tagger reads words that are split already; this model reads running text")
+
+
+def read_fields(lines: Sequence[str], count: int, *, name: str) -> list[Any]:
+    """Texts, or pairs of texts with a tab between; an empty line is no text."""
+    if count == 1:
+        return [line for line in lines if line.strip()]
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        first, tab, second = line.partition("\t")
+        if not tab:
+            raise DataError(f"{name}:{number}: no tab; write both texts on one line with a tab between them")
+        pairs.append((first, second))
+    return pairs
 
 
 def shorten(texts: list[Ragged], room: int) -> list[Ragged]:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from crossling.predictions import Predictions
 from crossling.recipe import Settings as FrozenSettings
 from crossling.records import Question
+from crossling.tasks._texts import read_fields, refuse_words
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
@@ -100,7 +101,12 @@ class Task:
             }
 
     def collect(
-        self, outputs: Iterable[tuple[Batch, dict[str, Any]]], examples: Examples, rows: Rows, *, labels: Sequence[str]
+        self,
+        outputs: Iterable[tuple[Batch, dict[str, Any]]],
+        examples: Examples,
+        rows: Rows,
+        *,
+        labels: Sequence[str],
     ) -> Predictions:
         """The best span over all windows of each question, as text of the context."""
         best = np.full(len(rows), -np.inf)
@@ -126,6 +132,35 @@ class Task:
             confidence=confidence,
         )
 
+    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[Any]:
+        """Inputs from lines of a file: a question and a context with a tab between."""
+        refuse_words(words)
+        return read_fields(lines, 2, name=name)
+
+    def arrange(self, inputs: Sequence[Any], split: Any) -> dict[str, list[Any]]:
+        """Columns of rows to predict from pairs of question and context."""
+        nothing: list[list[Any]] = [[] for _ in inputs]
+        return {
+            "id": [str(number) for number in range(len(inputs))],
+            "question": [question for question, _ in inputs],
+            "context": [context for _, context in inputs],
+            "answers": nothing,
+            "starts": nothing,
+        }
+
+    def present(self, predictions: Predictions, inputs: Sequence[Any], split: Any) -> list[dict[str, Any]]:
+        """Every question with its answer, the answer's characters in the context, and confidence."""
+        return [
+            {
+                "question": question,
+                "answer": row["predicted"],
+                "start": row["start"],
+                "end": row["start"] + len(row["predicted"]) if row["start"] >= 0 else -1,
+                "confidence": round(row["confidence"], 4),
+            }
+            for (question, _), row in zip(inputs, predictions.table.to_pylist(), strict=True)
+        ]
+
 
 def _texts(rows: Rows) -> Iterator[str]:
     for chunk in rows.chunks(500):
@@ -150,9 +185,7 @@ def cut_windows(count: int, room: int, overlap: int) -> Iterator[tuple[int, int]
         start += room - overlap
 
 
-def find_subwords(
-    starts: Array, ends: Array, answers: Sequence[str], begins: Sequence[int]
-) -> tuple[int, int] | None:
+def find_subwords(starts: Array, ends: Array, answers: Sequence[str], begins: Sequence[int]) -> tuple[int, int] | None:
     """The first and last subword of the first answer; none where there is no answer or no subword of it."""
     if not answers or not len(starts):
         return None

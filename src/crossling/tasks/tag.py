@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from crossling.objectives.label_words import Objective
 
 VERSION = 1
+Split = Callable[[str], Sequence[tuple[str, int, int]]]
 
 
 class Settings(FrozenSettings):
@@ -85,7 +86,12 @@ class Task:
             yield {n: np.array(v, np.int32) if n in ("row", "word_from") else v for n, v in columns.items()}
 
     def collect(
-        self, outputs: Iterable[tuple[Batch, dict[str, Any]]], examples: Examples, rows: Rows, *, labels: Sequence[str]
+        self,
+        outputs: Iterable[tuple[Batch, dict[str, Any]]],
+        examples: Examples,
+        rows: Rows,
+        *,
+        labels: Sequence[str],
     ) -> Predictions:
         """Predictions of every word of every sentence, from the outputs of batches in any order."""
         import pyarrow.compute as pc
@@ -113,6 +119,52 @@ class Task:
             confidence=np.split(confidence, cut) if len(counts) else [],
             scheme=self.settings.scheme,
         )
+
+    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[Any]:
+        """Inputs from lines of a file: a text each, or with ``words`` one word a line and a blank one between."""
+        if not words:
+            return [line for line in lines if line.strip()]
+        sentences: list[list[str]] = [[]]
+        for line in lines:
+            if line.strip():
+                sentences[-1].append(line.split("\t")[0])
+            elif sentences[-1]:
+                sentences.append([])
+        return [sentence for sentence in sentences if sentence]
+
+    def arrange(self, inputs: Sequence[Any], split: Split) -> dict[str, list[Any]]:
+        """Columns of rows to predict from texts or lists of words."""
+        words = [[word for word, _, _ in locate_words(item, split)] for item in inputs]
+        return {"words": words, "tags": [[""] * len(sentence) for sentence in words]}
+
+    def present(
+        self, predictions: Predictions, inputs: Sequence[Any], split: Split
+    ) -> list[dict[str, Any]]:
+        """For every input its words, each with characters, tag and confidence."""
+        codes, sure = predictions.column("predicted").tolist(), predictions.column("confidence").tolist()
+        tags = zip(codes, sure, strict=True)
+        items = []
+        for item in inputs:
+            found = [
+                {
+                    "word": word,
+                    "start": start,
+                    "end": end,
+                    "tag": predictions.labels[code],
+                    "confidence": round(c, 4),
+                }
+                for (word, start, end), (code, c) in zip(locate_words(item, split), tags, strict=False)
+            ]
+            items.append({"words": found})
+        return items
+
+
+def locate_words(item: str | Sequence[str], split: Split) -> list[tuple[str, int, int]]:
+    """The words of a text with their characters; of given words, as if one space stood between them."""
+    if isinstance(item, str):
+        return list(split(item))
+    ends = np.cumsum([len(word) + 1 for word in item]).tolist()
+    return [(word, end - 1 - len(word), end - 1) for word, end in zip(item, ends, strict=True)]
 
 
 def split_to_fit(counts: np.ndarray[Any, Any], room: int) -> Iterator[tuple[int, int]]:

@@ -111,5 +111,3 @@ def _restore_optimiser(model: Model, optimiser: torch.optim.Optimizer, tensors: 
 
 def _keeps_step_on_device(optimiser: torch.optim.Optimizer) -> bool:
     return any(group.get("fused") or group.get("capturable") for group in optimiser.param_groups)
-
-

@@ -220,9 +220,7 @@ def count_steps(examples: int, settings: TrainingSettings) -> int:
 
 def plan_steps(main: Stream, settings: TrainingSettings, *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
     """An epoch as steps of one or more turns."""
-    turns = [
-        Turn(main, batch) for batch in plan_epoch(main.examples.lengths, settings.batch, seed=seed, epoch=epoch)
-    ]
+    turns = [Turn(main, batch) for batch in plan_epoch(main.examples.lengths, settings.batch, seed=seed, epoch=epoch)]
     return [tuple(turns[i : i + settings.accumulate]) for i in range(0, len(turns), settings.accumulate)]
 
 
@@ -242,14 +240,23 @@ def step_seed(seed: int, step: int, rank: int) -> int:
 
 
 def predict_examples(
-    model: Model, objective: Objective, examples: Examples, *, world: World, plan: Sequence[Batch], progress: Progress
+    model: Model,
+    objective: Objective,
+    examples: Examples,
+    *,
+    world: World,
+    plan: Sequence[Batch],
+    progress: Progress,
 ) -> Iterator[tuple[Batch, dict[str, Any]]]:
     """Each planned batch with what the objective predicts for it, as arrays; no gradients."""
     model.eval()
     reduced = world.precision != torch.float32
     for batch in plan:
         arrays = objective.collate(examples, batch, size=len(batch.rows))
-        with torch.inference_mode(), torch.autocast(world.device.type, dtype=world.precision, enabled=reduced):
+        with (
+            torch.inference_mode(),
+            torch.autocast(world.device.type, dtype=world.precision, enabled=reduced),
+        ):
             outputs = objective.predict(model, model.prepare(arrays, world.device))
         progress.advance(len(batch.rows))
         yield batch, {name: values.cpu().numpy() for name, values in outputs.items()}

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Literal, NamedTuple
+from typing import Annotated, BinaryIO, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -61,7 +61,7 @@ class BadRows:
 
 
 class Line(NamedTuple):
-    """A line without its end; ``fault`` says what makes it unreadable, and then ``text`` is not to be used."""
+    """A line without its end; ``fault`` says what makes it unreadable, and then ``text`` is of no use."""
 
     number: int
     text: str
@@ -69,11 +69,11 @@ class Line(NamedTuple):
 
 
 @contextmanager
-def open_file(path: Path, *, unpack: bool = True) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked where it is gzipped; what the file system or a damaged archive says becomes a DataError."""
+def open_file(path: Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked where it is gzipped; a missing or damaged file becomes a DataError."""
     try:
         with gzip.open(path, "rb") if unpack and path.suffix == ".gz" else path.open("rb") as stream:
-            yield stream
+            yield cast(BinaryIO, stream)
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file; check the path") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -89,7 +89,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def split_lines(stream: Iterable[bytes]) -> Iterator[Line]:
-    """Lines end at \\n, with or without \\r before it; ``str.splitlines`` would also cut at U+2028 and U+0085."""
+    """Lines end at \\n, with or without \\r before it; ``str.splitlines`` also cuts at U+2028 and U+0085."""
     for number, raw in enumerate(stream, start=1):
         body = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
@@ -138,7 +138,7 @@ def read_blocks(path: Path) -> Iterator[list[Line]]:
 
 
 def report_fault(path: Path, lines: Iterable[Line], *, bad: BadRows) -> bool:
-    """Hand the first unreadable line, if there is one, to ``bad`` as one broken row; say whether there was."""
+    """Hand the first unreadable line, if any, to ``bad`` as one broken row; say whether there was one."""
     for line in lines:
         if line.fault:
             bad.add(

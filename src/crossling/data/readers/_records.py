@@ -1,4 +1,4 @@
-"""A record from loose values, as JSON and hub tables have them: the record, or what is wrong with the values."""
+"""A record from loose values, as JSON and hub tables have them: the record, or what is wrong with them."""
 
 from __future__ import annotations
 

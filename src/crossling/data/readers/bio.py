@@ -1,4 +1,4 @@
-"""Column files: a word and its tag on each line, a blank line after each sentence (CoNLL-2003, WikiANN, …)."""
+"""Column files: a word and its tag on each line, a blank line after each sentence (CoNLL-2003, WikiANN)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Settings(ReaderSettings):
     tag: int = -1
     """The column of the tag, counted from 1; from the end where negative."""
     separator: Literal["tab", "space", "any"] = "any"
-    """What parts columns: one tab; runs of spaces and tabs; or the tab in lines that have one, else spaces."""
+    """What parts columns: one tab; runs of spaces and tabs; or a tab in lines that have one, else spaces."""
     prefix: str = ""
     """Text before every word that is not part of it, such as WikiANN's "en:"."""
 

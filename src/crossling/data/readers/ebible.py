@@ -39,8 +39,8 @@ def files(settings: Settings) -> tuple[Path, ...]:
 def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     """One row a verse that both translations have.
 
-    ``<range>`` says that a verse is told in the line above; the other side's lines are then joined likewise, so
-    that both sides say the same. A verse that one translation leaves out is no row.
+    ``<range>`` says that a verse is told in the line above; the other side's lines are then joined likewise,
+    so that both sides say the same. A verse that one translation leaves out is no row.
     """
     group: list[tuple[Line, Line]] = []
     for source, target in _read_verses(settings):

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
 from crossling.data.readers._records import build_record
@@ -40,10 +40,10 @@ class Settings(ReaderSettings):
 
     path: FilePath
     """The file, plain or gzipped."""
-    fields: dict[str, str] = {}
-    """Our field -> the object's key, as in { text = "review_body", label = "stars" }; a dot goes into an inner
-    object. The fields named decide what the rows are. Where not given, the first object's keys are our fields."""
-    labels: dict[str, str] = {}
+    fields: dict[str, str] = Field(default_factory=dict)
+    """Our field -> the object's key, as in { text = "review_body", label = "stars" }; a dot goes into an
+    inner object. The fields named decide what the rows are; the first object's keys do if none is named."""
+    labels: dict[str, str] = Field(default_factory=dict)
     """Labels or tags to rename."""
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
 from crossling.errors import DataError
@@ -22,7 +22,7 @@ class Settings(ReaderSettings):
     """The texts, one a line; plain or gzipped."""
     labels_path: FilePath
     """The labels, one a line."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     """Labels to rename, as in { 0 = "negative", 1 = "neutral", 2 = "positive" }."""
     allowed: tuple[str, ...] = ()
     """The labels there may be, after renaming; a row with another is broken. All where not given."""

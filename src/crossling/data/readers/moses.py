@@ -22,7 +22,7 @@ class Settings(ReaderSettings):
     """Two files that differ in their ending, or one archive with such files."""
 
     path: FilePath
-    """The files' common beginning (corpus.en-hi for corpus.en-hi.en and corpus.en-hi.hi), or a .zip archive."""
+    """The files' common beginning (corpus for corpus.en and corpus.hi), or a .zip archive of such files."""
     language: str
     """The pair, source first, as in "en-hi"; the codes are the files' endings."""
 
@@ -75,7 +75,7 @@ def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
                 yield from pair_lines(_lines(source), _lines(target), names=names, bad=bad)
     except FileNotFoundError as error:
         raise DataError(f"{settings.path}: there is no such file; check the path") from error
-    # An encrypted member is a RuntimeError, an unknown compression a NotImplementedError, a broken name a ValueError.
+    # An encrypted member is a RuntimeError, an unknown compression a NotImplementedError (one of them).
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as error:
         raise DataError(
             f"{settings.path}: damaged or unreadable archive ({error}); fetch it again"

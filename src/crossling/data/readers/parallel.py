@@ -57,5 +57,5 @@ def pair_lines(
         yield ParallelPair(source.text, target.text)
     if counts[0] != counts[1]:
         raise DataError(
-            f"{names[0]} has {counts[0]} lines but {names[1]} has {counts[1]}; they must be parallel line by line"
+            f"{names[0]} has {counts[0]} lines but {names[1]} has {counts[1]}; they belong together by line"
         )

@@ -36,7 +36,7 @@ def files(settings: Settings) -> tuple[Path, ...]:
 
 
 def read(settings: Settings, bad: BadRows) -> Iterator[Question]:
-    """One row a question; every answer must stand in the context at its start. Unanswerable ones have none."""
+    """One row a question; every answer must stand in the context at its start."""
     document = load_json(settings.path)
     for place, paragraph in _walk(document, settings.path, bad):
         questions = paragraph.get("qas")
@@ -120,4 +120,4 @@ def _read_answers(
             return f"an answer has {find_fault(text)}"
         if not isinstance(start, int) or isinstance(start, bool):
             return f"the answer {text[:60]!r} has no answer_start"
-    return tuple(map(str, texts)), tuple(map(int, starts))  # type: ignore[arg-type]
+    return tuple(map(str, texts)), tuple(map(int, starts))

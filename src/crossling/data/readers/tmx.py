@@ -92,7 +92,7 @@ class _Units:
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._add_text
-        # Declared entities can swell to gigabytes or name other files; ones that the parser skips would be lost text.
+        # Declared entities can swell to gigabytes or name other files; skipped ones would be lost text.
         self.parser.EntityDeclHandler = self._refuse_entity
         self.parser.SkippedEntityHandler = self._refuse_entity
 
@@ -102,7 +102,7 @@ class _Units:
                 block = stream.read(READ_BYTES)
                 try:
                     self.parser.Parse(block, not block)
-                # Encodings that expat does not know are looked up in Python, which has errors of its own for them.
+                # Encodings that expat does not know are looked up by Python, with errors of its own.
                 except (expat.ExpatError, ValueError, LookupError) as error:
                     line = self.parser.CurrentLineNumber
                     raise DataError(

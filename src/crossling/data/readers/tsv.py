@@ -1,14 +1,14 @@
-"""Tab-separated rows: a text or a pair of texts with a label, or a sentence and its translation. Never quoted."""
+"""Tab-separated rows, never quoted: a text or two with a label, or a sentence and its translation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from crossling.data.readers._lines import (
     BadRows,
@@ -46,7 +46,7 @@ class Settings(ReaderSettings):
     """The first line names the columns."""
     width: int | None = None
     """Fields that every row must have; those of the header, or of the first row, where not given."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     """Labels to rename, as in { contradictory = "contradiction" }."""
     allowed: tuple[str, ...] = ()
     """The labels there may be, after renaming; a row with another is broken. All where not given."""
@@ -100,7 +100,7 @@ def files(settings: Settings) -> tuple[Path, ...]:
 
 
 def read(settings: Settings, bad: BadRows) -> Iterator[Record]:
-    """One row a line. Labels are trimmed, texts are not; lines without any character but spaces hold no row."""
+    """One row a line. Labels are trimmed, texts are not; lines of nothing but spaces hold no row."""
     kind = record_kind(settings)
     rows = _Rows(settings)
     for line, label in _pair_labels(settings, rows):
@@ -195,7 +195,8 @@ def _build(kind: type[Record], values: dict[str, str], settings: Settings) -> Re
     for name, value in values.items():
         if not value.strip():
             return f"the field {name} is empty"
-    return kind(**{field.name: values[field.name] for field in fields(kind)})
+    build: Callable[..., Record] = kind
+    return build(*(values[field.name] for field in fields(kind)))
 
 
 def _is_given(column: Column) -> bool:

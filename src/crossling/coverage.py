@@ -1,0 +1,281 @@
+"""How well an encoder's subwords fit a language, seen from plain text before anything is trained.
+
+An encoder that cuts a language's words to shreds, or has no piece for its letters, will not carry a task over to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import regex
+
+from crossling.errors import DataError
+from crossling.tokenization import Ragged, Subwords
+from crossling.words import cut_by_tokenizer, split_words
+
+REFERENCES = ("en", "de", "es", "fr", "ru", "hi", "vi", "zh")
+"""The embedded corpus's languages, which a text is compared with."""
+
+_SCRIPTS = tuple(
+    (name, regex.compile(rf"\p{{Script={name}}}"))
+    for name in [
+        "Latin",
+        "Cyrillic",
+        "Arabic",
+        "Devanagari",
+        "Han",
+        "Hiragana",
+        "Katakana",
+        "Hangul",
+        "Greek",
+        "Hebrew",
+        "Thai",
+        "Bengali",
+        "Tamil",
+        "Telugu",
+        "Gujarati",
+        "Gurmukhi",
+        "Kannada",
+        "Malayalam",
+        "Oriya",
+        "Sinhala",
+        "Georgian",
+        "Armenian",
+        "Ethiopic",
+        "Khmer",
+        "Lao",
+        "Myanmar",
+        "Tibetan",
+        "Mongolian",
+        "Thaana",
+        "Syriac",
+        "Cherokee",
+        "Canadian_Aboriginal",
+        "Tifinagh",
+        "Nko",
+        "Vai",
+        "Adlam",
+        "Ol_Chiki",
+        "Meetei_Mayek",
+        "Javanese",
+        "Balinese",
+        "Sundanese",
+        "Bopomofo",
+        "Yi",
+    ]
+)
+_LETTER = regex.compile(r"[\p{L}\p{M}]")
+_SHOWN = 10
+_CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """A language of the embedded corpus beside the text."""
+
+    language: str
+    similarity: float
+    """1 less the Jensen-Shannon divergence of the two distributions of pieces, in bits: 1 is the same, 0 no overlap."""
+    fertility: float
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What an encoder's tokenizer makes of a text. Shares are between 0 and 1."""
+
+    lines: int
+    words: int
+    pieces: int
+    fertility: float
+    """Subwords per word."""
+    whole: float
+    """The share of words that are one subword."""
+    unknown_pieces: float
+    unknown_words: float
+    """The share of words with an unknown subword in them."""
+    scripts: tuple[tuple[str, float], ...]
+    """Scripts of the letters, the most frequent first."""
+    unwritable: tuple[tuple[str, int], ...]
+    """Characters for which the encoder has no piece, and how often they stand in the text."""
+    alike: tuple[Likeness, ...]
+    """Languages by the likeness of their pieces, the nearest first."""
+
+
+def measure_coverage(
+    tokenizer: Any,
+    path: Path,
+    *,
+    language: str | None = None,
+    limit: int | None = None,
+    references: Mapping[str, Sequence[Sequence[str]]] | None = None,
+) -> Coverage:
+    """Coverage of a text file, one sentence or paragraph a line; ``limit`` lines of it where given.
+
+    ``references`` are sentences of words by language; the embedded corpus where none are given.
+    """
+    subwords = Subwords(tokenizer)
+    pieces_of = cut_by_tokenizer(tokenizer)
+    characters: Counter[str] = Counter()
+    counts = _Counts(subwords.unknown)
+    lines = 0
+    source = islice(_read_lines(path), limit)
+    while chunk := list(islice(source, _CHUNK)):
+        lines += len(chunk)
+        for line in chunk:
+            characters.update(line)
+        split = [[word.text for word in split_words(line, language, pieces=pieces_of)] for line in chunk]
+        counts.add(subwords, split)
+    if not counts.words:
+        raise DataError(f"{path}: holds no words. Give a file of plain text in the language.")
+    known = references if references is not None else _read_phrasebook()
+    return Coverage(
+        lines=lines,
+        words=counts.words,
+        pieces=counts.pieces,
+        fertility=counts.pieces / counts.words,
+        whole=counts.whole / counts.words,
+        unknown_pieces=counts.unknown_pieces / counts.pieces,
+        unknown_words=counts.unknown_words / counts.words,
+        scripts=find_scripts(characters),
+        unwritable=_find_unwritable(subwords, characters),
+        alike=_compare(subwords, tokenizer, counts.frequencies, known),
+    )
+
+
+class _Counts:
+    """Running totals over the words of a text."""
+
+    def __init__(self, unknown: int) -> None:
+        self.unknown = unknown
+        self.words = self.pieces = self.whole = self.unknown_pieces = self.unknown_words = 0
+        self.frequencies: Counter[int] = Counter()
+
+    def add(self, subwords: Subwords, sentences: Sequence[Sequence[str]]) -> None:
+        """Count one chunk; every word stands as a row of its own."""
+        words = [[word] for sentence in sentences for word in sentence]
+        encoded: Ragged = subwords.encode_words(words).pieces
+        unknown = encoded.values == self.unknown
+        self.words += len(words)
+        self.pieces += len(encoded.values)
+        self.whole += int(((encoded.lengths == 1) & ~_any_in_rows(unknown, encoded)).sum())
+        self.unknown_pieces += int(unknown.sum())
+        self.unknown_words += int(_any_in_rows(unknown, encoded).sum())
+        ids, numbers = np.unique(encoded.values, return_counts=True)
+        self.frequencies.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
+
+
+def _any_in_rows(flags: np.ndarray[Any, Any], rows: Ragged) -> np.ndarray[Any, Any]:
+    totals = np.concatenate([[0], np.cumsum(flags)])
+    found: np.ndarray[Any, Any] = totals[rows.offsets[1:]] > totals[rows.offsets[:-1]]
+    return found
+
+
+def _read_lines(path: Path) -> Iterable[str]:
+    """Lines that are not empty; a file that is not UTF-8 is an error with its line."""
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                try:
+                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                except UnicodeDecodeError as error:
+                    raise DataError(
+                        f"{path}:{number}: not UTF-8 ({error.reason}). Convert it with iconv."
+                    ) from error
+                if line:
+                    yield line
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+
+
+def find_scripts(characters: Mapping[str, int]) -> tuple[tuple[str, float], ...]:
+    """The scripts of letters and signs, each with its share, the most frequent first."""
+    totals: Counter[str] = Counter()
+    for character, count in characters.items():
+        if not _LETTER.match(character):
+            continue
+        name = next((name for name, pattern in _SCRIPTS if pattern.match(character)), None)
+        if name is not None:
+            totals[name] += count
+        elif not regex.match(r"\p{Script=Common}|\p{Script=Inherited}", character):
+            totals["other"] += count
+    everything = totals.total()
+    return tuple((name, count / everything) for name, count in totals.most_common())
+
+
+def _find_unwritable(subwords: Subwords, characters: Counter[str]) -> tuple[tuple[str, int], ...]:
+    candidates = [c for c, _ in characters.most_common() if not c.isspace() and c.isprintable()]
+    encoded = subwords.encode_words([[character] for character in candidates]).pieces
+    lost = _any_in_rows(encoded.values == subwords.unknown, encoded)
+    return tuple((c, characters[c]) for c, gone in zip(candidates, lost, strict=True) if gone)[:_SHOWN]
+
+
+def _read_phrasebook() -> dict[str, list[tuple[str, ...]]]:
+    from crossling.phrasebook import generate
+
+    return {
+        language: [sentence.words for sentence in islice(generate("pos", language, "train"), _CHUNK)]
+        for language in REFERENCES
+    }
+
+
+def _compare(
+    subwords: Subwords,
+    tokenizer: Any,
+    frequencies: Mapping[int, int],
+    references: Mapping[str, Sequence[Sequence[str]]],
+) -> tuple[Likeness, ...]:
+    """Languages by how alike their pieces are; punctuation and figures are alike everywhere and left out."""
+    tokens = tokenizer.convert_ids_to_tokens
+    size = len(tokenizer)
+    lettered = np.zeros(size, bool)
+    spoken = Counter(frequencies)
+    found = []
+    for language, sentences in references.items():
+        counts = _Counts(subwords.unknown)
+        counts.add(subwords, sentences)
+        found.append((language, counts))
+        spoken.update(counts.frequencies)
+    ids = np.asarray(sorted(spoken), np.int64)
+    lettered[ids] = [
+        bool(_LETTER.search(token)) and index != subwords.unknown
+        for index, token in zip(ids, tokens(ids.tolist()), strict=True)
+    ]
+    own = _to_shares(frequencies, lettered)
+    rows = [
+        Likeness(
+            language,
+            1 - divergence(own, _to_shares(counts.frequencies, lettered)),
+            counts.pieces / counts.words,
+        )
+        for language, counts in found
+        if counts.words
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.similarity))
+
+
+def _to_shares(frequencies: Mapping[int, int], lettered: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    shares = np.zeros(len(lettered))
+    ids = np.fromiter(frequencies.keys(), np.int64, len(frequencies))
+    shares[ids] = np.fromiter(frequencies.values(), float, len(frequencies))
+    shares[~lettered] = 0
+    total = shares.sum()
+    return shares / total if total else shares
+
+
+def divergence(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
+    """The Jensen-Shannon divergence of two distributions, in bits; 1 where one of them is empty."""
+    if not first.any() or not second.any():
+        return 1.0
+    middle = (first + second) / 2
+
+    def relative(shares: np.ndarray[Any, Any]) -> float:
+        some = shares > 0
+        return float((shares[some] * np.log2(shares[some] / middle[some])).sum())
+
+    return (relative(first) + relative(second)) / 2
