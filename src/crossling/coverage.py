@@ -16,7 +16,8 @@ import numpy as np
 import regex
 
 from crossling.errors import DataError
-from crossling.tokenization import Ragged, Subwords
+from crossling.ragged import Ragged
+from crossling.tokenization import Subwords
 from crossling.words import cut_by_tokenizer, split_words
 
 REFERENCES = ("en", "de", "es", "fr", "ru", "hi", "vi", "zh")

@@ -106,6 +106,7 @@ class Encoder(nn.Module):
             int(getattr(config, "type_vocab_size", 0) or 0) > 1
             and "token_type_ids" in tokenizer.model_input_names
         )
+        self.train(model.training)
         self.trimmed_rows: np.ndarray[Any, Any] | None = None
         self.blocks_file: Path | None = None
         self.identity = identity if identity is not None else hash_weights(self)

@@ -65,8 +65,8 @@ _EXPLANATIONS: Mapping[str, str] = {
         "'F1-macro'."
     ),
     "xtreme_pos_f1": (
-        "The legacy 'POS F1' of XTREME's script run with seqeval 0.0.16 or later: runs of equal part-of- "
-        "speech tags count as one entity, and CCONJ and SCONJ as one type. Only for comparison with such "
+        "The legacy 'POS F1' of XTREME's script run with seqeval 0.0.16 or later: runs of equal "
+        "part-of-speech tags count as one entity, and CCONJ and SCONJ as one type. Only for comparison with such "
         "tables."
     ),
     "xtreme_pos_f1_2020": (

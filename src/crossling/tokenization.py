@@ -19,6 +19,22 @@ import regex
 from crossling.offline import TRIMMED_FROM
 from crossling.ragged import IntArray, Ragged, add_up, build_ragged, join_rows, take_rows
 
+__all__ = [
+    "EncodedTexts",
+    "EncodedWords",
+    "Layout",
+    "Ragged",
+    "Subwords",
+    "assemble",
+    "build_ragged",
+    "encode_texts",
+    "encode_words",
+    "first_pieces",
+    "join_rows",
+    "shorten_pair",
+    "special_layout",
+]
+
 logger = logging.getLogger(__name__)
 
 _UNSPACED = regex.compile(

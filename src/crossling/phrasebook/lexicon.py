@@ -44,7 +44,7 @@ class Entry:
 
 def read_rows(name: str) -> list[tuple[str, str, str]]:
     """The rows of a lexicon file below its header, each of three cells."""
-    text = files("crossling.phrasebook").joinpath("lexicons", name).read_text(encoding="utf-8")
+    text = files("crossling.phrasebook").joinpath("lexicons").joinpath(name).read_text(encoding="utf-8")
     rows = []
     for number, line in enumerate(text.splitlines()[1:], start=2):
         cells = line.split("\t")

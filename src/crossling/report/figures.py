@@ -63,24 +63,18 @@ def draw_confusion(confusion: Confusion, *, title: str) -> Markup:
 
 
 def _draw_cells(confusion: Confusion, shares: np.ndarray, *, left: int, top: int) -> Markup:
-    """The coloured squares, right ones in another colour than wrong ones, with percentages from 1 on."""
+    """The coloured squares, right ones in another colour than wrong ones; those below 1 percent are noise."""
     squares: dict[str, list[str]] = {}
     numbers: list[Markup] = []
-    for row, column in zip(*np.nonzero(confusion.counts), strict=True):
+    for row, column in zip(*np.nonzero(shares >= 0.01), strict=True):
         share = float(shares[row, column])
         x, y = left + int(column) * CELL, top + int(row) * CELL
-        right = confusion.gold[row] == confusion.predicted[column]
+        right = "right" if confusion.gold[row] == confusion.predicted[column] else "wrong"
         shade = math.ceil(share * SHADES)
-        squares.setdefault(f"{'right' if right else 'wrong'} s{shade}", []).append(
-            f"M{x} {y}h{CELL}v{CELL}h-{CELL}z"
-        )
-        if share >= 0.01:
-            kind = "number strong" if shade > 5 else "number"
-            numbers.append(
-                Markup('<text class="{}" x="{}" y="{}">{:.0f}</text>').format(
-                    kind, x + CELL / 2, y + CELL / 2 + 3.5, 100 * share
-                )
-            )
+        squares.setdefault(f"{right} s{shade}", []).append(f"M{x} {y}h{CELL}v{CELL}h-{CELL}z")
+        kind = "number strong" if shade > 5 else "number"
+        number = Markup('<text class="{}" x="{}" y="{}">{:.0f}</text>')
+        numbers.append(number.format(kind, x + CELL // 2, y + CELL // 2 + 4, 100 * share))
     paths = [
         Markup('<path class="{}" d="{}"/>').format(kind, "".join(d)) for kind, d in sorted(squares.items())
     ]

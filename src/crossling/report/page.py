@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -32,7 +33,15 @@ from crossling.report.tables import (
     score_table,
 )
 
-HUES = 9
+HUES = 8
+"""Colours that the style sheet has for tags, besides 0 for none."""
+# fmt: off
+_KNOWN_HUES = {
+    "O": 0, "PER": 1, "LOC": 2, "ORG": 3, "DATE": 4, "MISC": 5,
+    "NOUN": 6, "PROPN": 1, "VERB": 2, "AUX": 2, "ADJ": 3, "ADV": 7, "PRON": 5, "DET": 8, "ADP": 4,
+    "NUM": 7, "CCONJ": 4, "SCONJ": 4, "PART": 8, "PUNCT": 0, "SYM": 0, "X": 0, "INTJ": 5,
+}
+# fmt: on
 CONTEXT = 110
 """Characters of a context shown on each side of an answer."""
 
@@ -132,14 +141,21 @@ def _is_taken(summary: RunSummary, name: str) -> bool:
 def _section(summary: RunSummary, data: str, number: int) -> dict[str, object]:
     """All that the page shows of one data set."""
     results = order_results(summary, data)
-    lines = [_line(summary, result, f"{number}-{place}") for place, result in enumerate(results)]
+    scores = order_scores(summary, results)
+    main = scores[0] if scores else summary.main_score
+    sources = [result for result in results if is_source(summary, result)]
+    lines = [
+        _line(result, f"{number}-{place}", main=main, is_source=result in sources)
+        for place, result in enumerate(results)
+    ]
     return {
         "data": data,
         "key": f"set-{number}",
         "lines": lines,
-        "groups": _group_by_family(summary, lines, results),
-        "scores": order_scores(summary, results),
-        "headlines": _headlines(summary, results),
+        "main": main,
+        "groups": _group_by_family(summary, lines, [average([result], main).mean for result in results]),
+        "scores": scores,
+        "headlines": _headlines(summary, results, main),
         "table": score_table(summary, data),
         "confusions": [
             (line, draw_confusion(result.confusion, title=f"Confusion of labels in {line.name}"))
@@ -154,14 +170,14 @@ def _section(summary: RunSummary, data: str, number: int) -> dict[str, object]:
     }
 
 
-def _line(summary: RunSummary, result: LanguageResult, key: str) -> _Line:
+def _line(result: LanguageResult, key: str, *, main: str, is_source: bool) -> _Line:
     language = find_language(result.language)
     name = name_of(result.language) + (f" ({result.variant})" if result.variant else "")
-    value, spread = result.mean(summary.main_score), result.spread(summary.main_score)
+    value, spread = result.mean(main), result.spread(main)
     traits = []
     if language:
         order = "no dominant order" if language.word_order == "none" else language.word_order
-        branch = [language.branch] if language.branch != language.family else []
+        branch = [language.branch] if language.branch not in (language.family, language.name) else []
         traits = [*branch, f"{language.script} script", order]
     by_score = {
         score: [
@@ -169,6 +185,7 @@ def _line(summary: RunSummary, result: LanguageResult, key: str) -> _Line:
             None if (sd := result.spread(score)) is None else round(100 * sd, 3),
         ]
         for score in result.scores
+        if not math.isnan(result.mean(score))  # which JSON cannot say
     }
     return _Line(
         key=key,
@@ -177,17 +194,17 @@ def _line(summary: RunSummary, result: LanguageResult, key: str) -> _Line:
         family=language.family if language else "Unknown",
         traits=" · ".join(traits),
         direction=language.direction if language else "auto",
-        is_source=is_source(summary, result),
+        is_source=is_source,
         value=value,
         shown=format_percent(value, spread),
-        bar=draw_bar(value, spread, is_source=is_source(summary, result)),
+        bar=draw_bar(value, spread, is_source=is_source),
         values=json.dumps(by_score),
         examples=result.examples,
     )
 
 
 def _group_by_family(
-    summary: RunSummary, lines: Sequence[_Line], results: Sequence[LanguageResult]
+    summary: RunSummary, lines: Sequence[_Line], values: Sequence[float]
 ) -> list[tuple[str, str, list[_Line]]]:
     """Families with their mean score: the source's first, then by name; lines keep their order within."""
     source = find_language(summary.source)
@@ -196,14 +213,15 @@ def _group_by_family(
     groups = []
     for family in families:
         members = [line for line in lines if line.family == family]
-        part = [result for line, result in zip(lines, results, strict=True) if line.family == family]
-        groups.append((family, format_percent(average(part, summary.main_score).mean), members))
+        part = [value for line, value in zip(lines, values, strict=True) if line.family == family]
+        groups.append((family, format_percent(sum(part) / len(part)), members))
     return groups
 
 
-def _headlines(summary: RunSummary, results: Sequence[LanguageResult]) -> list[tuple[str, str, str]]:
+def _headlines(
+    summary: RunSummary, results: Sequence[LanguageResult], name: str
+) -> list[tuple[str, str, str]]:
     """The few numbers that sum a run up: a big one, what it is, and a detail."""
-    name = summary.main_score
     targets = [r for r in results if not is_source(summary, r) and not math.isnan(r.mean(name))]
     sources = [r for r in results if is_same(r.language, summary.source) and not math.isnan(r.mean(name))]
     found = []
@@ -213,13 +231,13 @@ def _headlines(summary: RunSummary, results: Sequence[LanguageResult]) -> list[t
     if targets:
         mean = average(targets, name)
         noun = "language" if len(targets) == 1 else "languages"
-        found.append((format_percent(mean.mean), "zero-shot mean", f"{len(targets)} {noun} never trained on"))
+        found.append((format_percent(mean.mean), "zero-shot mean", f"over {len(targets)} {noun}"))
     if sources and targets:
         gap = average(sources, name).mean - average(targets, name).mean
         found.append((f"{100 * gap:.1f}", "transfer gap", "points between the two"))
     if len(targets) > 1:
         best, worst = (pick(targets, key=lambda r: r.mean(name)) for pick in (max, min))
-        for label, result in (("best", best), ("hardest", worst)):
+        for label, result in (("best", best), ("hardest", worst)) if best is not worst else ():
             found.append(
                 (format_percent(result.mean(name)), name_of(result.language), f"{label} zero-shot language")
             )
@@ -276,7 +294,7 @@ def _show_answer(sample: AnswerSample) -> _Example:
 
 
 def _show_confidence(confidence: float | None) -> str:
-    return "" if confidence is None else f"{100 * confidence:.0f} %"
+    return "" if confidence is None else f"confidence {100 * confidence:.0f} %"
 
 
 def mark_answers(context: str, *, gold: Sequence[str], predicted: str) -> tuple[tuple[str, str], ...]:
@@ -305,7 +323,4 @@ def mark_answers(context: str, *, gold: Sequence[str], predicted: str) -> tuple[
 def _hue(tag: str) -> int:
     """A colour for a tag; B-PER and I-PER share theirs, O has none."""
     kind = tag.split("-", maxsplit=1)[-1]
-    known = {"O": 0, "PER": 1, "LOC": 2, "ORG": 3, "DATE": 4, "MISC": 5}
-    if kind in known:
-        return known[kind]
-    return 1 + hashlib.md5(kind.encode(), usedforsecurity=False).digest()[0] % (HUES - 1)
+    return _KNOWN_HUES.get(kind, 1 + zlib.crc32(kind.encode()) % HUES)

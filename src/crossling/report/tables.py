@@ -60,7 +60,7 @@ class ScoreTable:
         from rich.table import Table
 
         shown = self.scores[:TERMINAL_SCORES]
-        table = Table(title=self.title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
+        table = Table(title=_plain(self.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("code", no_wrap=True)
         table.add_column("language", no_wrap=True)
         table.add_column("rows", justify="right", no_wrap=True)
@@ -71,7 +71,7 @@ class ScoreTable:
                 table.add_section()
             style = "italic" if row.is_average else "cyan" if row.is_source else None
             cells = [str(cell) for cell in row.cells[: len(shown)]]
-            table.add_row(row.code, _plain(row.name), f"{row.examples:,}", *cells, style=style)
+            table.add_row(_plain(row.code), _plain(row.name), f"{row.examples:,}", *cells, style=style)
         return table
 
     def to_markdown(self) -> str:

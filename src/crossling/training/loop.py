@@ -118,7 +118,8 @@ class _Run:
             self.position.step += 1
             if self.position.step % REPORT_EVERY == 0 or self.position.step % self.steps_per_epoch == 0:
                 self._report()
-            if self._is_time_to_save():
+            # The epoch's last step is saved after its evaluation, which a checkpoint of that step must hold.
+            if self.position.step % self.steps_per_epoch and self._is_time_to_save():
                 self.position.seconds += time.monotonic() - began
                 began = time.monotonic()
                 self.save_checkpoint()

@@ -1,0 +1,37 @@
+"""Shared fixtures; the helpers beside this file (``tiny``, ``hub``) are imported by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(autouse=True)
+def _no_store_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test has a store of its own."""
+    monkeypatch.setenv("CROSSLING_STORE", str(tmp_path / "store"))
+    yield
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny XLM-R-like encoder on disk."""
+    from tiny import save_tiny
+
+    return save_tiny(tmp_path_factory.mktemp("encoder") / "tiny", family="xlm-r")
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of public data sets; tests that want it are skipped where it is not named."""
+    folder = os.environ.get("CROSSLING_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("CROSSLING_DATA does not name a folder of data sets")
+    return Path(folder)

@@ -1,0 +1,308 @@
+"""A valid example of every reader's files, with counts of rows that are made without the reader.
+
+The contract test reads this table: a reader that is not in it fails the test the day it is born.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+Count = Callable[[Mapping[str, bytes]], int | None]
+"""Rows, broken ones included, that files hold; None where files are too broken for anybody to say."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Files that a reader reads, and how many rows they hold."""
+
+    rows: int
+    count: Count
+    files: Mapping[str, bytes]
+    paths: Mapping[str, str] = field(default_factory=lambda: {"path": "file"})
+    """Setting -> file (or beginning of files) below the folder."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, folder: Path, files: Mapping[str, bytes] | None = None) -> dict[str, Any]:
+        """Put the files into a folder; the reader's settings for them."""
+        for name, content in (files or self.files).items():
+            (folder / name).write_bytes(content)
+        return {**self.settings, **{key: folder / name for key, name in self.paths.items()}}
+
+
+def split(content: bytes) -> list[str]:
+    """Lines by the letter of the rule: they end at \\n, and a last one may lack it."""
+    if content.startswith(b"\xef\xbb\xbf"):
+        content = content[3:]
+    lines = content.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    return [line.removesuffix(b"\r").decode("utf-8", "surrogateescape") for line in lines]
+
+
+def split_blocks(content: bytes) -> list[list[str]]:
+    blocks: list[list[str]] = [[]]
+    for line in split(content):
+        if line.strip():
+            blocks[-1].append(line)
+        else:
+            blocks.append([])
+    return [block for block in blocks if block]
+
+
+def is_text(line: str) -> bool:
+    return "\0" not in line and not re.search("[\ud800-\udfff]", line)
+
+
+def count_conllu(files: Mapping[str, bytes]) -> int:
+    blocks = split_blocks(files["file"])
+    return sum(any(not is_text(line) or not line.startswith("#") for line in block) for block in blocks)
+
+
+def count_bio(files: Mapping[str, bytes]) -> int:
+    blocks = split_blocks(files["file"])
+    alone = [b for b in blocks if len(b) == 1 and b[0].startswith("-DOCSTART-") and is_text(b[0])]
+    return len(blocks) - len(alone)
+
+
+def count_lines(name: str, *, header: int = 0) -> Count:
+    return lambda files: sum(bool(line.strip()) for line in split(files[name])[header:])
+
+
+def count_all_lines(name: str) -> Count:
+    return lambda files: len(split(files[name]))
+
+
+def count_gzipped(files: Mapping[str, bytes]) -> int | None:
+    try:
+        return count_bio({"file": gzip.decompress(files["file.gz"])})
+    except (OSError, EOFError, ValueError):
+        return None
+
+
+def count_questions(files: Mapping[str, bytes]) -> int | None:
+    try:
+        document = json.loads(files["file"].decode("utf-8-sig"))
+        paragraphs = [paragraph for article in document["data"] for paragraph in article["paragraphs"]]
+        if all(isinstance(paragraph["qas"], list) for paragraph in paragraphs):
+            return sum(len(paragraph["qas"]) for paragraph in paragraphs)
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        pass
+    return None
+
+
+def count_units(files: Mapping[str, bytes]) -> int | None:
+    try:
+        return len(list(ElementTree.fromstring(files["file"]).iter("tu")))
+    except (ElementTree.ParseError, ValueError, LookupError):
+        return None
+
+
+def count_archive(files: Mapping[str, bytes]) -> int | None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(files["file.zip"])) as archive:
+            return len(split(archive.read("c.en")))
+    except Exception:  # whatever a damaged archive does, it has no count
+        return None
+
+
+def count_nothing(files: Mapping[str, bytes]) -> None:
+    return None
+
+
+CONLLU = """# newdoc
+# text = Vámonos al mar
+1-2\tVámonos\t_\t_\t_\t_\t_\t_\t_\t_
+1\tVamos\tir\tVERB\tV\t_\t0\troot\t_\t_
+2\tnos\tnosotros\tPRON\tP\t_\t1\tobj\t_\t_
+3-4\tal\t_\t_\t_\t_\t_\t_\t_\t_
+3\ta\ta\tADP\tS\t_\t5\tcase\t_\t_
+4\tel\tel\tDET\tD\t_\t5\tdet\t_\t_
+5\tmar\tmar\tNOUN\tN\t_\t1\tobl\t_\t_
+5.1\tazul\tazul\tADJ\tA\t_\t_\t_\t_\t_
+
+# words with a space
+1\thai mươi\thai mươi\tNUM\tM\t_\t0\troot\t_\t_
+
+"""
+BIO = "-DOCSTART- O\n\nAsha\tB-PER\nlives\tO\nin\tO\nNew York\tB-LOC\n\nRiver\u2028Nile\tB-LOC\r\n\r\nYes O\n"
+SQUAD = {
+    "version": "2.0",
+    "data": [
+        {
+            "title": "A",
+            "paragraphs": [
+                {
+                    "context": "Asha lives in Arusha, 90 km from Moshi.",
+                    "qas": [
+                        {
+                            "id": "1",
+                            "question": "Where?",
+                            "answers": [
+                                {"text": "Arusha", "answer_start": 14},
+                                {"text": "in", "answer_start": 11},
+                            ],
+                        },
+                        {"id": 2, "question": "Why?", "answers": [], "is_impossible": True},
+                    ],
+                },
+                {
+                    "context": "वह घर में है।",
+                    "qas": [{"id": "३", "question": "कहाँ?", "answers": [{"text": "घर", "answer_start": 3}]}],
+                },
+            ],
+        }
+    ],
+}
+TMX = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en"/><body>
+<tu><tuv xml:lang="en-US"><seg>Cats &amp; dogs</seg></tuv><tuv xml:lang="HI"><seg>बिल्लियाँ और कुत्ते</seg></tuv></tu>
+<tu><tuv lang="hi"><seg>घर</seg></tuv><tuv lang="en"><seg>the <hi>big</hi><ph>&lt;b/></ph> house</seg></tuv></tu>
+</body></tmx>
+"""
+OBJECTS = [
+    {"text": "Good — very good", "label": 5, "more": [1]},
+    {"text": "बुरा", "label": "1 "},
+]
+QURAN = {"1": [{"chapter": 1, "verse": 1, "text": "a b"}, {"chapter": 1, "verse": 2, "text": "c"}]}
+ENGLISH, HINDI = "one\ntwo\u2028half\nthree\n", "एक\nदो\r\nतीन"
+
+
+def _archive() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("README", "a corpus")
+        archive.writestr("c.en", ENGLISH)
+        archive.writestr("c.hi", HINDI)
+    return stream.getvalue()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=1).encode()
+
+
+EXAMPLES: dict[str, tuple[Example, ...]] = {
+    "conllu": (
+        Example(2, count_conllu, {"file": CONLLU.encode()}),
+        Example(2, count_nothing, {"file": CONLLU.encode()}, settings={"style": "xtreme", "column": "xpos"}),
+    ),
+    "bio": (
+        Example(3, count_bio, {"file": BIO.encode()}),
+        Example(
+            2, count_bio, {"file": b"en:a\tO\n\nen:b\tO\n"}, settings={"prefix": "en:", "separator": "tab"}
+        ),
+        Example(3, count_gzipped, {"file.gz": gzip.compress(BIO.encode(), mtime=0)}, {"path": "file.gz"}),
+    ),
+    "tsv": (
+        Example(
+            2,
+            count_lines("file"),
+            {"file": 'He said "no.\tShe did\u0085not.\tcontradictory\n"A"\tB\tneutral\r\n'.encode()},
+            settings={"first": 1, "second": 2, "label": 3, "labels": {"contradictory": "contradiction"}},
+        ),
+        Example(
+            2,
+            count_lines("file", header=1),
+            {"file": b"label\tid\ttext\ngood\t1\tYes, fine\nbad\t2\tNo\n\n"},
+            settings={"text": "text", "label": "label", "header": True, "allowed": ("good", "bad")},
+        ),
+        Example(
+            2,
+            count_all_lines("file"),
+            {"file": b"a\tb\nc\td\n", "labels": b" x\ny \n"},
+            {"path": "file", "labels_path": "labels"},
+            {"first": 1, "second": 2},
+        ),
+        Example(
+            2, count_lines("file"), {"file": b"1.1\ta\tb\n1.0\tc\td\n"}, settings={"source": 2, "target": 3}
+        ),
+    ),
+    "lines": (
+        Example(
+            3,
+            count_all_lines("text"),
+            {"text": "gut\n\u2028schlecht\nso, so".encode(), "labels": b"2\n0\n1"},
+            {"path": "text", "labels_path": "labels"},
+            {
+                "labels": {"0": "negative", "1": "neutral", "2": "positive"},
+                "allowed": ("negative", "neutral", "positive"),
+            },
+        ),
+    ),
+    "parallel": (
+        Example(
+            3,
+            count_all_lines("en"),
+            {"en": ENGLISH.encode(), "hi": HINDI.encode()},
+            {"source": "en", "target": "hi"},
+        ),
+    ),
+    "moses": (
+        Example(
+            3,
+            count_all_lines("c.en"),
+            {"c.en": ENGLISH.encode(), "c.hi": HINDI.encode()},
+            {"path": "c"},
+            {"language": "en-hi"},
+        ),
+        Example(3, count_archive, {"file.zip": _archive()}, {"path": "file.zip"}, {"language": "hi-en"}),
+    ),
+    "squad": (
+        Example(3, count_questions, {"file": _json(SQUAD)}),
+        Example(3, count_questions, {"file": _json(SQUAD)}, settings={"hidden_answers": True}),
+    ),
+    "tmx": (
+        Example(2, count_units, {"file": TMX.encode()}, settings={"language": "en-hi"}),
+        Example(
+            2,
+            count_units,
+            {"file": TMX.replace("UTF-8", "UTF-16").encode("utf-16")},
+            settings={"language": "hi-en"},
+        ),
+    ),
+    "jsonl": (
+        Example(2, count_lines("file"), {"file": "\n".join(map(json.dumps, OBJECTS)).encode()}),
+        Example(
+            1,
+            count_lines("file"),
+            {"file": b'{"t": {"w": ["a", "b"]}, "n": ["O", "B-X"]}\n'},
+            settings={"fields": {"words": "t.w", "tags": "n"}, "labels": {"B-X": "B-Y"}},
+        ),
+        Example(
+            1,
+            count_lines("file"),
+            {"file": b'{"source": ["a", "b"], "target": ["c"], "links": [[0, 0], [1, 0]]}\n'},
+        ),
+        Example(
+            1,
+            count_lines("file"),
+            {"file": b'{"id": 7, "question": "q?", "context": "an a", "answers": ["a"], "starts": [3]}'},
+        ),
+    ),
+    "ebible": (
+        Example(
+            3,
+            count_nothing,
+            {
+                "a": b"In the\nAnd it\n\nLight\nDay\n",
+                "b": b"Am\n<range>\nx\nLicht\nTag",
+                "v": b"G 1:1\nG 1:2\nG 1:3\nG 1:4\nG 1:5\n",
+            },
+            {"source": "a", "target": "b", "references": "v"},
+        ),
+    ),
+    "quran": (
+        Example(2, count_nothing, {"a": _json(QURAN), "b": _json(QURAN)}, {"source": "a", "target": "b"}),
+    ),
+    "phrasebook": (),
+}
+"""The examples of each reader; the phrasebook has no files to break."""

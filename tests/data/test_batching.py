@@ -1,0 +1,107 @@
+"""Encoded examples on disk and the plans of epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crossling.data import batching
+from crossling.data.batching import (
+    Examples,
+    pad_column,
+    pad_length,
+    plan_epoch,
+    plan_prediction,
+    write_examples,
+)
+
+
+def _write(path: Path, ragged: list[list[int]], size: int) -> Examples:
+    chunks = (
+        {
+            "ids": [np.array(row, np.int32) for row in ragged[i : i + size]],
+            "row": np.arange(i, min(i + size, len(ragged)), dtype=np.int32),
+        }
+        for i in range(0, len(ragged), size)
+    )
+    return write_examples(path, chunks)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_what_was_written_is_read_back_whatever_the_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(batching, "CHUNK", 5)
+    rows = [list(range(n % 4 + 1)) for n in range(23)]
+    examples = _write(tmp_path / "e.arrow", rows, size)
+    assert len(examples) == 23
+    assert [examples.get("ids", i).tolist() for i in range(23)] == rows
+    assert examples.scalars("row").tolist() == list(range(23))
+    assert examples.get("row", 17).tolist() == [17]
+    assert examples.lengths.tolist() == [len(row) for row in rows]
+    assert examples.distinct_ids().tolist() == [0, 1, 2, 3]
+
+
+def test_no_examples_are_no_error(tmp_path: Path) -> None:
+    assert len(write_examples(tmp_path / "none.arrow", iter(()))) == 0
+
+
+def test_a_writer_that_dies_leaves_nothing_behind(tmp_path: Path) -> None:
+    def chunks():  # type: ignore[no-untyped-def]
+        yield {"ids": [np.zeros(2, np.int32)]}
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        write_examples(tmp_path / "e.arrow", chunks())
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=1, max_size=400),
+    batch=st.integers(1, 40),
+    seed=st.integers(0, 5),
+    epoch=st.integers(0, 3),
+)
+def test_an_epoch_visits_every_example_once_in_full_batches(
+    lengths: list[int], batch: int, seed: int, epoch: int
+) -> None:
+    array = np.array(lengths, np.int32)
+    plan = plan_epoch(array, batch, seed=seed, epoch=epoch)
+    assert sorted(np.concatenate([b.rows for b in plan]).tolist()) == list(range(len(lengths)))
+    assert sum(len(b.rows) != batch for b in plan) <= 1
+    assert all(b.length == pad_length(array[b.rows].max()) for b in plan)
+
+
+def test_epochs_differ_and_repeat_exactly() -> None:
+    lengths = np.random.default_rng(0).integers(3, 60, 5_000)
+    first, again, other = (plan_epoch(lengths, 32, seed=1, epoch=e) for e in (0, 0, 1))
+    assert all((a.rows == b.rows).all() for a, b in zip(first, again, strict=True))
+    assert any((a.rows != b.rows).any() for a, b in zip(first[:5], other[:5], strict=True))
+
+
+def test_padding_is_below_a_twentieth_of_what_random_batches_pad() -> None:
+    lengths = np.random.default_rng(0).gamma(4, 6, 20_000).astype(int) + 3
+    plan = plan_epoch(lengths, 32, seed=0, epoch=0)
+    to_longest = sum(len(b.rows) * int(lengths[b.rows].max()) for b in plan)
+    random = sum(32 * int(lengths[i : i + 32].max()) for i in range(0, len(lengths), 32))
+    real = int(lengths.sum())
+    assert to_longest - real < 0.05 * (random - real)
+
+
+@given(lengths=st.lists(st.integers(1, 300), max_size=200), batch=st.integers(1, 64))
+def test_prediction_covers_everything_within_its_token_budget(lengths: list[int], batch: int) -> None:
+    plan = plan_prediction(np.array(lengths, np.int32), batch, tokens=1_000)
+    covered = np.concatenate([b.rows for b in plan]).tolist() if plan else []
+    assert sorted(covered) == list(range(len(lengths)))
+    assert all(len(b.rows) <= batch and (len(b.rows) == 1 or len(b.rows) * b.length <= 1_000) for b in plan)
+
+
+def test_columns_are_padded_to_the_batch(tmp_path: Path) -> None:
+    examples = _write(tmp_path / "e.arrow", [[5], [6, 7], [8, 9, 10]], 2)
+    matrix = pad_column(examples, "ids", batching.Batch(np.array([2, 0]), 4), size=3, fill=-1)
+    assert matrix.tolist() == [[8, 9, 10, -1], [5, -1, -1, -1], [-1, -1, -1, -1]]

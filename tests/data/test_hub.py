@@ -1,0 +1,173 @@
+"""Hub data sets, read for real over HTTP from a stand-in that serves Parquet made here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hub import environment, serve
+
+OPEN = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from crossling.data.catalogue import open_data
+from crossling.errors import DataError
+
+try:
+    rows = open_data(sys.argv[1], store=Path(sys.argv[2]))
+    told = {"rows": [asdict(row) for row in rows], "fingerprint": rows.fingerprint, "kind": rows.kind.__name__,
+            "language": rows.language, "skipped": rows.skipped, "labels": rows.labels() if sys.argv[3:] else None,
+            "datasets": "datasets" in sys.modules}
+except DataError as error:
+    told = {"error": str(error)}
+print(json.dumps(told))
+"""
+
+NER_TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC"]
+
+
+def write_table(
+    folder: Path, config: str, split: str, columns: dict[str, Any], features: dict[str, Any]
+) -> None:
+    """Parquet as the hub has it: the features, with class names, in the schema's metadata."""
+    path = folder / config / f"{split}-00000-of-00001.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns)
+    info = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(info), path)
+
+
+def write_card(folder: Path, configs: dict[str, list[str]]) -> None:
+    lines = ["---", "configs:"]
+    for config, splits in configs.items():
+        lines += [f"- config_name: {config}", "  data_files:"]
+        for split in splits:
+            lines += [f"  - split: {split}", f"    path: {config}/{split}-*"]
+    (folder / "README.md").write_text("\n".join([*lines, "---", ""]), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("hub")
+    text = {"dtype": "string", "_type": "Value"}
+    xnli = root / "datasets" / "facebook" / "xnli"
+    label = {"names": ["entailment", "neutral", "contradiction"], "_type": "ClassLabel"}
+    columns = {
+        "premise": ["Die Katze schläft.", "Er liest\u2028laut.", "Es regnet."],
+        "hypothesis": ["Ein Tier ruht.", "Er schweigt.", "Es ist Montag."],
+        "label": [0, 2, 1],
+    }
+    for split in ("train", "validation", "test"):
+        write_table(xnli, "de", split, columns, {"premise": text, "hypothesis": text, "label": label})
+    write_card(xnli, {"de": ["train", "validation", "test"]})
+
+    panx = root / "datasets" / "unimelb-nlp" / "wikiann"
+    tags = {"feature": {"names": NER_TAGS, "_type": "ClassLabel"}, "_type": "List"}
+    tokens = {"feature": text, "_type": "List"}
+    columns = {"tokens": [["Asha", "anaishi", "Arusha"], ["", "x"]], "ner_tags": [[1, 0, 5], [0, 0]]}
+    write_table(panx, "sw", "validation", columns, {"tokens": tokens, "ner_tags": tags})
+    columns = {"tokens": [["Asha", "anaishi", "Arusha"]], "ner_tags": [[1, 0, 5]]}
+    write_table(panx, "sw", "test", columns, {"tokens": tokens, "ner_tags": tags})
+    write_card(panx, {"sw": ["validation", "test"]})
+
+    squad = root / "datasets" / "google" / "xquad"
+    answers = pa.array(
+        [{"text": ["Arusha"], "answer_start": [13]}],
+        pa.struct({"text": pa.list_(pa.string()), "answer_start": pa.list_(pa.int32())}),
+    )
+    number = {"dtype": "int32", "_type": "Value"}
+    inner = {"text": {"feature": text, "_type": "List"}, "answer_start": {"feature": number, "_type": "List"}}
+    columns = {"id": ["q1"], "context": ["Asha wohnt in Arusha."], "question": ["Wo?"], "answers": answers}
+    columns["context"] = ["Asha lebt in Arusha."]
+    features = {"id": text, "context": text, "question": text, "answers": inner}
+    write_table(squad, "xquad.de", "validation", columns, features)
+    write_card(squad, {"xquad.de": ["validation"]})
+
+    tydi = root / "datasets" / "google-research-datasets" / "tydiqa"
+    columns = {
+        "id": ["swahili-1", "english-2"],
+        "context": ["Asha lebt in Arusha.", "Asha lives in Arusha."],
+        "question": ["Wapi?", "Where?"],
+        "answers": pa.array(
+            [{"text": ["Arusha"], "answer_start": [13]}, {"text": ["Arusha"], "answer_start": [14]}],
+            answers.type,
+        ),
+    }
+    write_table(tydi, "secondary_task", "train", columns, features)
+    write_card(tydi, {"secondary_task": ["train"]})
+    return root
+
+
+def open_in_process(spec: str, store: Path, variables: dict[str, str], *more: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN, spec, str(store), *more],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_pairs_with_class_names_then_offline_from_both_caches(folder: Path, tmp_path: Path) -> None:
+    with serve(folder) as endpoint:
+        online = open_in_process(
+            "xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"), "labels"
+        )
+    assert online["kind"] == "LabelledPair" and online["language"] == "de"
+    assert [row["label"] for row in online["rows"]] == ["entailment", "contradiction", "neutral"]
+    assert online["rows"][1]["first"] == "Er liest\u2028laut."
+    assert online["labels"] == ["contradiction", "entailment", "neutral"]
+
+    away = environment(endpoint, tmp_path / "hf", HF_HUB_OFFLINE="1")
+    stored = open_in_process("xnli:de:dev", tmp_path / "a", away)
+    assert stored["rows"] == online["rows"] and stored["fingerprint"] == online["fingerprint"]
+    assert not stored["datasets"], "the store has the rows; the hub's library need not even be imported"
+
+    # another store: the rows come out of the hub library's own cache, under the same commit
+    cached = open_in_process("xnli:de:dev", tmp_path / "b", away)
+    assert cached["rows"] == online["rows"] and cached["fingerprint"] == online["fingerprint"]
+
+
+def test_server_gone_without_being_told(folder: Path, tmp_path: Path) -> None:
+    with serve(folder) as endpoint:
+        online = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    gone = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    assert (
+        gone["rows"]
+        == online["rows"]
+        == [{"words": ["Asha", "anaishi", "Arusha"], "tags": ["B-PER", "O", "B-LOC"]}]
+    )
+
+
+def test_broken_rows_and_what_is_not_there(folder: Path, tmp_path: Path) -> None:
+    with serve(folder) as endpoint:
+        variables = environment(endpoint, tmp_path / "hf")
+        broken = open_in_process("panx:sw:dev", tmp_path / "a", variables)
+        assert (
+            "unimelb-nlp/wikiann/validation row 2" in broken["error"] and "words is empty" in broken["error"]
+        )
+        absent = open_in_process("panx:sw:train", tmp_path / "a", variables)
+        assert "'train'" in absent["error"] and "validation" in absent["error"], "the splits there are"
+        missing = open_in_process("pawsx:de:dev", tmp_path / "a", variables)
+        assert "google-research-datasets/paws-x" in missing["error"]
+        assert "CROSSLING_DATA is not set" in missing["error"]
+
+
+def test_questions_in_a_struct_and_languages_in_one_table(folder: Path, tmp_path: Path) -> None:
+    with serve(folder) as endpoint:
+        variables = environment(endpoint, tmp_path / "hf")
+        xquad = open_in_process("xquad:de:test", tmp_path / "a", variables)
+        assert xquad["rows"][0]["answers"] == ["Arusha"] and xquad["rows"][0]["starts"] == [13]
+        tydi = open_in_process("tydiqa:sw:train", tmp_path / "a", variables)
+        assert [row["id"] for row in tydi["rows"]] == ["swahili-1"]

@@ -1,0 +1,215 @@
+"""A contract for every registered task and objective, and what is particular to each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from examples import make_rows
+from tiny import tiny_encoder
+
+from crossling.data.batching import Batch, plan_prediction
+from crossling.errors import DataError, RecipeError
+from crossling.evaluation import encode_rows, predict_rows
+from crossling.metrics import score
+from crossling.model import build_model
+from crossling.registry import list_kinds, load_kind
+from crossling.tasks import PRESETS, build_task, parse_task, resolve_task, restore_task
+from crossling.tasks.answer import cut_answer, cut_windows, find_subwords
+from crossling.tasks.tag import split_to_fit
+from crossling.training.world import World
+
+ONE = World(0, 1, torch.device("cpu"), torch.float32)
+FAMILIES = ("bert", "xlm-r", "distilbert", "modernbert")
+
+
+def _build(kind: str, family: str = "bert", **settings: Any) -> tuple[Any, Any, Any]:
+    """A task of a kind, a model with its head, rows of its records."""
+    module = load_kind("tasks", kind)
+    rows = make_rows(module.Task.record)
+    task = build_task(module.Settings(**settings), module.Task.collect_labels([rows]))
+    torch.manual_seed(0)
+    model = build_model(tiny_encoder(family), {"kind": "last"})
+    model.heads["main"] = task.build_objective("main").build_head(model.encoder.width)
+    return task, model.eval(), rows
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_task_predicts_every_row_whatever_the_batch(kind: str, family: str, tmp_path: Path) -> None:
+    task, model, rows = _build(kind, family)
+    many = predict_rows(model, task, rows, head="main", world=ONE, cache=tmp_path, batch=16)
+    one = predict_rows(model, task, rows, head="main", world=ONE, cache=tmp_path, batch=1)
+    assert many.n_rows == len(rows)
+    assert many.table.column("predicted").equals(one.table.column("predicted"))
+    assert np.allclose(many.column("confidence"), one.column("confidence"), atol=1e-5)
+    scores = score(many)
+    assert task.settings.score in scores
+    assert all(0 <= value <= 1 for value in scores.values())
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+def test_every_task_learns(kind: str, tmp_path: Path) -> None:
+    task, model, rows = _build(kind, "xlm-r")
+    objective = task.build_objective("main")
+    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=task.labels)
+    batch = model.prepare(objective.collate(examples, Batch(np.arange(len(examples)), 64), size=len(examples)), ONE.device)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(200):
+        optimiser.zero_grad()
+        loss = objective.sum_loss(model, batch)
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+def test_empty_rows_of_a_batch_change_nothing(kind: str, tmp_path: Path) -> None:
+    task, model, rows = _build(kind)
+    objective = task.build_objective("main")
+    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=task.labels)
+    plan = Batch(np.arange(5), 64)
+    exact, filled = (objective.collate(examples, plan, size=size) for size in (5, 8))
+    assert objective.count_targets(exact) == objective.count_targets(filled) > 0
+    losses = [objective.sum_loss(model, model.prepare(b, ONE.device)) for b in (exact, filled)]
+    assert torch.isfinite(losses[1])
+    assert torch.allclose(losses[0], losses[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+def test_every_task_comes_back_from_a_card(kind: str) -> None:
+    task, _, _ = _build(kind)
+    stored = {"settings": task.settings.model_dump(mode="json"), "labels": list(task.labels)}
+    again = restore_task(stored)
+    assert again.settings == task.settings
+    assert again.labels == task.labels
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+def test_every_task_refuses_rows_of_another_kind(kind: str, tmp_path: Path) -> None:
+    task, model, _ = _build(kind)
+    other = next(load_kind("tasks", k).Task.record for k in list_kinds("tasks") if load_kind("tasks", k).Task.record is not task.record)
+    with pytest.raises(DataError, match="name another data set"):
+        predict_rows(model, task, make_rows(other), head="main", world=ONE, cache=tmp_path)
+
+
+def test_every_objective_is_used_by_a_task() -> None:
+    used = {_build(kind)[0].build_objective("x").__class__.__module__.rsplit(".", 1)[1] for kind in list_kinds("tasks")}
+    assert used == set(list_kinds("objectives"))
+
+
+def test_tagging_loss_is_cross_entropy_at_first_subwords(tmp_path: Path) -> None:
+    task, model, rows = _build("tag", "xlm-r")
+    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=task.labels)
+    objective = task.build_objective("main")
+    plan = plan_prediction(examples.lengths, 8)[0]
+    batch = model.prepare(objective.collate(examples, plan, size=8), ONE.device)
+    expected = 0.0
+    for row in plan.rows:
+        ids = torch.tensor(examples.get("ids", int(row))).long()[None]
+        hidden = model.encoder(ids, torch.ones_like(ids), layers=(3,))[3]
+        scores = torch.log_softmax(model.heads["main"](hidden)[0], -1)
+        for first, gold in zip(examples.get("firsts", int(row)), examples.get("gold", int(row)), strict=True):
+            expected -= float(scores[int(first), int(gold)].detach())
+    assert float(objective.sum_loss(model, batch).detach()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_long_sentences_are_split_and_lose_no_word(tmp_path: Path) -> None:
+    task, model, rows = _build("tag", "bert", length=8)
+    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=task.labels)
+    assert examples.lengths.max() <= 8
+    assert len(examples) > len(rows)
+    predictions = predict_rows(model, task, rows, head="main", world=ONE, cache=tmp_path)
+    assert len(predictions.table) == sum(len(record.words) for record in rows)
+    assert (predictions.column("predicted") >= 0).all()
+    gold = [predictions.labels[code] for code in predictions.column("gold")]
+    assert gold == [tag for record in rows for tag in record.tags]
+
+
+@pytest.mark.parametrize(
+    ("counts", "room", "expected"),
+    [
+        ([1, 1, 1], 3, [(0, 3)]),
+        ([2, 2, 2], 4, [(0, 2), (2, 3)]),
+        ([9, 1, 1], 4, [(0, 1), (1, 3)]),
+        ([1, 9, 1], 4, [(0, 1), (1, 2), (2, 3)]),
+        ([], 4, []),
+    ],
+)
+def test_words_are_split_to_fit(counts: list[int], room: int, expected: list[tuple[int, int]]) -> None:
+    assert list(split_to_fit(np.array(counts), room)) == expected
+
+
+def test_labels_that_training_never_saw_count_as_wrong(tmp_path: Path) -> None:
+    task, model, rows = _build("classify")
+    fewer = build_task(task.settings, ("none",))
+    model.heads["main"] = fewer.build_objective("main").build_head(model.encoder.width)
+    predictions = predict_rows(model, fewer, rows, head="main", world=ONE, cache=tmp_path)
+    share = sum(record.label == "none" for record in rows) / len(rows)
+    assert predictions.labels == ("none", "cat")
+    assert score(predictions)["accuracy"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("count", "room", "overlap"), [(10, 4, 2), (4, 4, 1), (0, 4, 0), (101, 17, 5)])
+def test_windows_cover_the_context(count: int, room: int, overlap: int) -> None:
+    windows = list(cut_windows(count, room, overlap))
+    assert sorted({i for a, b in windows for i in range(a, b)}) == list(range(count))
+    assert all(b - a <= room for a, b in windows)
+    assert all(after[0] == before[1] - overlap for before, after in zip(windows, windows[1:], strict=False))
+
+
+def test_an_answer_is_found_in_one_of_its_windows(tmp_path: Path) -> None:
+    task, model, rows = _build("answer", "xlm-r", length=32, question=8, overlap=4)
+    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=())
+    found = set()
+    for example in range(len(examples)):
+        first, last, offset = (int(examples.get(n, example)[0]) for n in ("first", "last", "context_from"))
+        if first:
+            row = int(examples.get("row", example)[0])
+            start, end = examples.get("starts", example)[first - offset], examples.get("ends", example)[last - offset]
+            assert rows[row].context[start:end].strip() == "cat"  # type: ignore[union-attr]
+            found.add(row)
+    assert found == set(range(len(rows)))
+    assert len(examples) >= len(rows)
+
+
+def test_the_best_span_equals_a_search_over_all_pairs(tmp_path: Path) -> None:
+    task, model, rows = _build("answer", "bert", answer=3)
+    objective = task.build_objective("main")
+    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=())
+    plan = plan_prediction(examples.lengths, 6)[0]
+    batch = model.prepare(objective.collate(examples, plan, size=len(plan.rows)), ONE.device)
+    outputs = objective.predict(model, batch)
+    first, last = (torch.log_softmax(x, -1) for x in objective._logits(model, batch))
+    for b in range(len(plan.rows)):
+        inside = [i for i in range(plan.length) if batch["context"][b, i]]
+        spans = [(float(first[b, i] + last[b, j]), i, j) for i in inside for j in inside if 0 <= j - i < 3]
+        best = max(spans)
+        assert float(outputs["confidence"][b]) == pytest.approx(np.exp(best[0]), rel=1e-4)
+        assert (int(outputs["start"][b]), int(outputs["end"][b])) == best[1:]
+
+
+def test_answers_are_found_by_character() -> None:
+    starts, ends = np.array([0, 3, 8]), np.array([2, 7, 9])
+    assert find_subwords(starts, ends, ["word"], [3]) == (1, 1)
+    assert find_subwords(starts, ends, ["ab word"], [0]) == (0, 1)
+    assert find_subwords(starts, ends, [], []) is None
+    assert find_subwords(starts, ends, ["x"], [20]) is None
+    assert cut_answer("a  bc d", 1, 5) == ("bc", 3)
+    assert cut_answer("abc", -1, -1) == ("", -1)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_valid(name: str) -> None:
+    assert parse_task(name).kind == resolve_task(name)["kind"]
+    assert parse_task({"preset": name, "length": 64 if name != "qa" else 256}).length in (64, 256)
+
+
+def test_an_unknown_task_is_told_with_the_nearest() -> None:
+    with pytest.raises(RecipeError, match="Did you mean 'sentiment'"):
+        resolve_task("sentimnt")

@@ -1,0 +1,224 @@
+"""The training loop: what an update is, the order of a run, and going on after a stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from examples import make_rows
+from tiny import tiny_encoder
+
+from crossling.data.batching import Batch
+from crossling.errors import UserError
+from crossling.evaluation import encode_rows
+from crossling.model import Model, build_model
+from crossling.registry import load_kind
+from crossling.tasks import build_task
+from crossling.training.checkpoint import Checkpoints, Position
+from crossling.training.loop import Execution, Stream, build_optimiser, count_steps, fit, plan_steps, rate_at, step_seed
+from crossling.training.settings import TrainingSettings
+from crossling.training.world import World
+
+ONE = World(0, 1, torch.device("cpu"), torch.float32)
+
+
+class Stopped(Exception):
+    """Stands for a kill in the middle."""
+
+
+def _setup(tmp_path: Path, *, family: str = "bert", trim: bool = False, count: int = 50) -> tuple[Model, Stream]:
+    module = load_kind("tasks", "tag")
+    rows = make_rows(module.Task.record, count)
+    task = build_task(module.Settings(), module.Task.collect_labels([rows]))
+    torch.manual_seed(0)
+    model = build_model(tiny_encoder(family), {"kind": "last"})
+    objective = task.build_objective("main")
+    model.heads["main"] = objective.build_head(model.encoder.width)
+    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path / "encoded", labels=task.labels)
+    if trim:
+        model.trim(examples.distinct_ids())
+    return model, Stream(objective, examples)
+
+
+def _settings(**changes: Any) -> TrainingSettings:
+    return TrainingSettings(**{"epochs": 2, "batch": 8, "lr": 1e-3, **changes})
+
+
+def _weights(model: Model) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_a_step_is_the_gradient_of_the_mean_loss(tmp_path: Path) -> None:
+    """One update against AdamW on the loss of all the batch's words written out."""
+    model, stream = _setup(tmp_path, count=8)
+    model.encoder.model.config.hidden_dropout_prob = 0.0
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    reference, _ = _setup(tmp_path, count=8)
+    settings = _settings(epochs=1, warmup=0.0, clip=0.0, batch=8)
+    fit(model, stream, settings, Execution(ONE, 1, tmp_path / "work"))
+    optimiser = torch.optim.AdamW(reference.parameters(), lr=1e-3, weight_decay=0.0)
+    objective = stream.objective
+    arrays = objective.collate(stream.examples, Batch(np.arange(8), 64), size=8)
+    loss = objective.sum_loss(reference.eval(), reference.prepare(arrays, ONE.device)) / objective.count_targets(arrays)
+    loss.backward()
+    optimiser.step()
+    assert torch.allclose(_weights(model), _weights(reference), atol=2e-5)
+
+
+def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
+    """The mean is over all labels of the update, not a mean of means."""
+    results = []
+    for number, changes in enumerate(({"batch": 16}, {"batch": 4, "accumulate": 4})):
+        model, stream = _setup(tmp_path, count=16)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        fit(model, stream, _settings(epochs=1, warmup=0.0, **changes), Execution(ONE, 1, tmp_path / str(number)))
+        results.append(_weights(model))
+    assert torch.allclose(results[0], results[1], atol=1e-5)
+
+
+def test_the_same_run_gives_the_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:
+    finals = []
+    for number, seed in enumerate((1, 1, 2)):
+        model, stream = _setup(tmp_path)
+        fit(model, stream, _settings(), Execution(ONE, seed, tmp_path / str(number)))
+        finals.append(_weights(model))
+    assert torch.equal(finals[0], finals[1])
+    assert not torch.equal(finals[0], finals[2])
+
+
+@pytest.mark.parametrize("stop_at", [1, 5, 7, 8, 11])
+@pytest.mark.parametrize("trim", [False, True])
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, stop_at: int, trim: bool) -> None:
+    def run(folder: str, stop: int | None = None) -> tuple[Model, Position]:
+        model, stream = _setup(tmp_path, trim=trim)
+        steps = 0
+
+        class Listener:
+            def begin(self, what: str, total: int, done: int = 0) -> None: ...
+            def end(self) -> None: ...
+            def say(self, line: str) -> None: ...
+            def advance(self, count: int = 1, **facts: str) -> None:
+                nonlocal steps
+                steps += count
+                if stop is not None and steps >= stop:
+                    raise Stopped
+
+        scores = iter(range(100))
+        execution = Execution(ONE, 3, tmp_path / folder, checkpoint_seconds=0.0, progress=Listener())
+        position = fit(model, stream, _settings(), execution, evaluate=lambda: 1.0 / (1 + next(scores)))
+        return model, position
+
+    undisturbed, expected = run("whole")
+    with pytest.raises(Stopped):
+        run("cut", stop_at)
+    model, position = run("cut")
+    assert torch.equal(_weights(model), _weights(undisturbed))
+    assert position.step == expected.step == 14
+
+
+def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
+    model, _ = _setup(tmp_path)
+    optimiser = build_optimiser(model, _settings())
+    checkpoints = Checkpoints(tmp_path / "work")
+    checkpoints.save(model, optimiser, Position(step=3))
+    half = tmp_path / "work" / "step-00000009"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    assert checkpoints.restore(model, optimiser).step == 3
+
+
+def test_a_full_disk_costs_a_checkpoint_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("crossling.training.checkpoint.save_file", fail)
+    model, stream = _setup(tmp_path)
+    position = fit(model, stream, _settings(), Execution(ONE, 1, tmp_path / "work"))
+    assert position.step == 14
+    assert "No space left" in caplog.text
+    assert not list((tmp_path / "work").glob("step-*"))
+
+
+def test_the_best_epoch_is_kept(tmp_path: Path) -> None:
+    model, stream = _setup(tmp_path)
+    seen: list[torch.Tensor] = []
+    scores = iter((0.5, 0.9, 0.7))
+
+    def evaluate() -> float:
+        seen.append(_weights(model).clone())
+        return next(scores)
+
+    position = fit(model, stream, _settings(epochs=3), Execution(ONE, 1, tmp_path / "work"), evaluate=evaluate)
+    assert (position.best_score, position.best_step) == (0.9, 14)
+    assert torch.equal(_weights(model), seen[1])
+    assert not torch.equal(seen[1], seen[2])
+
+
+def test_trimmed_training_equals_whole_training(tmp_path: Path) -> None:
+    rows = {}
+    for trim in (False, True):
+        model, stream = _setup(tmp_path, family="xlm-r", trim=trim)
+        fit(model, stream, _settings(), Execution(ONE, 1, tmp_path / str(trim)))
+        table = model.encoder.model.get_input_embeddings().weight.detach()
+        rows[trim] = table if model.trimmed is None else (table, model.trimmed.rows)
+    whole, (trained, kept) = rows[False], rows[True]
+    assert len(kept) < len(whole)
+    assert torch.allclose(whole[torch.from_numpy(kept)], trained, atol=1e-5)
+
+
+def test_a_loss_that_is_no_number_is_told(tmp_path: Path) -> None:
+    model, stream = _setup(tmp_path)
+    with torch.no_grad():
+        model.heads["main"].linear.bias.fill_(float("nan"))
+    with pytest.raises(UserError, match="not a number at step"):
+        fit(model, stream, _settings(), Execution(ONE, 1, tmp_path / "work"))
+
+
+def test_gradient_checkpointing_changes_no_result(tmp_path: Path) -> None:
+    finals = []
+    for flag in (False, True):
+        model, stream = _setup(tmp_path)
+        fit(model, stream, _settings(gradient_checkpointing=flag), Execution(ONE, 1, tmp_path / str(flag)))
+        finals.append(_weights(model))
+    assert torch.allclose(finals[0], finals[1], atol=1e-6)
+
+
+def test_the_rate_rises_and_falls() -> None:
+    settings = _settings(lr=1.0, warmup=0.1)
+    rates = [rate_at(step, 100, settings) for step in range(100)]
+    assert rates[0] == pytest.approx(1 / 11)
+    assert max(rates) == rates[10] == 1.0
+    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
+    assert all(a > b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert rates[-1] == pytest.approx(1 / 90)
+    constant = _settings(lr=1.0, warmup=0.1, schedule="constant")
+    assert {rate_at(step, 100, constant) for step in range(10, 100)} == {1.0}
+
+
+def test_decay_spares_biases_and_normalisation(tmp_path: Path) -> None:
+    model, _ = _setup(tmp_path)
+    decayed, spared = build_optimiser(model, _settings(weight_decay=0.1)).param_groups
+    assert {p.ndim for p in spared["params"]} == {1}
+    assert min(p.ndim for p in decayed["params"]) == 2
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+
+
+def test_steps_are_counted_as_planned(tmp_path: Path) -> None:
+    _, stream = _setup(tmp_path)
+    for batch, accumulate in ((8, 1), (8, 3), (64, 1), (7, 2)):
+        settings = _settings(batch=batch, accumulate=accumulate)
+        assert len(plan_steps(stream, settings, seed=1, epoch=0)) == count_steps(len(stream.examples), settings)
+
+
+def test_steps_have_seeds_of_their_own() -> None:
+    seeds = {step_seed(s, step, rank) for s in (1, 2) for step in range(500) for rank in range(4)}
+    assert len(seeds) == 2 * 500 * 4
