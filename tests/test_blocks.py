@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_blocks import PIECES, SIZES, write_tiny_blocks
 
 from crossling.blocks import BLOCKS_DESCRIPTION, BLOCKS_FILE, BlockFile, expand_blocks, write_blocks
 from crossling.errors import EncoderError
+from tiny_blocks import PIECES, SIZES, write_tiny_blocks
 
 
 def expand_slowly(raw: bytes) -> list[float]:
@@ -37,7 +37,11 @@ def test_a_file_reads_back(tmp_path: Path) -> None:
     values = write_tiny_blocks(tmp_path / "tiny.bin")
     file = BlockFile(tmp_path / "tiny.bin")
     assert file.pieces == PIECES
-    assert (file.sizes.width, file.sizes.layers, file.sizes.rows) == (SIZES["width"], SIZES["layers"], SIZES["rows"])
+    assert (file.sizes.width, file.sizes.layers, file.sizes.rows) == (
+        SIZES["width"],
+        SIZES["layers"],
+        SIZES["rows"],
+    )
     for name, expected in values.items():
         assert np.array_equal(file.tensor(name, *expected.shape), expected), name
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hub import environment, serve
-from tiny import FAMILIES, save_tiny, tiny_encoder
 from torch import Tensor
 
 from crossling.encoder import Encoder, load_encoder, pool_words, save_encoder
 from crossling.errors import EncoderError
+from hub import environment, serve
+from tiny import FAMILIES, save_tiny, tiny_encoder
 
 TEXTS = ["the cat sleeps", "the dog eats fish in London не кошка", "我是学生"]
 
@@ -87,7 +87,10 @@ def test_segments_reach_bert_only() -> None:
         assert encoder.uses_token_types is uses
         ids, mask = batch(encoder)
         with torch.no_grad():
-            plain, other = encoder(ids, mask, layers=(0,))[0], encoder(ids, mask, torch.ones_like(ids), layers=(0,))[0]
+            plain, other = (
+                encoder(ids, mask, layers=(0,))[0],
+                encoder(ids, mask, torch.ones_like(ids), layers=(0,))[0],
+            )
         assert torch.equal(plain, other) is not uses
 
 
@@ -166,7 +169,10 @@ def test_a_saved_encoder_is_the_same_again(family: str, tmp_path: Path) -> None:
         assert torch.equal(again(ids, mask, layers=(3,))[3], expected)
         theirs = AutoModel.from_pretrained(folder)(input_ids=ids, attention_mask=mask).last_hidden_state
     assert torch.allclose(theirs[mask.bool()], expected[mask.bool()], atol=1e-5)
-    assert AutoTokenizer.from_pretrained(folder)(TEXTS[1])["input_ids"] == encoder.tokenizer(TEXTS[1])["input_ids"]
+    assert (
+        AutoTokenizer.from_pretrained(folder)(TEXTS[1])["input_ids"]
+        == encoder.tokenizer(TEXTS[1])["input_ids"]
+    )
     assert (again.name, again.max_length, again.vocabulary) == ("saved", 512, encoder.vocabulary)
     assert all(parameter.dtype == torch.float32 for parameter in again.parameters())
 
@@ -200,11 +206,13 @@ def test_folders_that_are_no_encoders_say_why(tmp_path: Path) -> None:
         load_encoder(str(tmp_path / "empty"))
     pickled = save_tiny(tmp_path / "pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    with pytest.raises(EncoderError, match=r"pytorch_model\.bin, which would have to be unpickled.*save_pretrained"):
+    with pytest.raises(
+        EncoderError, match=r"pytorch_model\.bin, which would have to be unpickled.*save_pretrained"
+    ):
         load_encoder(str(pickled))
     other = save_tiny(tmp_path / "other")
     break_config(other, model_type="gpt2")
-    with pytest.raises(EncoderError, match="'gpt2'.*bert, distilbert, modernbert, roberta, xlm-roberta"):
+    with pytest.raises(EncoderError, match=r"'gpt2'.*bert, distilbert, modernbert, roberta, xlm-roberta"):
         load_encoder(str(other))
     taller = save_tiny(tmp_path / "taller")
     break_config(taller, num_hidden_layers=4)
@@ -292,6 +300,8 @@ def test_names_on_the_hub(tmp_path: Path) -> None:
     assert unsafe.startswith("error") and "no model.safetensors" in unsafe and "refs/pr" in unsafe
     assert not [path for path in home.rglob("*") if path.is_file() and path.read_bytes() == b"never fetched"]
     # The server is gone: what was fetched is still there, what was not says how to go on without a network.
-    cached, away = load_elsewhere(endpoint, home, "group/tiny", "intfloat/multilingual-e5-small", HF_HUB_OFFLINE="1")
+    cached, away = load_elsewhere(
+        endpoint, home, "group/tiny", "intfloat/multilingual-e5-small", HF_HUB_OFFLINE="1"
+    )
     assert cached == found
     assert "cannot be reached" in away and "`multilingual-e5-small` needs no network" in away

@@ -27,10 +27,16 @@ def test_take_rows(rows: list[list[int]], data: st.DataObject) -> None:
     assert [taken[i].tolist() for i in range(len(taken))] == [rows[i] for i in chosen]
 
 
-@given(st.integers(0, 4).flatmap(lambda n: st.lists(st.lists(st.lists(st.integers(0, 9), max_size=3), min_size=n, max_size=n), min_size=1, max_size=4)))
+@given(
+    st.integers(0, 4).flatmap(
+        lambda n: st.lists(
+            st.lists(st.lists(st.integers(0, 9), max_size=3), min_size=n, max_size=n), min_size=1, max_size=4
+        )
+    )
+)
 def test_join_rows(parts: list[list[list[int]]]) -> None:
     joined = join_rows([build_ragged(part) for part in parts])
-    expected = [sum(rows, []) for rows in zip(*parts, strict=True)]
+    expected = [[value for row in rows for value in row] for rows in zip(*parts, strict=True)]
     assert [joined[i].tolist() for i in range(len(joined))] == expected
 
 

@@ -6,7 +6,6 @@ import logging
 
 import numpy as np
 import pytest
-from tiny import CHARACTERS, WORDS, tiny_encoder, tiny_tokenizer
 
 from crossling import tokenization
 from crossling.tokenization import (
@@ -19,6 +18,7 @@ from crossling.tokenization import (
     shorten_pair,
     special_layout,
 )
+from tiny import CHARACTERS, WORDS, tiny_encoder, tiny_tokenizer
 
 FAMILIES = ("bert", "xlm-r", "modernbert")
 
@@ -26,7 +26,9 @@ FAMILIES = ("bert", "xlm-r", "modernbert")
 def pieces_of(family: str, sentence: list[str]) -> list[tuple[str, int]]:
     tokenizer = tiny_tokenizer(family)
     encoded = encode_words(tokenizer, [sentence])
-    return list(zip(tokenizer.convert_ids_to_tokens(encoded.pieces[0]), encoded.words[0].tolist(), strict=True))
+    return list(
+        zip(tokenizer.convert_ids_to_tokens(encoded.pieces[0]), encoded.words[0].tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -50,7 +52,13 @@ def test_words_are_cut_as_one_by_one(family: str) -> None:
 
 
 def test_words_of_scripts_without_spaces_get_no_stray_mark() -> None:
-    assert pieces_of("xlm-r", ["我", "是", "学生", "。"]) == [("我", 0), ("是", 1), ("学", 2), ("生", 2), ("。", 3)]
+    assert pieces_of("xlm-r", ["我", "是", "学生", "。"]) == [
+        ("我", 0),
+        ("是", 1),
+        ("学", 2),
+        ("生", 2),
+        ("。", 3),
+    ]
 
 
 def test_such_a_word_is_cut_as_in_the_middle_of_text() -> None:
@@ -76,7 +84,9 @@ def test_every_word_gets_a_piece(family: str) -> None:
     assert numbers == sorted(numbers)
 
 
-@pytest.mark.parametrize(("family", "text"), [("bert", "[SEP]"), ("xlm-r", "</s>"), ("xlm-r", "<mask>"), ("modernbert", "[CLS]")])
+@pytest.mark.parametrize(
+    ("family", "text"), [("bert", "[SEP]"), ("xlm-r", "</s>"), ("xlm-r", "<mask>"), ("modernbert", "[CLS]")]
+)
 def test_text_cannot_write_special_pieces(family: str, text: str) -> None:
     tokenizer = tiny_tokenizer(family)
     subwords = Subwords(tokenizer)
@@ -112,9 +122,10 @@ def test_many_words_are_remembered_rightly() -> None:
     for start in range(0, len(words), 100):
         subwords.encode_words([words[start : start + 100]])
     assert len(words) > 1024  # more than the arrays begin with
-    assert subwords.encode_words([words]).pieces.values.tolist() == encode_words(
-        tiny_tokenizer("bert"), [words]
-    ).pieces.values.tolist()
+    assert (
+        subwords.encode_words([words]).pieces.values.tolist()
+        == encode_words(tiny_tokenizer("bert"), [words]).pieces.values.tolist()
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -133,7 +144,9 @@ def test_text_offsets_name_the_characters(family: str) -> None:
 def test_texts_with_and_without_offsets_have_the_same_pieces(family: str) -> None:
     texts = ["the cat", "", "我是 学生 है", "walking [SEP]"]
     subwords = Subwords(tiny_tokenizer(family))
-    assert subwords.encode_pieces(texts).values.tolist() == subwords.encode_texts(texts).pieces.values.tolist()
+    assert (
+        subwords.encode_pieces(texts).values.tolist() == subwords.encode_texts(texts).pieces.values.tolist()
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -10,18 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import regex
 
 from crossling.errors import DataError
 from crossling.ragged import Ragged
+from crossling.records import TaggedSentence
 from crossling.tokenization import Subwords
 from crossling.words import cut_by_tokenizer, split_words
-
-REFERENCES = ("en", "de", "es", "fr", "ru", "hi", "vi", "zh")
-"""The embedded corpus's languages, which a text is compared with."""
 
 _SCRIPTS = tuple(
     (name, regex.compile(rf"\p{{Script={name}}}"))
@@ -76,8 +74,7 @@ _SHOWN = 10
 _CHUNK = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Likeness:
+class Neighbour(NamedTuple):
     """A language of the embedded corpus beside the text."""
 
     language: str
@@ -104,12 +101,26 @@ class Coverage:
     """Scripts of the letters, the most frequent first."""
     unwritable: tuple[tuple[str, int], ...]
     """Characters for which the encoder has no piece, and how often they stand in the text."""
-    alike: tuple[Likeness, ...]
+    neighbours: tuple[Neighbour, ...]
     """Languages by the likeness of their pieces, the nearest first."""
+
+    def facts(self) -> dict[str, str]:
+        """All but the neighbours, for showing: names and values in words."""
+        lost = ", ".join(f"{character} ({count})" for character, count in self.unwritable)
+        return {
+            "lines": f"{self.lines:,}",
+            "words": f"{self.words:,}",
+            "subwords a word": f"{self.fertility:.2f}",
+            "words kept whole": f"{self.whole:.1%}",
+            "unknown subwords": f"{self.unknown_pieces:.2%}",
+            "words with an unknown subword": f"{self.unknown_words:.2%}",
+            "scripts": ", ".join(f"{name} {share:.1%}" for name, share in self.scripts) or "none",
+            "characters it cannot write": lost or "none",
+        }
 
 
 def measure_coverage(
-    tokenizer: Any,
+    encoder: Any,
     path: Path,
     *,
     language: str | None = None,
@@ -118,8 +129,10 @@ def measure_coverage(
 ) -> Coverage:
     """Coverage of a text file, one sentence or paragraph a line; ``limit`` lines of it where given.
 
-    ``references`` are sentences of words by language; the embedded corpus where none are given.
+    ``encoder`` may also be its tokenizer, for no weight is looked at. ``references`` are sentences of words by
+    language; the embedded corpus where none are given.
     """
+    tokenizer = getattr(encoder, "tokenizer", encoder)
     subwords = Subwords(tokenizer)
     pieces_of = cut_by_tokenizer(tokenizer)
     characters: Counter[str] = Counter()
@@ -145,7 +158,7 @@ def measure_coverage(
         unknown_words=counts.unknown_words / counts.words,
         scripts=find_scripts(characters),
         unwritable=_find_unwritable(subwords, characters),
-        alike=_compare(subwords, tokenizer, counts.frequencies, known),
+        neighbours=_compare(subwords, tokenizer, counts.frequencies, known),
     )
 
 
@@ -217,11 +230,15 @@ def _find_unwritable(subwords: Subwords, characters: Counter[str]) -> tuple[tupl
 
 
 def _read_phrasebook() -> dict[str, list[tuple[str, ...]]]:
-    from crossling.phrasebook import generate
+    from crossling.phrasebook import LANGUAGES, generate
 
     return {
-        language: [sentence.words for sentence in islice(generate("pos", language, "train"), _CHUNK)]
-        for language in REFERENCES
+        language: [
+            row.words
+            for row in generate("pos", language, "train", rows=_CHUNK)
+            if isinstance(row, TaggedSentence)
+        ]
+        for language in LANGUAGES
     }
 
 
@@ -230,7 +247,7 @@ def _compare(
     tokenizer: Any,
     frequencies: Mapping[int, int],
     references: Mapping[str, Sequence[Sequence[str]]],
-) -> tuple[Likeness, ...]:
+) -> tuple[Neighbour, ...]:
     """Languages by how alike their pieces are; punctuation and figures are alike everywhere and left out."""
     tokens = tokenizer.convert_ids_to_tokens
     size = len(tokenizer)
@@ -249,7 +266,7 @@ def _compare(
     ]
     own = _to_shares(frequencies, lettered)
     rows = [
-        Likeness(
+        Neighbour(
             language,
             1 - divergence(own, _to_shares(counts.frequencies, lettered)),
             counts.pieces / counts.words,

@@ -349,6 +349,10 @@ def _quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def _guess(name: str) -> str:
+    return nearest(name, KNOWN_NAMES).replace("Valid:", "Among those that work:")
+
+
 def _download(name: str, revision: str | None) -> Path:
     """The hub's files in the local cache; without a network, what the cache already has."""
     from huggingface_hub import errors, snapshot_download
@@ -366,12 +370,12 @@ def _download(name: str, revision: str | None) -> Path:
         raise EncoderError(f"encoder {name!r}: the hub has it, but no revision {revision!r}.") from error
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise EncoderError(
-            f"encoder {name!r}: neither a folder here nor a name on the hub.{nearest(name, KNOWN_NAMES)}"
+            f"encoder {name!r}: neither a folder here nor a name on the hub.{_guess(name)}"
         ) from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         raise EncoderError(
             f"encoder {name!r}: no folder here, not in the local cache, and the hub cannot be reached "
-            f"({type(error).__name__}).{nearest(name, KNOWN_NAMES)}{unread}"
+            f"({type(error).__name__}).{_guess(name)}{unread}"
         ) from error
 
 

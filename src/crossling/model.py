@@ -7,7 +7,7 @@ equal: loaded, it has the encoder's whole vocabulary again and reads any languag
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from crossling.encoder import Encoder, load_encoder
 from crossling.errors import ArtefactError
+from crossling.heads import Head
 from crossling.registry import load_kind
 from crossling.vocabulary import Trimmed, trim_encoder
 
@@ -73,6 +74,8 @@ class ModelCard:
     fusion: dict[str, Any] = field(default_factory=lambda: {"kind": "last"})
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """For each head: the task's settings and labels."""
+    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """For each head: its number of classes and its dropout; filled in when the model is saved."""
     source: str = "en"
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -96,7 +99,9 @@ def save_model(model: Model, card: ModelCard, folder: Path) -> None:
     """Write weights and card into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(weights_of(model), folder / "model.safetensors")
-    (folder / "model.json").write_text(json.dumps(card.__dict__, indent=1, ensure_ascii=False), encoding="utf-8")
+    shapes = {name: head.shape() for name, head in model.heads.items() if isinstance(head, Head)}
+    card = replace(card, heads=shapes)
+    (folder / "model.json").write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -132,8 +137,6 @@ def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
 
 def load_model(folder: str | Path) -> tuple[Model, ModelCard]:
     """A saved model with its whole vocabulary, on the CPU, ready to predict."""
-    from crossling.tasks import restore_task
-
     folder = Path(folder)
     card = read_card(folder)
     encoder = load_encoder(card.encoder, revision=card.revision)
@@ -143,9 +146,7 @@ def load_model(folder: str | Path) -> tuple[Model, ModelCard]:
             f"under that name now is {encoder.identity[:12]}. Name the same revision, or run the recipe again."
         )
     model = build_model(encoder, card.fusion)
-    for name, stored in card.tasks.items():
-        head = restore_task(stored).build_objective(name).build_head(encoder.width)
-        if head is not None:
-            model.heads[name] = head
+    for name, shape in card.heads.items():
+        model.heads[name] = Head(encoder.width, shape["classes"], shape["dropout"])
     load_weights(model, read_weights(folder / "model.safetensors"))
     return model.eval(), card

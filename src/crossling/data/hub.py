@@ -64,7 +64,8 @@ def open_hub_rows(
     rows = open_cached(
         fingerprint, read, kind=kind, language=language, name=name, store=store, on_error=on_error
     )
-    pointer.write_text(json.dumps({**question, "commit": commit}, indent=1), encoding="utf-8")
+    if _recall_commit(pointer) != commit:
+        pointer.write_text(json.dumps({**question, "commit": commit}, indent=1), encoding="utf-8")
     return rows
 
 

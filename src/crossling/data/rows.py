@@ -87,6 +87,11 @@ class Rows:
         build: Callable[..., Record] = self.kind
         return build(*map(_freeze, values))
 
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The fields of the record."""
+        return tuple(self._table.column_names)
+
     def column(self, name: str) -> pa.ChunkedArray:
         """One field of all rows, still on disk."""
         return self._table.column(name)

@@ -120,7 +120,8 @@ class Grammar:
         """A person's sex; otherwise what the lexicon says of the name or of the pattern that builds it."""
         if name.kind == "PER":
             return name.sex
-        return self.lexicon[name.pattern].gender or self.lexicon[name.parts[0]].gender or "m"
+        pattern = self.lexicon[name.pattern].gender if name.pattern else ""
+        return pattern or self.lexicon[name.parts[0]].gender or "m"
 
     def part_form(self, name: Name, part: str) -> str:
         """A name's part in its basic form; some family names have one for women."""
@@ -194,7 +195,7 @@ class Grammar:
     def month(self, concept: str) -> str:
         """A month as it stands in a date."""
         entry = self.lexicon[concept]
-        return entry.get("date") or self.parse(entry.form)[-1][0]
+        return entry.get("date") or next(form for form, upos in self.parse(entry.form) if upos != "ADP")
 
     def asked(self, clause: Clause) -> NounPhrase | Adjunct | None:
         """The constituent that a question asks for."""
@@ -230,6 +231,10 @@ class Grammar:
         key = (id(clause), "link")
         return self.markup(before, key), self.markup(after, key)
 
+    def subordinate(self, clause: Clause, link: str) -> list[Word]:
+        """A clause under a conjunction."""
+        return self.clause(clause, "sub")
+
     def realise(self, sentence: Sentence) -> list[Word]:
         """The words of a sentence, with its punctuation and its capital."""
         main, *rest = sentence.clauses
@@ -241,7 +246,8 @@ class Grammar:
             if sentence.fronted or "first" in entry:
                 link, second = links.pop(0), rest.pop(0)
                 before, after = self.conjunction(link, second, first=True)
-                words += [*before, *self.clause(second, "sub"), *after, Word(self.comma, "PUNCT")]
+                words += [*before, *self.subordinate(second, link), *after]
+                words += [] if "nocomma" in entry else [Word(self.comma, "PUNCT")]
                 words += self.markup(entry.get("then"), (id(second), "then"))
                 order = "after"
         words += self.clause(main, order)
@@ -249,7 +255,7 @@ class Grammar:
             if "comma" in self.lexicon[link]:
                 words.append(Word(self.comma, "PUNCT"))
             words += self.conjunction(link, clause, first=False)[0]
-            words += self.clause(clause, "sub" if link in SUBORDINATE else "main")
+            words += self.subordinate(clause, link) if link in SUBORDINATE else self.clause(clause, "main")
         return self.finish(words, sentence.question)
 
     def finish(self, words: list[Word], question: bool) -> list[Word]:

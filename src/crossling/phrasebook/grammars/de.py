@@ -84,7 +84,8 @@ class German(Grammar):
 
     def owner(self, noun: Noun, owner: NounPhrase) -> list[Word]:
         """A genitive, or ``von`` where a name or a group cannot show it."""
-        if isinstance(owner, Noun):
+        article = isinstance(owner, Name) and owner.pattern and "det" in self.lexicon[owner.pattern]
+        if isinstance(owner, Noun) or article:
             return self.phrase(owner, "gen")
         return self.under("von", "dat", owner, key=(id(noun), "owner"))
 
@@ -103,6 +104,8 @@ class German(Grammar):
         key = ((id(name), "det"),)
         if name.pattern:
             entry = self.lexicon[name.pattern]
+            if case == "gen":
+                words[0].form = entry.get("gen", words[0].form)
             return [Word(pick(DEFINITE, entry.gender, case), "DET", key), *words] if "det" in entry else words
         if name.title in ("mr", "mrs"):
             entry = self.lexicon[name.title]

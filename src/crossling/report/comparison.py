@@ -1,0 +1,287 @@
+"""Systems side by side: a table for each data set, with marks for differences that are not chance."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from crossling.errors import ArtefactError, nearest
+from crossling.languages import name_of
+from crossling.report.tables import format_percent
+from crossling.significance import Comparison, Difference, Result
+from crossling.significance.compare import MARKS
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+View = Literal["scores", "differences"]
+"""`scores` shows means with marks, `differences` what separates each system from the baseline, with intervals."""
+
+MISSING = "–"
+_WORDS = {1: "better", -1: "worse", 0: ""}
+_LATEX_MARKS = {"▲": r"\blacktriangle", "▼": r"\blacktriangledown", "△": r"\vartriangle", "▽": r"\triangledown"}
+_LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "<": "$<$",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A language or an average, with a result for each system that has one."""
+
+    code: str
+    """The language as in the recipe; empty for an average."""
+    name: str
+    results: tuple[Result | None, ...]
+    is_average: bool
+    is_source: bool
+
+    @property
+    def title(self) -> str:
+        """Code and name, once where they are the same."""
+        return self.name if self.code in ("", self.name) else f"{self.code} {self.name}"
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """Systems on one data set: a line for each language, then the averages."""
+
+    title: str
+    score: str
+    baseline: str
+    second: str | None
+    systems: tuple[str, ...]
+    lines: tuple[Line, ...]
+    legend: tuple[str, ...]
+    """What marks and figures mean, how they were tested, and what a reader must not miss."""
+
+    def to_rich(self, *, view: View = "scores") -> Group:
+        """For the terminal, the legend below."""
+        from rich import box
+        from rich.console import Group
+        from rich.markup import escape
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=escape(self.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("language", no_wrap=True)
+        for system in self._shown(view):
+            table.add_column(escape(system), justify="right", no_wrap=True)
+        for before, line in zip((None, *self.lines), self.lines, strict=False):
+            if line.is_average and before is not None and not before.is_average:
+                table.add_section()
+            style = "italic" if line.is_average else "cyan" if line.is_source else None
+            table.add_row(escape(line.title), *self._cells(line, view), style=style)
+        return Group(table, *(Text(sentence, style="dim") for sentence in self.legend))
+
+    def to_markdown(self, *, view: View = "scores", wide: bool = False) -> str:
+        """For a document; `wide` puts systems in rows and languages in columns, as papers do."""
+        grid = self._grid(view, wide=wide)
+        lines = [_markdown_row(grid[0]), _markdown_row(["---", *["--:"] * (len(grid[0]) - 1)])]
+        lines.extend(_markdown_row(row) for row in grid[1:])
+        return "\n".join([*lines, "", *(f"- {sentence}" for sentence in self.legend)]) + "\n"
+
+    def to_latex(self, *, view: View = "scores", wide: bool = True) -> str:
+        """For a paper: a `tabular` for booktabs and amssymb, the legend as comments."""
+        grid = [[_latex(cell) for cell in row] for row in self._grid(view, wide=wide)]
+        body = [" & ".join(row) + r" \\" for row in grid]
+        averages = [number for number, line in enumerate(self.lines, start=1) if line.is_average]
+        if averages and not wide:
+            body.insert(averages[0], r"\midrule")
+        parts = [
+            *(f"% {sentence}" for sentence in self.legend),
+            "% needs \\usepackage{booktabs,amssymb}",
+            rf"\begin{{tabular}}{{l{'r' * (len(grid[0]) - 1)}}}",
+            r"\toprule",
+            body[0],
+            r"\midrule",
+            *body[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+        return "\n".join(parts) + "\n"
+
+    def to_csv(self) -> str:
+        """For a spreadsheet: all figures, a line for each language and system; scores in percent, marks in words."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        columns = ("delta", "low", "high", "p", "holm_p", "test", "mark")
+        roles = ("baseline", "second") if self.second else ("baseline",)
+        head = ["code", "language", "average", "system", "score", "examples", "seeds", "mean", "sd"]
+        writer.writerow([*head, *(f"{role}_{column}" for role in roles for column in columns)])
+        for line in self.lines:
+            for result in filter(None, line.results):
+                differences = (result.from_baseline, result.from_second)[: len(roles)]
+                writer.writerow(
+                    [
+                        line.code,
+                        line.name,
+                        "yes" if line.is_average else "no",
+                        result.system,
+                        result.score,
+                        result.examples,
+                        result.runs,
+                        _number(result.mean),
+                        _number(result.spread),
+                        *(value for one in differences for value in _csv_values(one)),
+                    ]
+                )
+        return text.getvalue()
+
+    def _shown(self, view: View) -> tuple[str, ...]:
+        return tuple(name for name in self.systems if view == "scores" or name != self.baseline)
+
+    def _cells(self, line: Line, view: View) -> list[str]:
+        format_cell = _FORMATS[view]
+        pairs = zip(self.systems, line.results, strict=True)
+        return [format_cell(result) if result else MISSING for name, result in pairs if name in self._shown(view)]
+
+    def _grid(self, view: View, *, wide: bool) -> list[list[str]]:
+        rows = [["language", *self._shown(view)]]
+        rows.extend([line.code or line.title if wide else line.title, *self._cells(line, view)] for line in self.lines)
+        if not wide:
+            return rows
+        turned = [list(column) for column in zip(*rows, strict=True)]
+        turned[0][0] = "system"
+        return turned
+
+
+def comparison_table(comparison: Comparison, data: str = "") -> ComparisonTable:
+    """The systems on one data set (the first where none is named)."""
+    sets = comparison.data_sets
+    if not sets:
+        raise ArtefactError("there are no predictions to compare; run the study first")
+    chosen = data or sets[0]
+    if chosen not in sets:
+        raise ArtefactError(f"the systems were not evaluated on {chosen!r}.{nearest(chosen, sets)}")
+    results = [result for result in comparison.results if result.data == chosen]
+    present = {result.system for result in results}
+    systems = tuple(name for name in comparison.systems if name in present)
+    scores = tuple(dict.fromkeys(result.score for result in results))
+    return ComparisonTable(
+        title=f"{chosen}: {', '.join(scores)}",
+        score=scores[0],
+        baseline=comparison.baseline,
+        second=comparison.second,
+        systems=systems,
+        lines=_gather_lines(results, systems),
+        legend=_legend(comparison, results, scores),
+    )
+
+
+def comparison_tables(comparison: Comparison) -> tuple[ComparisonTable, ...]:
+    """One table for each data set."""
+    return tuple(comparison_table(comparison, data) for data in comparison.data_sets)
+
+
+def _gather_lines(results: Sequence[Result], systems: Sequence[str]) -> tuple[Line, ...]:
+    lines = []
+    for title in dict.fromkeys(result.language for result in results):
+        by_system = {result.system: result for result in results if result.language == title}
+        one = next(iter(by_system.values()))
+        code, name = ("", title) if one.is_average else (title, name_of(title))
+        cells = tuple(by_system.get(system) for system in systems)
+        lines.append(Line(code, name, cells, one.is_average, one.is_source))
+    return tuple(lines)
+
+
+def _legend(comparison: Comparison, results: Sequence[Result], scores: Sequence[str]) -> tuple[str, ...]:
+    """Sentences that make the table readable on its own."""
+    seeds = sorted({result.runs for result in results})
+    listed = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    noun = "seed" if seeds == [1] else "seeds"
+    sentences = [f"{', '.join(scores)} in percent, mean ± standard deviation over {listed} {noun}."]
+    differences = [one for result in results for one in (result.from_baseline, result.from_second) if one]
+    if differences:
+        sentences.extend(_tell_marks(comparison, results, {one.test for one in differences}))
+    of_set = f"{results[0].data}: "
+    sets = tuple(f"{data}: " for data in comparison.data_sets)
+    kept = [note for note in comparison.notes if note.startswith(of_set) or not note.startswith(sets)]
+    return (*sentences, *(f"Note: {note}." for note in kept))
+
+
+def _tell_marks(comparison: Comparison, results: Sequence[Result], tests: set[str]) -> list[str]:
+    """What marks and intervals mean, and how they were found."""
+    settings = comparison.settings
+    languages = len({result.language for result in results if not result.is_average})
+    marked = [f"{MARKS['baseline', 1]} better or {MARKS['baseline', -1]} worse than {comparison.baseline}"]
+    if comparison.second:
+        marked.append(f"{MARKS['second', 1]} better or {MARKS['second', -1]} worse than {comparison.second}")
+    corrected = f"after Holm's correction over {languages} languages" if languages > 1 else "for one language"
+    return [
+        f"{', '.join(marked)}: p < {settings.level:g} {corrected} (averages: one test each), two-sided.",
+        *(_TESTS[test](comparison) for test in sorted(tests)),
+        f"Differences in points [{100 * settings.confidence:g}% interval: paired bootstrap over seeds and "
+        f"examples, {settings.draws:,} draws].",
+    ]
+
+
+def _tell_t_test(_: Comparison) -> str:
+    return "paired t-test: scores of single examples, averaged over seeds."
+
+
+def _tell_permutation(comparison: Comparison) -> str:
+    how = (
+        "seeds concatenated and each sentence of each swapped on its own, as published"
+        if comparison.settings.as_published
+        else "an example is swapped in all seeds at once, and in all languages that share it"
+    )
+    return f"permutation test: {comparison.settings.rounds:,} rounds; {how}."
+
+
+_TESTS: dict[str, Callable[[Comparison], str]] = {
+    "paired t-test": _tell_t_test,
+    "permutation test": _tell_permutation,
+}
+
+
+def _show_score(result: Result) -> str:
+    shown = format_percent(result.mean, result.spread)
+    return f"{shown} {result.mark}" if result.mark else shown
+
+
+def _show_difference(result: Result) -> str:
+    one = result.from_baseline
+    if one is None:
+        return MISSING
+    shown = f"{100 * one.delta:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
+    return f"{shown} {result.mark}" if result.mark else shown
+
+
+_FORMATS: dict[str, Callable[[Result], str]] = {"scores": _show_score, "differences": _show_difference}
+
+
+def _csv_values(one: Difference | None) -> list[str]:
+    if one is None:
+        return [""] * 7
+    figures = [_number(value) for value in (one.delta, one.low, one.high)]
+    return [*figures, f"{one.p:.6g}", f"{one.corrected_p:.6g}", one.test, _WORDS[one.direction]]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.3f}"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _latex(text: str) -> str:
+    marks = "".join(_LATEX_MARKS.get(letter, "") for letter in text)
+    plain = "".join(_LATEX_SPECIAL.get(letter, letter) for letter in text if letter not in _LATEX_MARKS).rstrip()
+    return f"{plain}$^{{{marks}}}$" if marks else plain

@@ -1,0 +1,266 @@
+"""From a name to rows: small files laid out as the catalogue expects them, and the real ones where they are."""
+
+from __future__ import annotations
+
+import logging
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crossling.data.catalogue import describe, list_sets, open_data
+from crossling.data.declarations import load_declaration
+from crossling.data.hub import check_columns
+from crossling.data.rows import KINDS
+from crossling.errors import DataError
+from crossling.records import LabelledText, ParallelPair
+from crossling.registry import list_kinds
+
+REAL = os.environ.get("CROSSLING_DATA")
+HIDDEN = {f"tydiqa:{language}:dev" for language in ("en", "fi", "ko", "ru")}
+"""Files whose answers were removed before they were given away."""
+
+
+def bio(count: int) -> str:
+    return "".join(f"w{i}\tO\nx\tB-PER\n\n" for i in range(count))
+
+
+def conllu(*words: str) -> str:
+    return "".join(f"1\t{word}\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n" for word in words)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of data, and no hub to ask."""
+    root = tmp_path / "data"
+    root.mkdir()
+    monkeypatch.setenv("CROSSLING_DATA", str(root))
+    import datasets
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("no hub here")
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", refuse)
+    return root
+
+
+def put(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="")
+
+
+def open_words(spec: Any, folder: Path, split: str = "") -> list[str]:
+    return [row.words[0] for row in open_data(spec, split=split, store=folder / "store")]  # type: ignore[union-attr]
+
+
+def test_split_of_the_spec_wins_and_rows_are_sliced(folder: Path) -> None:
+    put(folder, "panx/dev-hi.tsv", bio(10))
+    put(folder, "panx/train-hi.tsv", "t\tO\n")
+    assert open_words("panx:hi", folder, "train") == ["t"]
+    assert len(open_words("panx:hi:dev", folder, "train")) == 10
+    assert open_words("panx:hi:dev[2:4]", folder) == ["w2", "w3"]
+    assert open_words("panx:hi:dev[-1:]", folder) == ["w9"]
+    assert open_words("panx:hi", folder, "dev[:1]") == ["w0"]
+    rows = open_data("panx:hi:dev[2:4]", store=folder / "store")
+    assert (rows.name, rows.language) == ("panx:hi:dev[2:4]", "hi")
+
+
+def test_limit_and_nested_samples(folder: Path) -> None:
+    put(folder, "panx/train-hi.tsv", bio(50))
+    assert open_words({"data": "panx:hi", "limit": 3}, folder, "train") == ["w0", "w1", "w2"]
+    small = open_words({"data": "panx:hi", "limit": 5, "sample_seed": 1}, folder, "train")
+    large = open_words({"data": "panx:hi", "limit": 20, "sample_seed": 1}, folder, "train")
+    other = open_words({"data": "panx:hi", "limit": 5, "sample_seed": 2}, folder, "train")
+    assert large[:5] == small != other and len(set(large)) == 20
+    assert len(open_words({"data": "panx:hi", "limit": 500}, folder, "train")) == 50
+
+
+def test_ones_own_files(folder: Path, tmp_path: Path) -> None:
+    put(folder, "mine.tsv", bio(3) + "broken\n")
+    table = {"format": "bio", "path": str(folder / "mine.tsv"), "language": "sw", "limit": 2}
+    with pytest.raises(DataError, match=r"mine.tsv:10"):
+        open_data(table, store=tmp_path)
+    rows = open_data({**table, "on_error": "skip"}, store=tmp_path)
+    assert (len(rows), rows.skipped, rows.language) == (2, 1, "sw")
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"format": "bi", "language": "sw"}, "Did you mean 'bio'"),
+        ({"format": "bio", "path": "x"}, "needs its language"),
+        ({"format": "bio", "path": "x", "language": "sw", "limit": 0}, "limit = 0"),
+        ({"format": "bio", "path": "x", "language": "sw", "limit": True}, "limit = True"),
+        ({"format": "bio", "path": "x", "language": "sw", "on_error": "ignore"}, 'write "raise" or "skip"'),
+        ({"format": "bio", "pth": "x", "language": "sw"}, "unknown key 'pth'. Did you mean 'path'"),
+        ({"format": "bio", "path": "/nowhere", "language": "sw"}, "/nowhere: there is no such file"),
+        ({"format": "bio", "path": "x", "language": "sw", "word": "first"}, "word = 'first'"),
+        ({"data": "panx:hi", "limt": 3}, "Did you mean 'limit'"),
+        ({"data": 3}, "data = 3"),
+        (["panx:hi"], "not list"),
+    ],
+)
+def test_tables_that_are_wrong(folder: Path, table: Any, told: str) -> None:
+    put(folder, "panx/train-hi.tsv", bio(1))
+    with pytest.raises(DataError) as error:
+        open_data(table, split="train", store=folder / "store")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("pnx:de:dev", "Did you mean 'panx'"),
+        ("xnli:it:dev", "xnli has no language 'it'"),
+        ("xnli:de:tst", "Did you mean 'test'"),
+        ("xnli:de", "name a split"),
+        ("xnli::dev", "name a language"),
+        ("taxinli@7:en:train", "no version '7'"),
+        ("tatoeba:de-fr:test", "has en on one side"),
+        ("ntrex:en:train", "wants a pair"),
+        ("mlqa:context=es,answer=en:dev", "unknown role 'answer'"),
+        ("xnli:context=es,question=en:dev", "has one language"),
+    ],
+)
+def test_specs_that_are_wrong(folder: Path, spec: str, told: str) -> None:
+    with pytest.raises(DataError) as error:
+        open_data(spec, store=folder / "store")
+    assert told in str(error.value)
+
+
+def test_what_is_not_there_is_told_with_where_to_get_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, "panx/dev-de.tsv", bio(1))
+    put(folder, "panx/train-de.tsv", bio(1))
+    with pytest.raises(DataError) as error:
+        open_data("panx:de:test", store=folder / "store")
+    for part in (
+        str(folder / "panx" / "test-de.tsv"),
+        "panx:de:train, panx:de:dev",
+        "unimelb-nlp/wikiann",
+        "no hub",
+    ):
+        assert part in str(error.value)
+    with pytest.raises(DataError, match="withdrawn from the hub"):
+        open_data("marc:de:train", store=folder / "store")
+    monkeypatch.delenv("CROSSLING_DATA")
+    with pytest.raises(DataError, match="CROSSLING_DATA is not set"):
+        open_data("marc:de:train", store=folder / "store")
+
+
+def test_treebanks(folder: Path) -> None:
+    put(folder, "ud/UD_German-GSD/de_gsd-ud-dev.conllu", conllu("gsd"))
+    put(folder, "ud/UD_German-GSD/de_gsd-ud-test.conllu", conllu("gsd"))
+    put(folder, "ud/UD_German-PUD/de_pud-ud-test.conllu", conllu("pud"))
+    put(folder, "ud/UD_English-EWT/en_ewt-ud-train.conllu", conllu("ewt"))
+    put(folder, "ud/UD_English-GUM/en_gum-ud-train.conllu", conllu("gum"))
+    put(folder, "ud/UD_Vietnamese-VTB/vi_vtb-ud-test.conllu", conllu("hai mươi"))
+    put(folder, "ud/UD_Czech-CAC/cs_cac-ud-train.conllu", conllu("cac"))
+    put(folder, "ud/UD_Czech-PDT/cs_pdt-ud-train.conllu", conllu("pdt"))
+    assert open_words("ud:de:test", folder) == ["pud"], "PUD for testing"
+    assert open_words("ud:de:dev", folder) == ["gsd"], "the only one with the split"
+    assert open_words("ud:de_gsd:test", folder) == ["gsd"]
+    assert open_words("ud:en:train", folder) == ["ewt"], "EWT for training"
+    assert open_words("ud:vi:test", folder) == ["hai mươi"]
+    assert open_data("ud:de_gsd:test", store=folder / "store").language == "de"
+    with pytest.raises(DataError, match="ud:cs_cac, ud:cs_pdt"):
+        open_data("ud:cs:train", store=folder / "store")
+    assert "ud:en_gum:train" in describe("ud").at_hand
+
+
+def test_xtremes_treebanks_are_joined_in_order(folder: Path) -> None:
+    put(folder, "ud-treebanks-v2.5/UD_English-GUM/en_gum-ud-train.conllu", conllu("gum"))
+    put(folder, "ud-treebanks-v2.5/UD_English-EWT/en_ewt-ud-train.conllu", conllu("ewt", "w e"))
+    put(folder, "ud-treebanks-v2.5/UD_German-GSD/de_gsd-ud-train.conllu", conllu("gsd"))
+    assert open_words("ud@2.5-xtreme:en:train", folder) == ["ewt", "we", "gum"]
+
+
+def test_sets_of_every_shape(folder: Path) -> None:
+    put(folder, "xnli/test-de.tsv", "a\tb\nc\td\n")
+    put(folder, "xnli/test_labels.txt", "entailment\ncontradictory\n")
+    put(folder, "umsab/german/val_text.txt", "gut\nschlecht")
+    put(folder, "umsab/german/val_labels.txt", "2\n0")
+    put(folder, "marc/train/dataset_de_train.json", '{"stars": "5", "review_body": "Toll"}\n')
+    put(folder, "tatoeba/tatoeba.hin-eng.eng", "one\n")
+    put(folder, "tatoeba/tatoeba.hin-eng.hin", "एक\n")
+    put(folder, "ntrex/newstest2019-src.eng.txt", "one\r\n")
+    put(folder, "ntrex/newstest2019-ref.deu.txt", "eins\r\n")
+    (folder / "wikimatrix").mkdir()
+    with zipfile.ZipFile(folder / "wikimatrix" / "en-hi.txt.zip", "w") as archive:
+        archive.writestr("WikiMatrix.en-hi.en", "one\n")
+        archive.writestr("WikiMatrix.en-hi.hi", "एक\n")
+    store = folder / "store"
+    assert [row.label for row in open_data("xnli:de:test", store=store)] == ["entailment", "contradiction"]  # type: ignore[union-attr]
+    assert open_data("umsab:de:dev", store=store)[1] == LabelledText("schlecht", "negative")
+    assert open_data("marc:de:train", store=store)[0] == LabelledText("Toll", "5")
+    assert open_data("tatoeba:en-hi:test", store=store)[0] == ParallelPair("one", "एक")
+    assert open_data("tatoeba:hi-en:test", store=store)[0] == ParallelPair("एक", "one")
+    assert open_data("ntrex:de-en:train", store=store)[0] == ParallelPair("eins", "one")
+    assert open_data("wikimatrix:hi-en:train", store=store)[0] == ParallelPair("एक", "one")
+
+
+def test_a_number_of_rows_that_is_not_the_published_one(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(folder, "panx/dev-sw.tsv", bio(998))
+    with caplog.at_level(logging.WARNING):
+        open_data("panx:sw:dev[:10]", store=folder / "store")
+    assert "panx:sw:dev: expected 1,000 rows, found 998" in caplog.text
+
+
+def test_every_declaration_holds_together() -> None:
+    for name in list_sets():
+        base = load_declaration(name)
+        for declared in [base, *(load_declaration(name, version) for version in base.versions)]:
+            kind = KINDS[declared.kind]
+            assert declared.folder or declared.hub or declared.reader, name
+            for source in (declared.folder, declared.reader):
+                assert source is None or source.format in list_kinds("readers"), name
+            if declared.hub is not None:
+                check_columns(declared.hub, kind)
+            for key in declared.rows:
+                split, _, _ = key.partition(":")
+                assert split in declared.splits, (name, key)
+
+
+def test_descriptions(folder: Path) -> None:
+    put(folder, "xnli/dev-de.tsv", "a\tb\tneutral\n")
+    told = describe("xnli")
+    assert told.kind == "LabelledPair" and told.task == "nli" and len(told.languages) == 15
+    assert told.rows["test"] == 5010 and told.hub == "facebook/xnli" and told.at_hand == ("xnli:de:dev",)
+    assert {"ud", "panx", "phrasebook-parallel", "marc"} <= set(list_sets())
+
+
+def test_phrasebook_sets(tmp_path: Path) -> None:
+    for name in (name for name in list_sets() if name.startswith("phrasebook-")):
+        language = "en-hi" if name == "phrasebook-parallel" else "hi"
+        rows = open_data({"data": f"{name}:{language}", "rows": 20}, split="dev", store=tmp_path)
+        assert len(rows) == 20 and rows.kind.__name__ == describe(name).kind
+        again = open_data({"data": f"{name}:{language}", "rows": 20}, split="dev", store=tmp_path / "other")
+        assert list(again) == list(rows) and again.fingerprint == rows.fingerprint
+
+
+@pytest.mark.skipif(not REAL, reason="CROSSLING_DATA is not set")
+@pytest.mark.parametrize("name", list_sets())
+def test_real_files_have_the_published_numbers_of_rows(name: str, tmp_path: Path) -> None:
+    declared = load_declaration(name)
+    at_hand = describe(name).at_hand
+    if not at_hand:
+        pytest.skip(f"nothing of {name} in {REAL}")
+    for spec in at_hand[:40]:
+        if spec in HIDDEN:
+            with pytest.raises(DataError, match="hidden_answers"):
+                open_data(spec, store=tmp_path)
+            continue
+        rows = open_data(spec, store=tmp_path)
+        head, _, split = spec.rpartition(":")
+        language = ",".join(part.partition("=")[2] or part for part in head.partition(":")[2].split(","))
+        expected = declared.expected_rows(split, language)
+        if name == "ebible":
+            assert 28_000 < len(rows) < 31_100
+        else:
+            assert (len(rows), rows.skipped) == (expected, 0), spec

@@ -1,0 +1,201 @@
+"""Rows on disk: what goes in comes out, in slices too, and a file is whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crossling.data import rows as module
+from crossling.data.cache import fingerprint_rows, load_settings, open_file_rows
+from crossling.data.readers import bio
+from crossling.data.rows import Rows, join_rows, read_rows, write_rows
+from crossling.errors import DataError
+from crossling.records import (
+    LabelledPair,
+    LabelledText,
+    LinkedPair,
+    ParallelPair,
+    Question,
+    Record,
+    TaggedSentence,
+)
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+TEXTS = st.lists(TEXT, max_size=4).map(tuple)
+NUMBERS = st.integers(0, 2**31 - 1)
+RECORDS: dict[type[Record], st.SearchStrategy[Any]] = {
+    TaggedSentence: st.builds(TaggedSentence, TEXTS, TEXTS),
+    LabelledText: st.builds(LabelledText, TEXT, TEXT),
+    LabelledPair: st.builds(LabelledPair, TEXT, TEXT, TEXT),
+    Question: st.builds(Question, TEXT, TEXT, TEXT, TEXTS, st.lists(NUMBERS, max_size=3).map(tuple)),
+    ParallelPair: st.builds(ParallelPair, TEXT, TEXT),
+    LinkedPair: st.builds(
+        LinkedPair, TEXTS, TEXTS, st.lists(st.tuples(NUMBERS, NUMBERS), max_size=3).map(tuple)
+    ),
+}
+
+
+def store(records: list[Record], path: Path, kind: type[Record], *, skipped: int = 0) -> Rows:
+    assert write_rows(iter(records), path, kind, count_skipped=lambda: skipped) == len(records)
+    return read_rows(path, language="xx", name="n", fingerprint="f")
+
+
+@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
+def test_records_come_back(
+    kind: type[Record], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    path = tmp_path_factory.mktemp("rows") / "a.arrow"
+
+    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @given(
+        st.lists(RECORDS[kind], max_size=11), st.integers(1, 12), st.integers(-13, 13), st.integers(-13, 13)
+    )
+    def run(records: list[Record], size: int, start: int, stop: int) -> None:
+        rows = store(records, path, kind, skipped=4)
+        assert (len(rows), rows.skipped, rows.kind) == (len(records), 4, kind)
+        assert list(rows) == records
+        assert [rows[i] for i in range(len(records))] == records
+        assert [rows[-i] for i in range(1, len(records) + 1)] == records[::-1]
+        assert list(rows.select(start, stop)) == records[start:stop]
+        assert list(rows.select(start, None)) == records[start:]
+        assert list(rows.head(size)) == records[:size]
+        order = [i * 7 % len(records) for i in range(len(records))] if records else []
+        assert list(rows.take(order)) == [records[i] for i in order]
+        assert list(join_rows([rows, rows.head(2)], name="both")) == records + records[:2]
+        chunks = list(rows.chunks(size))
+        assert [len(next(iter(chunk.values()))) for chunk in chunks[:-1]] == [size] * (len(chunks) - 1)
+        for name in rows.column_names:
+            merged = [value for chunk in chunks for value in chunk[name]]
+            batched = [value for batch in rows.batches(size) for value in batch.column(name).to_pylist()]
+            assert merged == batched == rows.column(name).to_pylist()
+
+    run()
+
+
+def test_chunks_are_plain_lists(tmp_path: Path) -> None:
+    rows = store([TaggedSentence(("a", "b"), ("X", "Y"))] * 5, tmp_path / "a", TaggedSentence)
+    assert next(rows.chunks(2)) == {"words": [["a", "b"]] * 2, "tags": [["X", "Y"]] * 2}
+
+
+def test_labels_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_ROWS", 2)
+    tagged = [
+        TaggedSentence(("a", "b"), ("O", "B")),
+        TaggedSentence(("c",), ("O",)),
+        TaggedSentence(("d",), ("I",)),
+    ]
+    rows = store(tagged, tmp_path / "a", TaggedSentence)
+    assert rows.labels() == ("B", "I", "O") and rows.count_labels() == {"O": 2, "B": 1, "I": 1}
+    assert rows.select(1, 2).labels() == ("O",), "of the rows selected, not of those around them"
+    assert rows.select(2).count_labels() == {"I": 1}
+    texts = store([LabelledText("x", "b"), LabelledText("y", "a")], tmp_path / "b", LabelledText)
+    assert texts.labels() == ("a", "b")
+    with pytest.raises(DataError, match="no labels"):
+        store([ParallelPair("a", "b")], tmp_path / "c", ParallelPair).labels()
+
+
+def test_positions_outside(tmp_path: Path) -> None:
+    rows = store([LabelledText("x", "y")], tmp_path / "a", LabelledText)
+    for index in (1, -2):
+        with pytest.raises(IndexError):
+            rows[index]
+        with pytest.raises(IndexError):
+            rows.take([index])
+
+
+def test_fingerprints_tell_rows_apart(tmp_path: Path) -> None:
+    rows = store([LabelledText(str(i), "y") for i in range(6)], tmp_path / "a", LabelledText)
+    same = [rows.select(), rows.select(0, 6), rows.head(9), rows.select(-6)]
+    assert {part.fingerprint for part in same} == {"f"}
+    parts = [rows.head(2), rows.head(3), rows.select(1, 3), rows.take([0, 1]), rows.take([1, 0])]
+    assert len({part.fingerprint for part in parts} | {"f"}) == 6
+    assert rows.select(-2).fingerprint == rows.select(4, 6).fingerprint
+
+
+def test_a_broken_stream_leaves_nothing(tmp_path: Path) -> None:
+    def records() -> Iterator[Record]:
+        yield LabelledText("a", "b")
+        raise DataError("broken")
+
+    with pytest.raises(DataError, match="broken"):
+        write_rows(records(), tmp_path / "a.arrow", LabelledText)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["write", "fsync", "replace"])
+def test_a_full_disk_is_told_and_leaves_nothing(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if where == "write":
+        monkeypatch.setattr(module, "_write_stream", fail)
+    elif where == "fsync":
+        monkeypatch.setattr(os, "fsync", fail)
+    else:
+        monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(DataError, match=r"disk is full.*--store"):
+        write_rows([LabelledText("a", "b")], tmp_path / "a.arrow", LabelledText)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [0, 7, 300, -9])
+def test_a_file_cut_short_is_made_again(size: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "f").write_text("a\tO\n\nb\tO\n")
+
+    def open_again() -> Rows:
+        return open_file_rows("bio", {"path": tmp_path / "f"}, language="sw", name="n", store=tmp_path)
+
+    rows = open_again()
+    path = tmp_path / "data" / f"{rows.fingerprint}.arrow"
+    content = path.read_bytes()
+    expected = list(rows)
+    del rows
+    path.unlink()
+    path.write_bytes(content[:size])
+    assert list(open_again()) == expected and "reading the data again" in caplog.text
+    assert path.read_bytes() == content
+
+
+def test_fingerprint_follows_content_and_settings_not_place(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a\tO\n")
+    (tmp_path / "b").write_text("a\tO\n")
+    (tmp_path / "c").write_text("a\tX\n")
+
+    def fingerprint(name: str, **more: Any) -> str:
+        return fingerprint_rows("bio", load_settings(bio, {"path": tmp_path / name, **more}, name="n"))
+
+    assert fingerprint("a") == fingerprint("b")
+    assert len({fingerprint("a"), fingerprint("c"), fingerprint("a", tag=2)}) == 3
+
+
+def test_read_once_then_from_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_text("a\tO\n\nb\n")
+    values = {"path": tmp_path / "f"}
+    more: dict[str, Any] = {"language": "sw", "name": "n", "store": tmp_path}
+    lenient = open_file_rows("bio", values, on_error="skip", **more)
+    monkeypatch.setattr(bio, "_read_word", lambda *_: pytest.fail("read again"))
+    stored = open_file_rows("bio", values, on_error="skip", **more)
+    assert (list(stored), stored.skipped) == (list(lenient), 1)
+    monkeypatch.undo()
+    with pytest.raises(DataError, match="f:3"):
+        open_file_rows("bio", values, **more)
+    assert len(open_file_rows("bio", values, on_error="skip", **more)) == 1, (
+        "the strict reading broke nothing"
+    )
+
+
+def test_no_rows_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("\n\n")
+    with pytest.raises(DataError, match="no rows"):
+        open_file_rows("bio", {"path": tmp_path / "f"}, language="sw", name="n", store=tmp_path)

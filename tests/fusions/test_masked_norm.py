@@ -1,0 +1,216 @@
+"""Masked batch normalisation: torch's own on the real tokens alone, whatever surrounds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, distributed, multiprocessing, nn
+from torch._subclasses import FakeTensorMode
+
+from crossling.fusions._aif import DoubleLayerFusion
+from crossling.fusions._masked_norm import MaskedBatchNorm
+
+CHANNELS = 5
+
+
+def _values(*shape: int, seed: int = 0) -> Tensor:
+    """Channels of unlike means and spreads."""
+    generator = torch.Generator().manual_seed(seed)
+    spread = torch.linspace(0.1, 3.0, shape[-1])
+    return torch.randn(*shape, generator=generator) * spread + torch.linspace(-4.0, 4.0, shape[-1])
+
+
+def _mask(lengths: list[int], size: int) -> Tensor:
+    return torch.arange(size) < torch.tensor(lengths)[:, None]
+
+
+def _pair() -> tuple[MaskedBatchNorm, nn.BatchNorm1d]:
+    ours, theirs = MaskedBatchNorm(CHANNELS), nn.BatchNorm1d(CHANNELS)
+    with torch.no_grad():
+        for norm in (ours, theirs):
+            norm.weight.copy_(torch.linspace(0.5, 2.0, CHANNELS))
+            norm.bias.copy_(torch.linspace(-1.0, 1.0, CHANNELS))
+    return ours, theirs
+
+
+def test_it_is_torchs_normalisation_of_the_real_tokens() -> None:
+    """Outputs, gradients and running statistics over several steps, then in evaluation."""
+    ours, theirs = _pair()
+    for step, lengths in enumerate(([4, 2, 3], [1, 1, 4], [4, 4, 4])):
+        real = _mask(lengths, 4)
+        x = _values(3, 4, CHANNELS, seed=step).requires_grad_()
+        y = x.detach().clone().requires_grad_()
+        direction = _values(3, 4, CHANNELS, seed=100 + step)
+        a, b = ours(x, real)[real], theirs(y[real])
+        (a * direction[real]).sum().backward()
+        (b * direction[real]).sum().backward()
+        assert torch.allclose(a, b, atol=1e-5)
+        assert torch.allclose(x.grad, y.grad, atol=1e-5)
+        assert torch.allclose(ours.weight.grad, theirs.weight.grad, atol=1e-4)
+        assert torch.allclose(ours.running_mean, theirs.running_mean, atol=1e-6)
+        assert torch.allclose(ours.running_var, theirs.running_var, rtol=1e-5)
+    x, real = _values(2, 4, CHANNELS, seed=9), _mask([4, 3], 4)
+    assert torch.allclose(ours.eval()(x, real)[real], theirs.eval()(x[real]), atol=1e-5)
+
+
+def test_padding_leaves_no_trace() -> None:
+    real = _mask([4, 2, 1], 4)
+    results = []
+    for filler in (0.0, 1e4):
+        norm, _ = _pair()
+        x = _values(3, 4, CHANNELS).masked_fill(~real.unsqueeze(-1), filler).requires_grad_()
+        out = norm(x, real)[real]
+        out.square().sum().backward()
+        assert not x.grad[~real].any()
+        results.append((out, x.grad[real], norm.running_mean, norm.running_var))
+    for with_zeros, with_thousands in zip(*results, strict=True):
+        assert torch.equal(with_zeros, with_thousands)
+
+
+def test_one_value_is_normalised_with_the_running_statistics_and_moves_them() -> None:
+    norm, _ = _pair()
+    with torch.no_grad():
+        norm.running_mean.fill_(0.5)
+        norm.running_var.fill_(4.0)
+    x = _values(3, CHANNELS).requires_grad_()
+    only = torch.tensor([False, True, False])
+    expected = (x[1] - 0.5) / (4.0 + norm.eps) ** 0.5 * norm.weight + norm.bias
+    out = norm(x, only)
+    assert torch.allclose(out[1], expected, atol=1e-6)
+    out[1].sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert torch.allclose(x.grad[1], norm.weight / (4.0 + norm.eps) ** 0.5)
+    assert torch.allclose(norm.running_mean, 0.9 * 0.5 + 0.1 * x[1].detach())
+    assert torch.allclose(norm.running_var, 0.9 * 4.0 + 0.1 * (x[1].detach() - 0.5) ** 2)
+
+
+def test_sentences_that_come_one_by_one_teach_it_their_statistics() -> None:
+    norm = MaskedBatchNorm(CHANNELS, momentum=0.01)
+    values = _values(4000, CHANNELS)
+    for value in values:
+        norm(value[None], torch.tensor([True]))
+    assert torch.allclose(norm.running_mean, values.mean(0), atol=0.6)
+    assert torch.allclose(norm.running_var, values.var(0), rtol=0.4)
+
+
+def test_a_batch_without_real_positions_moves_nothing() -> None:
+    norm, _ = _pair()
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    out = norm(_values(2, 3, CHANNELS), torch.zeros(2, 3, dtype=torch.bool))
+    assert torch.isfinite(out).all()
+    assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
+
+
+def test_evaluation_moves_nothing_and_needs_no_neighbours() -> None:
+    norm, _ = _pair()
+    for seed in range(5):
+        norm(_values(4, 3, CHANNELS, seed=seed), _mask([3, 2, 1, 3], 3))
+    before = {name: value.clone() for name, value in norm.eval().state_dict().items()}
+    x = _values(4, 3, CHANNELS, seed=7)
+    together = norm(x, _mask([3, 3, 3, 3], 3))
+    assert torch.allclose(together, torch.cat([norm(row[None], _mask([3], 3)) for row in x]), atol=1e-6)
+    assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
+
+
+def test_statistics_keep_their_digits_where_the_mean_is_large() -> None:
+    norm = MaskedBatchNorm(1)
+    x = torch.tensor([[10_000.0], [10_001.0], [10_002.0], [10_003.0]])
+    out = norm(x, torch.ones(4, dtype=torch.bool))
+    assert torch.allclose(out[:, 0], torch.tensor([-1.3416, -0.4472, 0.4472, 1.3416]), atol=1e-3)
+
+
+def test_autocast_leaves_it_in_float32_inside() -> None:
+    norm, reference = _pair()[0], _pair()[0]
+    x = (_values(64, 32, CHANNELS) + 30).bfloat16()
+    real = _mask([32] * 64, 32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = norm(x, real)
+    assert out.dtype == torch.bfloat16
+    assert norm.running_mean.dtype == torch.float32
+    assert torch.equal(out, reference(x.float(), real).bfloat16())
+    assert torch.equal(norm.running_var, reference.running_var)
+
+
+def _fusion() -> DoubleLayerFusion:
+    torch.manual_seed(3)
+    module = DoubleLayerFusion(1, layers=2, width=8, r=4, branches="both", reading="gate", start="random")
+    with torch.no_grad():  # a signal that padding or a neighbour would change
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    return module
+
+
+def test_no_step_of_it_looks_at_a_value() -> None:
+    """Fake tensors have none: what asks for one (a branch, a nonzero) fails, as it would in a CUDA graph."""
+    with FakeTensorMode():
+        module = DoubleLayerFusion(1, layers=2, width=8, r=4, branches="both", reading="gate", start="identity")
+        hidden = {layer: torch.randn(3, 4, 8, requires_grad=True) for layer in (1, 2)}
+        module(hidden, torch.ones(3, 4, dtype=torch.long)).sum().backward()
+        assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+SHARES = {
+    "several": [[4, 3, 2], [3, 4, 1]],  # a row of one visible position fills a batch up
+    "one sentence in all": [[4, 1], [1, 1]],
+    "nothing for the second": [[4, 2], [1, 1]],
+}
+
+
+def _train_share(hidden: dict[int, Tensor], mask: Tensor, rows: slice) -> dict[str, Tensor]:
+    """Loss and gradients of two steps on some rows of a batch; the loss counts real tokens only."""
+    module, results = _fusion(), {}
+    for step in range(2):
+        own = {layer: (x[rows] * (1 + step)).clone().requires_grad_() for layer, x in hidden.items()}
+        real = mask[rows].bool() & (mask[rows].sum(1) > 1)[:, None]
+        module.zero_grad()
+        loss = (module(own, mask[rows]).pow(3) * real[:, :, None]).sum()
+        loss.backward()
+        results[f"{step} sum loss"] = loss.detach().reshape(1)
+        results |= {f"{step} sum {name}": p.grad.clone() for name, p in module.named_parameters()}
+        results |= {f"{step} join {layer}": x.grad.clone() for layer, x in own.items()}
+        results |= {f"{step} same {name}": buffer.clone() for name, buffer in module.named_buffers()}
+    return results
+
+
+def _batch(lengths: list[list[int]]) -> tuple[dict[int, Tensor], Tensor]:
+    flat = [length for share in lengths for length in share]
+    return {layer: _values(len(flat), 4, 8, seed=layer) for layer in (1, 2)}, _mask(flat, 4).long()
+
+
+def _work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    for name, lengths in SHARES.items():
+        hidden, mask = _batch(lengths)
+        half = len(mask) // 2
+        results = _train_share(hidden, mask, slice(rank * half, (rank + 1) * half))
+        save_file(results, f"{folder}/{name} {rank}")
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("processes")
+    multiprocessing.spawn(_work, args=(str(folder),), nprocs=2)
+    return folder
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_two_processes_equal_one(name: str, two_processes: Path) -> None:
+    """Loss, gradients and running statistics, each process with half of the rows."""
+    hidden, mask = _batch(SHARES[name])
+    whole = _train_share(hidden, mask, slice(None))
+    parts: list[dict[str, Any]] = [load_file(two_processes / f"{name} {rank}") for rank in (0, 1)]
+    for key, expected in whole.items():
+        first, second = (part[key] for part in parts)
+        how = key.split()[1]
+        if how == "same":
+            assert torch.equal(first, second)
+            found = first
+        else:
+            found = first + second if how == "sum" else torch.cat([first, second])
+        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(1 + expected.abs().max())), key

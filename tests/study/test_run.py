@@ -1,0 +1,235 @@
+"""Whole runs through the command line: results, kills, several processes, equal work done once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples import make_rows
+
+from crossling.errors import DataError, RecipeError
+from crossling.metrics import score
+from crossling.predictions import read_predictions
+from crossling.recipe import parse_recipe
+from crossling.records import TaggedSentence
+from crossling.study.run import find_model, run_recipe
+from crossling.study.store import Store
+
+
+def write_bio(path: Path, count: int, *, shift: int = 0) -> Path:
+    """A file of made-up tagged sentences."""
+    blocks = []
+    for record in make_rows(TaggedSentence, count, shift=shift):
+        assert isinstance(record, TaggedSentence)
+        blocks.append("".join(f"{w}\t{t}\n" for w, t in zip(record.words, record.tags, strict=True)))
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return path
+
+
+def make_tables(folder: Path, encoder: Path, **stage: Any) -> dict[str, Any]:
+    """A recipe for a tiny encoder on made-up files."""
+    files = {name: write_bio(folder / f"{name}.tsv", count, shift=i) for i, (name, count) in enumerate(SIZES.items())}
+    table = {name: {"format": "bio", "path": str(path), "language": "en"} for name, path in files.items()}
+    return {
+        "encoder": {"name": str(encoder)},
+        "stage": [
+            {
+                "kind": "finetune",
+                "task": "ner",
+                "train": table["train"],
+                "dev": table["dev"],
+                "epochs": 3,
+                "batch": 8,
+                "lr": 1e-3,
+                **stage,
+            }
+        ],
+        "evaluate": [{"on": {**table["test"], "language": "hi"}}],
+        "run": {"threads": 1, "checkpoint_seconds": 0.0},
+    }
+
+
+SIZES = {"train": 80, "dev": 16, "test": 30}
+
+
+def weights_hash(store: Path) -> dict[str, str]:
+    """Each artefact's weights, by content."""
+    files = sorted(store.glob("artefacts/*/model.safetensors"))
+    return {path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def predictions_of(out: Path) -> dict[str, list[Any]]:
+    """All predictions of a run."""
+    files = sorted(out.rglob("*.parquet"))
+    return {str(path.relative_to(out)): read_predictions(path).table.to_pylist() for path in files}
+
+
+def command(recipe: Path, out: Path, store: Path) -> list[str]:
+    return [sys.executable, "-m", "crossling", "run", str(recipe), "--out", str(out), "--store", str(store)]
+
+
+def write_recipe(path: Path, tables: dict[str, Any]) -> Path:
+    from crossling.recipe import to_toml
+
+    path.write_text(to_toml(tables), encoding="utf-8")
+    return path
+
+
+def test_a_run_leaves_predictions_scores_and_a_page(tmp_path: Path, tiny_folder: Path) -> None:
+    recipe = write_recipe(tmp_path / "r.toml", {"seeds": [1, 2], **make_tables(tmp_path, tiny_folder, epochs=30, lr=3e-3)})
+    done = subprocess.run(command(recipe, tmp_path / "out", tmp_path / "s"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "hi" in done.stdout
+    assert "span_f1" in done.stdout
+    out = tmp_path / "out"
+    assert {p.name for p in out.iterdir()} >= {"recipe.toml", "run.json", "seed-1", "seed-2", "scores.md", "page.html"}
+    facts = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert set(facts["stages"]) == {"1", "2"}
+    assert facts["machine"]["torch"]
+    predictions = read_predictions(out / "seed-1" / "predictions" / "test" / "hi.parquet")
+    assert predictions.n_rows == 30
+    assert score(predictions)["span_f1"] > 0.5
+    assert len(weights_hash(tmp_path / "s")) == 2
+    assert not list((tmp_path / "s" / "work").glob("*/*"))
+
+
+def _kill_at_random_moments(tmp_path: Path, encoder: Path, *, moments: int, seed: int) -> None:
+    """Kill a run by SIGKILL again and again at random moments; at the end it must equal one left in peace."""
+    recipe = write_recipe(tmp_path / "r.toml", make_tables(tmp_path, encoder, epochs=12))
+    environment = {**os.environ, "CROSSLING_STORE": ""}
+    calm = subprocess.run(command(recipe, tmp_path / "calm", tmp_path / "calm-store"), env=environment, check=False)
+    assert calm.returncode == 0
+    generator = random.Random(seed)
+    killed = 0
+    while killed < moments:
+        process = subprocess.Popen(
+            command(recipe, tmp_path / "hurt", tmp_path / "hurt-store"), env=environment, stderr=subprocess.DEVNULL
+        )
+        # Half the kills strike as soon as something new is on disk: in the middle of checkpoints and results.
+        if generator.random() < 0.5:
+            _wait_for_change(tmp_path / "hurt-store", process)
+            time.sleep(generator.random() * 0.02)
+        else:
+            _wait_for_work(tmp_path / "hurt-store", process)
+            time.sleep(generator.random() * 0.5)
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed += 1
+    final = subprocess.run(command(recipe, tmp_path / "hurt", tmp_path / "hurt-store"), env=environment, check=False)
+    assert final.returncode == 0
+    assert killed > 0
+    assert weights_hash(tmp_path / "hurt-store") == weights_hash(tmp_path / "calm-store") != {}
+    assert predictions_of(tmp_path / "hurt") == predictions_of(tmp_path / "calm") != {}
+
+
+def _state(store: Path) -> tuple[str, ...]:
+    return tuple(sorted(str(p) for p in store.rglob("*")))
+
+
+def _wait_for_change(store: Path, process: subprocess.Popen[bytes]) -> None:
+    _wait_for_work(store, process)
+    before = _state(store)
+    while process.poll() is None and _state(store) == before:
+        time.sleep(0.002)
+
+
+def _wait_for_work(store: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until the process has come past its imports."""
+    begun = time.time()
+    lock = store / "locks"
+    while process.poll() is None:
+        if any(path.stat().st_mtime >= begun for path in lock.glob("*")):
+            return
+        time.sleep(0.005)
+
+
+def test_a_run_killed_at_six_moments_ends_as_if_undisturbed(tmp_path: Path, tiny_folder: Path) -> None:
+    _kill_at_random_moments(tmp_path, tiny_folder, moments=6, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_killed_at_ten_more_moments_ends_as_if_undisturbed(tmp_path: Path, tiny_folder: Path, seed: int) -> None:
+    _kill_at_random_moments(tmp_path, tiny_folder, moments=10, seed=seed)
+
+
+def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path) -> None:
+    """Two processes share each batch and add up their gradients: the loss without dropout is that of one process."""
+    calm = shutil.copytree(tiny_folder, tmp_path / "calm")
+    config = json.loads((calm / "config.json").read_text(encoding="utf-8"))
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (calm / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    losses = {}
+    for processes in (1, 2):
+        tables = make_tables(tmp_path, calm, epochs=1, task={"preset": "ner", "dropout": 0.0})
+        tables["run"]["device"] = "cpu"
+        recipe = write_recipe(tmp_path / "r.toml", tables)
+        store = tmp_path / f"store-{processes}"
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+        arguments = command(recipe, tmp_path / f"out-{processes}", store)[1:]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CROSSLING_STORE": ""}
+        done = subprocess.run([*launcher, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        record = json.loads(next(store.glob("artefacts/*/complete.json")).read_text(encoding="utf-8"))
+        assert record["machine"]["processes"] == str(processes)
+        losses[processes] = [row["loss"] for row in record["history"] if "loss" in row]
+    assert len(losses[1]) == len(losses[2])
+    assert losses[1] == pytest.approx(losses[2], abs=1e-5)
+
+
+def test_equal_work_is_done_once_and_other_work_is_not_mistaken_for_it(tmp_path: Path, tiny_folder: Path) -> None:
+    store = Store(tmp_path / "s")
+    tables = make_tables(tmp_path, tiny_folder, epochs=1)
+    run_recipe(parse_recipe(tables), store=store, out=tmp_path / "a")
+    before = {p: p.stat().st_mtime_ns for p in store.root.rglob("model.safetensors")}
+    run_recipe(parse_recipe(tables), store=store, out=tmp_path / "b")
+    assert {p: p.stat().st_mtime_ns for p in store.root.rglob("model.safetensors")} == before
+    assert predictions_of(tmp_path / "a") == predictions_of(tmp_path / "b")
+    for change in ({"lr": 2e-3}, {"batch": 4}, {"fusion": {"kind": "last"}}):
+        run_recipe(parse_recipe(make_tables(tmp_path, tiny_folder, epochs=1, **change)), store=store, out=tmp_path / "c")
+    assert len(weights_hash(store.root)) == 3
+    write_bio(tmp_path / "train.tsv", 81)
+    changed = parse_recipe({**tables, "stage": [{**tables["stage"][0]}]})
+    run_recipe(changed, store=store, out=tmp_path / "d")
+    assert len(weights_hash(store.root)) == 4
+
+
+def test_mistakes_are_told_before_training(tmp_path: Path, tiny_folder: Path) -> None:
+    store = Store(tmp_path / "s")
+    tables = make_tables(tmp_path, tiny_folder)
+    tables["evaluate"][0]["on"]["path"] = str(tmp_path / "nowhere.tsv")
+    with pytest.raises(DataError, match="nowhere.tsv"):
+        run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
+    tables = make_tables(tmp_path, tiny_folder)
+    tables["stage"][0]["dev"]["language"] = "sw"
+    with pytest.raises(RecipeError, match="source language"):
+        run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
+    tables = make_tables(tmp_path, tiny_folder)
+    tables["stage"][0]["task"] = "nli"
+    with pytest.raises(DataError, match="TaggedSentence"):
+        run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
+    assert not (tmp_path / "s" / "artefacts").exists()
+
+
+def test_a_runs_model_is_found_by_seed(tmp_path: Path, tiny_folder: Path) -> None:
+    from crossling.errors import ArtefactError
+
+    with pytest.raises(ArtefactError, match="not the folder of a run"):
+        find_model(tmp_path)
+    recipe = parse_recipe({"seeds": [3, 4], **make_tables(tmp_path, tiny_folder, epochs=1)})
+    run_recipe(recipe, store=Store(tmp_path / "s"), out=tmp_path / "out")
+    assert find_model(tmp_path / "out") == find_model(tmp_path / "out", seed=3) != find_model(tmp_path / "out", seed=4)
+    with pytest.raises(ArtefactError, match="it has 3, 4"):
+        find_model(tmp_path / "out", seed=9)

@@ -1,0 +1,105 @@
+"""Dependencies point one way, and what must be light imports nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "crossling"
+
+LAYERS = (
+    {"errors", "records", "languages", "registry", "recipe", "predictions", "words", "ragged"},
+    {"data", "phrasebook", "metrics", "spans", "answer_scores", "significance"},
+    {"blocks", "offline", "tokenization", "encoder", "vocabulary", "coverage", "report"},
+    {"fusions", "heads"},
+    {"model", "objectives"},
+    {"tasks"},
+    {"training"},
+    {"evaluation"},
+    {"stages"},
+    {"study", "prediction", "trimming"},
+    {"api", "console"},
+    {"cli"},
+    {"__init__", "__main__"},
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+NO_TORCH = ("report", "predictions", "metrics", "spans", "answer_scores", "significance", "languages", "data", "phrasebook")
+SIBLINGS = ("stages", "tasks", "objectives", "fusions", "analyses")
+
+
+def _modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def _imports(path: Path, *, at_import_time: bool) -> set[str]:
+    """Modules imported by a file: all of them, or only those that importing it imports."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                continue
+            if at_import_time and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
+                found.add(child.module)
+            visit(child)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {_name(path) for path in _modules()} - set(RANK) == {"recipes"} - {"recipes"}
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_down(path: Path) -> None:
+    own = RANK[_name(path)]
+    for module in _imports(path, at_import_time=False):
+        if module.startswith("crossling."):
+            other = module.split(".")[1]
+            assert RANK[other] <= own, f"{path} imports {module}, which stands above it"
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_siblings_do_not_know_each_other(path: Path) -> None:
+    family = _name(path)
+    if family not in SIBLINGS or path.stem.startswith("_"):
+        return
+    for module in _imports(path, at_import_time=False):
+        parts = module.split(".")
+        if parts[:2] == ["crossling", family] and len(parts) > 2:
+            assert parts[2].startswith("_"), f"{path} imports its sibling {module}"
+
+
+@pytest.mark.parametrize("name", NO_TORCH)
+def test_scores_and_reports_need_no_torch(name: str) -> None:
+    files = [path for path in _modules() if _name(path) == name]
+    assert files, name
+    for path in files:
+        assert not {m.split(".")[0] for m in _imports(path, at_import_time=False)} & {"torch", "transformers"}, path
+
+
+def test_help_imports_neither_torch_nor_pydantic() -> None:
+    code = (
+        "import sys\n"
+        "sys.argv = ['crossling', '--help']\n"
+        "from crossling.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "heavy = {'torch', 'pydantic', 'transformers', 'pyarrow', 'numpy', 'datasets'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "predict" in done.stdout
