@@ -17,7 +17,9 @@ def make_rows(kind: type[Any], count: int = 24, *, language: str = "en", shift: 
     """Rows whose labels follow from their text, so that a tiny model can learn them."""
     columns = _MAKERS[kind]([(i * 7 + shift) % 30 for i in range(count)])
     table = pa.table(columns, schema=SCHEMAS[kind])
-    return Rows(table, kind, language=language, name=f"made-{kind.__name__}:{language}", fingerprint=content_hash(columns))
+    return Rows(
+        table, kind, language=language, name=f"made-{kind.__name__}:{language}", fingerprint=content_hash(columns)
+    )
 
 
 def _sentence(number: int) -> list[str]:

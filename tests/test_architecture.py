@@ -27,7 +27,17 @@ LAYERS = (
     {"__init__", "__main__"},
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-NO_TORCH = ("report", "predictions", "metrics", "spans", "answer_scores", "significance", "languages", "data", "phrasebook")
+NO_TORCH = (
+    "report",
+    "predictions",
+    "metrics",
+    "spans",
+    "answer_scores",
+    "significance",
+    "languages",
+    "data",
+    "phrasebook",
+)
 SIBLINGS = ("stages", "tasks", "objectives", "fusions", "analyses")
 
 

@@ -82,7 +82,9 @@ class TerminalProgress:
     def advance(self, steps: int = 1, **facts: str) -> None:
         self._done += steps
         text = "  ".join(f"{name} {value}" for name, value in facts.items())
-        self._bar.update(self._task, advance=steps, **({"facts": text} if text else {}))
+        self._bar.advance(self._task, steps)
+        if text:
+            self._bar.update(self._task, facts=text)
         if not err.is_terminal and time.monotonic() - self._told > QUIET_SECONDS:
             self._told = time.monotonic()
             self.say(f"{self._what}: {self._done} of {self._total}  {text}")
@@ -145,11 +147,14 @@ def show_catalogue() -> None:
     """All data sets by name, with what is at hand."""
     from crossling.data.catalogue import describe, list_sets
 
-    table = Table("set", "task", "rows are", "languages", "found in", "licence")
+    table = Table("set", "task", "languages", "splits", "found")
     for name in list_sets():
         entry = describe(name)
-        languages = " ".join(entry.languages)
-        table.add_row(name, entry.task or "", entry.kind, languages, entry.source, entry.licence)
+        languages = " ".join(entry.languages) if len(entry.languages) <= 16 else f"{len(entry.languages)} languages"
+        found = f"{len(entry.at_hand)} files at hand" if entry.at_hand else entry.hub or entry.home or "embedded"
+        table.add_row(
+            name, entry.task, languages + (" …" if entry.other_languages else ""), " ".join(entry.splits), found
+        )
     out.print(table)
     tell("Look into one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
 

@@ -45,14 +45,15 @@ class Model(nn.Module):
         return fused
 
     def prepare(self, arrays: dict[str, np.ndarray[Any, Any]], device: torch.device) -> dict[str, Tensor]:
-        """A batch on the device: subwords as rows of the table at hand, padding as the encoder's own."""
+        """A batch as tensors: subwords as rows of the table at hand, padding as the encoder's own.
+
+        For a GPU they lie in pinned memory, from which copying does not hold up the processor.
+        """
         ids = np.where(arrays["ids"] < 0, self.encoder.tokenizer.pad_token_id, arrays["ids"])
         if self.trimmed is not None:
             ids = self.trimmed.map_ids(ids)
         tensors = {name: torch.from_numpy(values) for name, values in {**arrays, "ids": ids}.items()}
-        if device.type == "cuda":
-            return {name: t.pin_memory().to(device, non_blocking=True) for name, t in tensors.items()}
-        return tensors
+        return {name: t.pin_memory() for name, t in tensors.items()} if device.type == "cuda" else tensors
 
     def trim(self, used_ids: np.ndarray[Any, Any]) -> None:
         """Keep only the subword rows in use. The others never change, so a saved model takes them from its base."""
@@ -62,6 +63,11 @@ class Model(nn.Module):
         """The name of the subword table among the model's weights."""
         table = self.encoder.model.get_input_embeddings().weight
         return next(name for name, weight in self.named_parameters() if weight is table)
+
+
+def to_device(batch: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """A batch where the model is."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,8 @@ def read_card(folder: Path) -> ModelCard:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Stored weights; a damaged file is an :class:`ArtefactError`."""
     try:
-        return load_file(path)
+        weights: dict[str, Tensor] = load_file(path)
+        return weights
     except (OSError, SafetensorError) as error:
         raise ArtefactError(f"{path}: cannot be read: {error}. Delete its folder and run the recipe again.") from None
 

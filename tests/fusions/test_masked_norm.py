@@ -57,6 +57,20 @@ def test_it_is_torchs_normalisation_of_the_real_tokens() -> None:
     assert torch.allclose(ours.eval()(x, real)[real], theirs.eval()(x[real]), atol=1e-5)
 
 
+def test_gradients_are_those_of_the_formula_even_of_losses_on_padding() -> None:
+    norm, reference = _pair()[0], _pair()[0]
+    real = _mask([4, 2, 3], 4)
+    x, y = (_values(3, 4, CHANNELS).requires_grad_() for _ in range(2))
+    direction = _values(3, 4, CHANNELS, seed=5)
+    (norm(x, real) * direction).sum().backward()
+    mean, variance = y[real].mean(0), y[real].var(0, correction=0)
+    expected = (y - mean) / torch.sqrt(variance + norm.eps) * reference.weight + reference.bias
+    (expected * direction).sum().backward()
+    assert torch.allclose(x.grad, y.grad, rtol=1e-4, atol=1e-4)
+    assert torch.allclose(norm.weight.grad, reference.weight.grad, rtol=1e-4)
+    assert torch.allclose(norm.bias.grad, reference.bias.grad, rtol=1e-4)
+
+
 def test_padding_leaves_no_trace() -> None:
     real = _mask([4, 2, 1], 4)
     results = []

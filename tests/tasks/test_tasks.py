@@ -56,7 +56,9 @@ def test_every_task_learns(kind: str, tmp_path: Path) -> None:
     task, model, rows = _build(kind, "xlm-r")
     objective = task.build_objective("main")
     examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=task.labels)
-    batch = model.prepare(objective.collate(examples, Batch(np.arange(len(examples)), 64), size=len(examples)), ONE.device)
+    batch = model.prepare(
+        objective.collate(examples, Batch(np.arange(len(examples)), 64), size=len(examples)), ONE.device
+    )
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(200):
@@ -93,7 +95,11 @@ def test_every_task_comes_back_from_a_card(kind: str) -> None:
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
 def test_every_task_refuses_rows_of_another_kind(kind: str, tmp_path: Path) -> None:
     task, model, _ = _build(kind)
-    other = next(load_kind("tasks", k).Task.record for k in list_kinds("tasks") if load_kind("tasks", k).Task.record is not task.record)
+    other = next(
+        load_kind("tasks", k).Task.record
+        for k in list_kinds("tasks")
+        if load_kind("tasks", k).Task.record is not task.record
+    )
     with pytest.raises(DataError, match="name another data set"):
         predict_rows(model, task, make_rows(other), head="main", world=ONE, cache=tmp_path)
 

@@ -18,8 +18,9 @@ from crossling.model import Model, build_model
 from crossling.registry import load_kind
 from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints, Position
-from crossling.training.loop import Execution, Stream, build_optimiser, count_steps, fit, plan_steps, rate_at, step_seed
+from crossling.training.loop import Execution, Stream, count_steps, fit, plan_steps, rate_at, step_seed
 from crossling.training.settings import TrainingSettings
+from crossling.training.steps import build_optimiser
 from crossling.training.world import World
 
 ONE = World(0, 1, torch.device("cpu"), torch.float32)
@@ -125,7 +126,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, stop_at: int, tr
 
 def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
     model, _ = _setup(tmp_path)
-    optimiser = build_optimiser(model, _settings())
+    optimiser = build_optimiser(model, _settings(), ONE.device)
     checkpoints = Checkpoints(tmp_path / "work")
     checkpoints.save(model, optimiser, Position(step=3))
     half = tmp_path / "work" / "step-00000009"
@@ -206,10 +207,12 @@ def test_the_rate_rises_and_falls() -> None:
 
 def test_decay_spares_biases_and_normalisation(tmp_path: Path) -> None:
     model, _ = _setup(tmp_path)
-    decayed, spared = build_optimiser(model, _settings(weight_decay=0.1)).param_groups
-    assert {p.ndim for p in spared["params"]} == {1}
-    assert min(p.ndim for p in decayed["params"]) == 2
-    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+    groups = build_optimiser(model, _settings(weight_decay=0.1, head_rate=3.0), ONE.device).param_groups
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    for group in groups:
+        assert {p.ndim > 1 for p in group["params"]} == {group["weight_decay"] == 0.1}
+    heads = [group for group in groups if any(p is model.heads["main"].linear.bias for p in group["params"])]
+    assert [group["rate"] for group in heads] == [3.0]
 
 
 def test_steps_are_counted_as_planned(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ class MaskedBatchNorm(nn.Module):
 class _Normalise(torch.autograd.Function):
     """``centred * inverse * weight + bias``, and the gradient of the values through mean and deviation too.
 
-    Written out because automatic differentiation of the statistics takes three times as many small kernels, which on
-    a GPU cost more than the arithmetic in them. The gradients of weight and bias are this process's own, to be summed
+    Written out because automatic differentiation of the statistics launches many more small kernels, which on a GPU
+    cost more than the arithmetic in them. The gradients of weight and bias are this process's own, to be summed
     with all others'; those of the statistics, which all processes' losses read, are summed here.
     """
 

@@ -39,6 +39,7 @@ class Grammar:
     code: ClassVar[str]
     full_stop: ClassVar[str] = "."
     comma: ClassVar[str] = ","
+    list_comma: ClassVar[str] = ","
     question_marks: ClassVar[tuple[str, str]] = ("", "?")
     space: ClassVar[str] = " "
     _markup: ClassVar[dict[str, tuple[tuple[str, str], ...]]] = {}
@@ -89,7 +90,7 @@ class Grammar:
             if position and position == len(group.members) - 1:
                 words += self.joiner(group)
             elif position:
-                words.append(Word(self.comma, "PUNCT"))
+                words.append(Word(self.list_comma, "PUNCT"))
             words += self.phrase(member, case)
         return words
 
@@ -274,13 +275,19 @@ class Grammar:
 
     def text(self, words: list[Word]) -> str:
         """Running text, spaced as the language spaces it."""
-        pieces: list[str] = []
+        return self.spans(words)[0]
+
+    def spans(self, words: list[Word]) -> tuple[str, list[tuple[int, int]]]:
+        """Running text, and where in it each word begins and ends."""
+        text, places = "", []
         tight = True
         for word in words:
             form = word.form.replace("_", " ")
-            pieces.append(form if tight else self.gap(form) + form)
+            text += "" if tight else self.gap(form)
+            places.append((len(text), len(text) + len(form)))
+            text += form
             tight = word.tight or not self.space
-        return "".join(pieces)
+        return text, places
 
     def gap(self, form: str) -> str:
         """What stands between a word and the form after it."""

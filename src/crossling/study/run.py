@@ -235,7 +235,7 @@ def find_model(run: Path, *, seed: int | None = None) -> Path:
     wanted = str(seed) if seed is not None else seeds[0]
     if wanted not in seeds:
         raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(seeds)}")
-    folder = Path(facts["store"]) / "artefacts" / facts["stages"][wanted][-1]
+    folder = Path(str(facts["store"])) / "artefacts" / str(facts["stages"][wanted][-1])
     if not (folder / "model.json").exists():
         raise ArtefactError(
             f"{folder}: the model of {run} is gone; run its recipe again: crossling run {run}/recipe.toml"

@@ -141,12 +141,12 @@ def shorten(texts: list[Ragged], room: int) -> list[Ragged]:
     """Cut off the ends of texts that are too long, alone or together."""
     from crossling.tokenization import build_ragged, shorten_pair
 
-    if int(sum(text.lengths for text in texts).max(initial=0)) <= room:
+    if int(np.sum([text.lengths for text in texts], axis=0).max(initial=0)) <= room:
         return texts
     if len(texts) == 1:
-        return [build_ragged([texts[0][i][:room] for i in range(len(texts[0]))])]
+        return [build_ragged([texts[0][i][:room].tolist() for i in range(len(texts[0]))])]
     kept = [shorten_pair(int(a), int(b), room=room) for a, b in zip(*(t.lengths for t in texts), strict=True)]
     return [
-        build_ragged([text[row][: lengths[side]] for row, lengths in enumerate(kept)])
+        build_ragged([text[row][: lengths[side]].tolist() for row, lengths in enumerate(kept)])
         for side, text in enumerate(texts)
     ]

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
-from crossling.predictions import Predictions
+from crossling.predictions import SCHEMAS, Predictions
 from crossling.recipe import Settings as FrozenSettings
 from crossling.records import TaggedSentence
 
@@ -94,8 +96,6 @@ class Task:
         labels: Sequence[str],
     ) -> Predictions:
         """Predictions of every word of every sentence, from the outputs of batches in any order."""
-        import pyarrow.compute as pc
-
         counts = np.asarray(pc.list_value_length(rows.column("words")).to_numpy(), dtype=np.int64)
         starts = np.concatenate([[0], np.cumsum(counts)])
         gold = np.full(starts[-1], -1, dtype=np.int64)
@@ -109,16 +109,15 @@ class Task:
                 gold[span] = examples.get("gold", example)
                 predicted[span] = arrays["best"][place, firsts]
                 confidence[span] = arrays["confidence"][place, firsts]
-        cut = starts[1:-1]
-        return Predictions.from_tags(
-            rows.language,
-            rows.name,
-            labels=labels,
-            gold=np.split(gold, cut) if len(counts) else [],
-            predicted=np.split(predicted, cut) if len(counts) else [],
-            confidence=np.split(confidence, cut) if len(counts) else [],
-            scheme=self.settings.scheme,
-        )
+        columns = {
+            "row": np.repeat(np.arange(len(counts)), counts),
+            "gold": gold,
+            "predicted": predicted,
+            "confidence": confidence,
+        }
+        table = pa.table(columns).cast(SCHEMAS["tags"])
+        meta = {"n_rows": len(rows)}
+        return Predictions("tags", rows.language, rows.name, table, tuple(labels), self.settings.scheme, meta)
 
     def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[Any]:
         """Inputs from lines of a file: a text each, or with ``words`` one word a line and a blank one between."""
@@ -137,9 +136,7 @@ class Task:
         words = [[word for word, _, _ in locate_words(item, split)] for item in inputs]
         return {"words": words, "tags": [[""] * len(sentence) for sentence in words]}
 
-    def present(
-        self, predictions: Predictions, inputs: Sequence[Any], split: Split
-    ) -> list[dict[str, Any]]:
+    def present(self, predictions: Predictions, inputs: Sequence[Any], split: Split) -> list[dict[str, Any]]:
         """For every input its words, each with characters, tag and confidence."""
         codes, sure = predictions.column("predicted").tolist(), predictions.column("confidence").tolist()
         tags = zip(codes, sure, strict=True)

@@ -8,25 +8,29 @@ the same weights as one that was not.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from crossling.data.batching import Batch, Examples, plan_epoch
 from crossling.errors import UserError
 from crossling.training.checkpoint import Checkpoints, Position
 from crossling.training.progress import Progress, Silence
 from crossling.training.settings import TrainingSettings
+from crossling.training.steps import PlainSteps, build_optimiser
 from crossling.training.world import World
 
 if TYPE_CHECKING:
     from crossling.model import Model
     from crossling.objectives import Objective
 
+T = TypeVar("T")
 REPORT_EVERY = 10
 """Steps between looks at the loss: reading it makes a GPU wait."""
 
@@ -48,6 +52,15 @@ class Turn:
 
 
 @dataclass
+class Prepared:
+    """A step's batches in main memory, ready to go."""
+
+    batches: list[tuple[Objective, dict[str, Tensor]]]
+    targets: int = 0
+    subwords: int = 0
+
+
+@dataclass
 class Execution:
     """Where and how a stage trains."""
 
@@ -58,6 +71,8 @@ class Execution:
     progress: Progress = field(default_factory=Silence)
     track: Callable[[dict[str, float], int], None] = lambda values, step: None
     what: str = "training"
+    capture: bool = True
+    """On a GPU, launch whole steps as CUDA graphs."""
 
 
 def fit(
@@ -98,7 +113,8 @@ class _Run:
         model.to(self.world.device)
         if settings.gradient_checkpointing:
             model.encoder.checkpoint_gradients()
-        self.optimiser = build_optimiser(model, settings)
+        self.optimiser = build_optimiser(model, settings, self.world.device)
+        self.steps = self._choose_steps()
         self.checkpoints = Checkpoints(execution.folder)
         self.position = Position()
         self.steps_per_epoch = count_steps(len(main.examples), settings)
@@ -107,14 +123,24 @@ class _Run:
         self._losses: list[Tensor] = []
         self._subwords = 0
 
+    def _choose_steps(self) -> PlainSteps:
+        """Captured steps on one GPU, plain ones elsewhere: graphs do not reach across processes."""
+        parts = (self.model, self.optimiser, self.settings, self.world)
+        suits = self.world.device.type == "cuda" and self.world.size == 1
+        if not self.execution.capture or not suits or self.settings.gradient_checkpointing:
+            return PlainSteps(*parts)
+        from crossling.training.cuda_graph import CapturedSteps
+
+        return CapturedSteps(*parts)
+
     def train_epoch(self) -> None:
         """The rest of the epoch that the position is in."""
         epoch, done = divmod(self.position.step, self.steps_per_epoch)
         steps = plan_steps(self.main, self.settings, seed=self.execution.seed, epoch=epoch)
         self.model.train()
         began = self._reported_at = time.monotonic()
-        for turns in steps[done:]:
-            self._losses.append(self._step(turns))
+        for prepared in prefetch(map(self._prepare, steps[done:])):
+            self._losses.append(self._step(prepared))
             self.position.step += 1
             if self.position.step % REPORT_EVERY == 0 or self.position.step % self.steps_per_epoch == 0:
                 self._report()
@@ -125,38 +151,26 @@ class _Run:
                 self.save_checkpoint()
         self.position.seconds += time.monotonic() - began
 
-    def _step(self, turns: Sequence[Turn]) -> Tensor:
-        """One update: gradients of all turns, summed over processes, clipped, applied."""
+    def _step(self, prepared: Prepared) -> Tensor:
+        """One update, whose dropout depends on seed, step and process alone."""
         torch.manual_seed(step_seed(self.execution.seed, self.position.step, self.world.rank))
-        prepared = [self._prepare(turn) for turn in turns]
-        targets = self.world.sum_number(sum(count for _, count in prepared))
+        self._subwords += prepared.subwords
+        targets = self.world.sum_number(prepared.targets)
         rate = rate_at(self.position.step, self.total_steps, self.settings)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        self.optimiser.zero_grad(set_to_none=True)
-        total = torch.zeros((), device=self.world.device)
-        for turn, (batch, _) in zip(turns, prepared, strict=True):
-            total = total + self._backward(turn.stream.objective, batch, 1.0 / max(targets, 1.0))
-        self.world.sum_gradients(self.model)
-        if self.settings.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        self.optimiser.step()
-        return total
+        return self.steps.update(prepared.batches, targets=targets, rate=rate)
 
-    def _prepare(self, turn: Turn) -> tuple[dict[str, Tensor], int]:
-        """This process's share of a batch, on the device, and how many labels it holds."""
+    def _prepare(self, turns: Sequence[Turn]) -> Prepared:
+        """This process's share of a step's batches, with how many labels and subwords they hold."""
         world, size = self.world, -(-self.settings.batch // self.world.size)
-        share = Batch(turn.batch.rows[world.rank :: world.size], turn.batch.length)
-        arrays = turn.stream.objective.collate(turn.stream.examples, share, size=size)
-        self._subwords += int(arrays["mask"].sum())
-        return self.model.prepare(arrays, world.device), turn.stream.objective.count_targets(arrays)
-
-    def _backward(self, objective: Objective, batch: dict[str, Tensor], scale: float) -> Tensor:
-        reduced = self.world.precision != torch.float32
-        with torch.autocast(self.world.device.type, dtype=self.world.precision, enabled=reduced):
-            loss = objective.sum_loss(self.model, batch) * scale
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        prepared = Prepared([])
+        for turn in turns:
+            objective = turn.stream.objective
+            share = Batch(turn.batch.rows[world.rank :: world.size], turn.batch.length)
+            arrays = objective.collate(turn.stream.examples, share, size=size)
+            prepared.batches.append((objective, self.model.prepare(arrays, world.device)))
+            prepared.targets += objective.count_targets(arrays)
+            prepared.subwords += int(arrays["mask"].sum())
+        return prepared
 
     def _report(self) -> None:
         losses = torch.stack(self._losses)
@@ -202,15 +216,13 @@ class _Run:
         return bool(self.world.broadcast(torch.tensor(int(due), device=self.world.device)))
 
 
-def build_optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """AdamW; biases and normalisation do not decay."""
-    matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": settings.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
+def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
+    """The same items, made by a thread that is a few ahead of whoever uses them."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        waiting = deque(thread.submit(next, items, None) for _ in range(depth))
+        while (item := waiting.popleft().result()) is not None:
+            waiting.append(thread.submit(next, items, None))
+            yield item
 
 
 def count_steps(examples: int, settings: TrainingSettings) -> int:

@@ -33,7 +33,7 @@ class World:
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         flat = torch.cat([g.flatten() for g in gradients])
         torch.distributed.all_reduce(flat)
-        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
     def sum_number(self, value: float) -> float:

@@ -50,7 +50,8 @@ class German(Grammar):
             words += self.place(noun.where)
         if noun.relative:
             pronoun = Word(pick(DEFINITE, slot, "nom"), "PRON", ((id(noun.relative), "rel"),))
-            comma = Word(",", "PUNCT")
+            # the opening comma is marked so that the clause can move behind a closing verb
+            comma = Word(",", "PUNCT", (("opening", id(noun)),))
             words += [comma, pronoun, *self.clause(noun.relative, "relative"), Word(",", "PUNCT")]
         return words
 
@@ -150,6 +151,9 @@ class German(Grammar):
         nominative = [Word("es", "PRON")] if clause.verb == "exist" else self.phrase(subject, "nom")
         front = self.fronted(clause, comma=False)
         middle = self.middle(clause, asked)
+        if middle and middle[-1].form == "," and order in ("main", "after"):
+            start = max(i for i, word in enumerate(middle) if word.form == "," and word.keys)
+            middle, final = middle[:start], [*final, *middle[start:]]
         if order == "relative":
             return front + middle + final + finite
         if order == "sub":

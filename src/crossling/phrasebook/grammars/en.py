@@ -119,7 +119,8 @@ class English(Grammar):
         base = Word(entry.form.split()[0], "VERB", (key,))
         if clause.modal == "can":
             form = "can" if clause.tense == "present" else "could"
-            return [Word(form, "AUX", ((id(clause), "modal"),))], [*negation, *often, base]
+            joined = form == "can" and clause.negative and not support
+            return [Word(form, "AUX", ((id(clause), "modal"),), tight=joined)], [*negation, *often, base]
         if clause.modal == "want":
             entry = self.lexicon["want"]
             base = Word("want", "VERB", ((id(clause), "modal"),))

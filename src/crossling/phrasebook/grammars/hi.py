@@ -31,7 +31,9 @@ class Hindi(Grammar):
         oblique = case == "obl"
         slot = self.slot(noun)
         plural = slot.endswith("pl")
-        words = [*self.attributes(noun, slot, oblique), *self.determiner(noun, slot, oblique)]
+        words = self.attributes(noun, slot, oblique)
+        if not (case == "negated" and noun.det == "indef" and not noun.count):
+            words += self.determiner(noun, slot, oblique)
         for position, concept in enumerate(noun.adjectives):
             entry = self.lexicon[concept]
             form = inflect(entry.form, slot, oblique, "inv" in entry)
@@ -143,7 +145,12 @@ class Hindi(Grammar):
             return [*words, *subject, *self.adjuncts(clause, "time", "in"), *self.predicate(clause)]
         if clause.passive:
             return words + self.passive(clause)
-        return [*words, *self.subject(clause), *self.complements(clause, clause.object), *self.verb(clause)]
+        complements, verb = self.complements(clause, clause.object), self.verb(clause)
+        if order == "question" and self.asked(clause) is clause.subject:
+            # the question word stands right before the verb proper
+            host = len(self.split_verb(clause)[0])
+            return [*words, *complements, *verb[:host], *self.subject(clause), *verb[host:]]
+        return [*words, *self.subject(clause), *complements, *verb]
 
     def ergative(self, clause: Clause) -> bool:
         entry = self.lexicon[clause.verb]
@@ -169,7 +176,8 @@ class Hindi(Grammar):
             words += self.under(clause.recipient, "को")
         if target is not None:
             marker = self.marker(clause, target)
-            words += self.under(target, marker) if marker else self.phrase(target, "dir")
+            direct = "negated" if clause.negative else "dir"
+            words += self.under(target, marker) if marker else self.phrase(target, direct)
         return words + self.adjuncts(clause, "manner")
 
     def verb(self, clause: Clause) -> list[Word]:

@@ -98,7 +98,8 @@ class Vietnamese(Grammar):
             words += self.phrase(clause.object, "negated" if clause.negative else "")
             if clause.recipient is not None:
                 words += self.under("cho", clause.recipient)
-        words += self.adjuncts(clause, "manner", "with", "from", "to", "in", "for", "time")
+        way = ("to", "from") if clause.verb == "return" else ("from", "to")
+        words += self.adjuncts(clause, "manner", "with", *way, "in", "for", "time")
         if order == "question" and self.asked(clause) is None:
             opening = [Word("có", "ADV"), Word("phải", "ADJ")]
             return [*opening, *words, Word("không", "PART")]

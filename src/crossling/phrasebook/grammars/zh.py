@@ -11,6 +11,7 @@ class Chinese(Grammar):
     code = "zh"
     full_stop = "。"
     comma = "，"
+    list_comma = "、"
     question_marks = ("", "？")
     space = ""
 

@@ -54,9 +54,9 @@ def report_of_business(w: World) -> Sentence:
 
 
 def relative_work(w: World) -> Sentence:
-    role = w.noun("person", det="def", adjective=0)
+    role = w.noun("person", "job", det="def", adjective=0)
     role.relative = Clause("work", None, adjuncts=(Adjunct("in", w.noun("workplace", det="def")),), tense="present")
-    return Sentence((Clause(w.dice.pick(SOCIAL), w.person(), role, adjuncts=(w.time(),)),))
+    return Sentence((Clause(w.dice.pick(SOCIAL), w.person(), role, adjuncts=(w.time(),), front="time"),))
 
 
 def match_lost(w: World) -> Sentence:

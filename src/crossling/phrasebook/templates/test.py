@@ -14,7 +14,7 @@ def time_and_place_first(w: World) -> Sentence:
 
 
 def founder_and_leader(w: World) -> Sentence:
-    company = w.organisation()
+    company = w.organisation("plain_company")
     first = Clause("found", w.full_person(), company, adjuncts=(w.year(),))
     lead = Clause("lead", w.person(), Noun("company"), tense="present")
     return Sentence((first, lead), ("but",))
@@ -61,7 +61,7 @@ def passive_with_place(w: World) -> Sentence:
 def relative_object(w: World) -> Sentence:
     role = w.noun("person", det="indef", adjective=0.3)
     role.relative = Clause("work", None, adjuncts=(Adjunct("for", w.organisation()),), tense="present")
-    return Sentence((Clause(w.dice.pick(("meet", "help", "invite")), w.person(), role, adjuncts=(w.time(),)),))
+    return Sentence((Clause(w.dice.pick(("meet", "help", "invite")), w.person(), role, adjuncts=(w.time(),), front="time"),))
 
 
 def compared_people(w: World) -> Sentence:

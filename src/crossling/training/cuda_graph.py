@@ -1,0 +1,141 @@
+"""The training step as CUDA graphs: all of its kernels launched in one go.
+
+At a batch of 32 a GPU waits for Python most of the time. Here the forward and backward pass of every (objective,
+shapes) is captured once and adds into gradients that stay where they are; clipping and the optimiser are one more
+graph. A step replays one graph for each of its batches, then that one, so objectives combine freely.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from crossling.training.steps import Batches, PlainSteps
+
+if TYPE_CHECKING:
+    from crossling.objectives import Objective
+
+log = logging.getLogger(__name__)
+WARM_UPS = 2
+"""Runs before a capture, in which libraries allocate what they need; their effects are undone."""
+
+
+class _Captured:
+    """A graph with the tensors that it reads and the loss that it writes."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, inputs: dict[str, Tensor], loss: Tensor) -> None:
+        self.graph, self.inputs, self.loss = graph, inputs, loss
+
+    def replay(self, batch: dict[str, Tensor]) -> Tensor:
+        for name, tensor in batch.items():
+            self.inputs[name].copy_(tensor, non_blocking=True)
+        self.graph.replay()
+        return self.loss
+
+
+class CapturedSteps(PlainSteps):
+    """Updates by replaying graphs; falls back to plain ones, for good, where capturing fails."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.stream = torch.cuda.Stream(self.world.device)
+        self.pool = torch.cuda.graph_pool_handle()
+        self.scale = torch.ones((), device=self.world.device)
+        self.passes: dict[tuple[Any, ...], _Captured] = {}
+        self.finish: torch.cuda.CUDAGraph | None = None
+        self.works = True
+        self._hold_gradients()
+
+    def _hold_gradients(self) -> None:
+        """Gradients that stay in place: graphs add into them and the last graph clears them."""
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def update(self, batches: Batches, *, targets: float, rate: float) -> Tensor:
+        if not self.works:
+            return super().update(batches, targets=targets, rate=rate)
+        try:
+            captured = [self._find(objective, batch) for objective, batch in batches]
+            finish = self.finish or self._capture_finish()
+        except RuntimeError as error:
+            self.works = False
+            self.passes.clear()
+            torch.cuda.synchronize()
+            log.warning("training without CUDA graphs: capturing failed (%s)", str(error).splitlines()[0])
+            return super().update(batches, targets=targets, rate=rate)
+        self.scale.fill_(1.0 / max(targets, 1.0))
+        self.set_rate(rate)
+        total = torch.zeros((), device=self.world.device)
+        for one, (_, batch) in zip(captured, batches, strict=True):
+            total += one.replay(batch)
+        finish.replay()
+        return total
+
+    def _find(self, objective: Objective, batch: dict[str, Tensor]) -> _Captured:
+        key = (objective.name, *((name, tuple(tensor.shape)) for name, tensor in sorted(batch.items())))
+        if key not in self.passes:
+            self.passes[key] = self._capture_pass(objective, batch)
+        return self.passes[key]
+
+    def _capture_pass(self, objective: Objective, batch: dict[str, Tensor]) -> _Captured:
+        """Capture one forward and backward pass; batch statistics, gradients and randomness are put back."""
+        inputs = {name: tensor.to(self.world.device) for name, tensor in batch.items()}
+        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        random_state = torch.cuda.get_rng_state(self.world.device)
+        self._warm_up(lambda: self._pass(objective, inputs))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            loss = self._pass(objective, inputs)
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        for buffer, before in buffers:
+            buffer.copy_(before)
+        torch.cuda.set_rng_state(random_state, self.world.device)
+        return _Captured(graph, inputs, loss)
+
+    def _pass(self, objective: Objective, inputs: dict[str, Tensor]) -> Tensor:
+        loss = self.mean_loss(objective, inputs, self.scale)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _capture_finish(self) -> torch.cuda.CUDAGraph:
+        """Capture clipping, the optimiser's step and the clearing of gradients; all weights are put back."""
+        kept = self._snapshot()
+        self._warm_up(self._finish)
+        if not kept[1]:
+            # The first step made the optimiser's state; before it all of it was zero.
+            for state in self.optimiser.state.values():
+                for value in state.values():
+                    value.zero_()
+        self._put_back(kept)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            self._finish()
+        self.finish = graph
+        return graph
+
+    def _finish(self) -> None:
+        self.apply()
+        self.optimiser.zero_grad(set_to_none=False)
+
+    def _snapshot(self) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
+        weights = [(p.data, p.data.clone()) for p in self.model.parameters()]
+        states = [(v, v.clone()) for state in self.optimiser.state.values() for v in state.values()]
+        return weights, states
+
+    def _put_back(self, kept: tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]) -> None:
+        for tensors in kept:
+            for tensor, before in tensors:
+                tensor.copy_(before)
+
+    def _warm_up(self, work: Any) -> None:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(WARM_UPS):
+                work()
+        torch.cuda.current_stream().wait_stream(self.stream)

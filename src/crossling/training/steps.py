@@ -1,0 +1,82 @@
+"""One update of a model: gradients of one or more batches, added up, clipped, applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from crossling.model import Model, to_device
+from crossling.training.settings import TrainingSettings
+from crossling.training.world import World
+
+if TYPE_CHECKING:
+    from crossling.objectives import Objective
+
+Batches = Sequence[tuple["Objective", dict[str, Tensor]]]
+
+
+class PlainSteps:
+    """Updates launched operation by operation: what runs everywhere, and what defines the result."""
+
+    def __init__(
+        self, model: Model, optimiser: torch.optim.Optimizer, settings: TrainingSettings, world: World
+    ) -> None:
+        self.model, self.optimiser, self.settings, self.world = model, optimiser, settings, world
+
+    def update(self, batches: Batches, *, targets: float, rate: float) -> Tensor:
+        """Apply the gradient of the mean loss over ``targets`` labels; gives that loss, still on the device."""
+        self.optimiser.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=self.world.device)
+        for objective, batch in batches:
+            loss = self.mean_loss(objective, to_device(batch, self.world.device), 1.0 / max(targets, 1.0))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        self.world.sum_gradients(self.model)
+        self.set_rate(rate)
+        self.apply()
+        return total
+
+    def mean_loss(self, objective: Objective, batch: dict[str, Tensor], scale: float | Tensor) -> Tensor:
+        """A batch's part of the mean loss, in the precision of the run."""
+        reduced = self.world.precision != torch.float32
+        # A captured graph must cast weights anew at every replay, so casts are never remembered.
+        with torch.autocast(self.world.device.type, dtype=self.world.precision, enabled=reduced, cache_enabled=False):
+            return objective.sum_loss(self.model, batch) * scale
+
+    def apply(self) -> None:
+        """Clip and step."""
+        if self.settings.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        self.optimiser.step()
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the next step; on a GPU it is a tensor, so that a captured step sees it."""
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * group["rate"])
+            else:
+                group["lr"] = rate * group["rate"]
+
+
+def build_optimiser(model: Model, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW; biases and normalisation do not decay; fusion and heads may learn at rates of their own."""
+    groups = []
+    for part, rate in (("encoder", 1.0), ("fusion", settings.fusion_rate), ("heads", settings.head_rate)):
+        parameters = [p for p in getattr(model, part).parameters() if p.requires_grad]
+        for decay, chosen in (
+            (settings.weight_decay, [p for p in parameters if p.ndim > 1]),
+            (0.0, [p for p in parameters if p.ndim <= 1]),
+        ):
+            if chosen:
+                groups.append({"params": chosen, "weight_decay": decay, "rate": rate, "lr": _rate(settings.lr, device)})
+    on_gpu = device.type == "cuda"
+    return torch.optim.AdamW(
+        groups, lr=_rate(settings.lr, device), betas=settings.betas, eps=settings.eps, fused=True, capturable=on_gpu
+    )
+
+
+def _rate(value: float, device: torch.device) -> float | Tensor:
+    return torch.tensor(value, device=device) if device.type == "cuda" else value
