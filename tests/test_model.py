@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import save_tiny
 
 from crossling.encoder import load_encoder
 from crossling.errors import ArtefactError
 from crossling.model import ROWS, Model, ModelCard, build_model, load_model, save_model
 from crossling.tasks import build_task, parse_task
+from tiny import save_tiny
 
 LABELS = ("B-X", "O")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def predict_rows(
     cache: Path,
     batch: int = 128,
     progress: Progress | None = None,
+    meta: dict[str, Any] | None = None,
 ) -> Predictions:
     """What a model predicts for every row; labels that training never saw are kept apart, and count as wrong."""
     check_kind(task, rows)
@@ -70,4 +72,5 @@ def predict_rows(
     outputs = predict_examples(model, task.build_objective(head), examples, world=world, plan=plan, progress=progress)
     predictions: Predictions = task.collect(outputs, examples, rows, labels=labels)
     progress.end()
-    return predictions
+    meta = {"fingerprint": rows.fingerprint, "score": task.settings.score, "skipped": rows.skipped, **(meta or {})}
+    return replace(predictions, meta={**predictions.meta, **meta})

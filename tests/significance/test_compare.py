@@ -111,7 +111,12 @@ def test_holm_runs_over_the_languages_of_a_data_set() -> None:
     comparison = compare(systems, "plain", settings=QUICK)
     found = [pick(comparison, language, "alike").from_baseline for language in THREE]
     assert correct_holm([one.p for one in found if one]) == tuple(one.corrected_p for one in found if one)
-    assert any(one and one.corrected_p != one.p for one in found)
+    (one,) = (one for one in found if one and one.p == min(other.p for other in found if other))
+    assert one.p < one.corrected_p < 1
+    for level, is_marked in (((one.p + one.corrected_p) / 2, False), (one.corrected_p + 1e-9, True)):
+        settings = Settings(rounds=1000, draws=1000, level=level)
+        again = compare(systems, "plain", settings=settings)
+        assert any(pick(again, language, "alike").mark for language in THREE) == is_marked
 
 
 def test_classes_and_answers_take_scipys_t_test_over_seed_means() -> None:

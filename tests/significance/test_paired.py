@@ -185,7 +185,17 @@ def test_languages_that_share_rows_are_swapped_together(monkeypatch: pytest.Monk
         for language in range(2):
             signs = 1 - 2 * np.array(swaps)[keys[language]]
             difference = values[language, 0].ravel() - values[language, 1].ravel()
-            assert found[language] == pytest.approx((signs * difference).mean())
+            assert found[language] == pytest.approx((signs * difference).mean(), rel=1e-12, abs=1e-14)
+
+
+def test_sums_too_long_for_single_precision_stay_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    enumerate_swaps(monkeypatch)
+    right = np.array([[2**25 + 1, 5, 2**24 + 1], [4, 2**26 + 3, 7]], dtype=float)
+    counts = np.stack([right, np.full_like(right, 2**27)], axis=-1)[:, None, :, None]
+    _, null = permute([Pair(*counts, np.arange(3))], 3, rounds=8, rng=np.random.default_rng(0))
+    for swaps, found in zip(product((0, 1), repeat=3), null[:, 0], strict=True):
+        difference = ((1 - 2 * np.array(swaps)) * (right[0] - right[1])).sum()
+        assert found * 3 * 2**27 == pytest.approx(difference, abs=1e-6)
 
 
 def test_copies_of_a_seed_are_no_evidence_unless_published() -> None:

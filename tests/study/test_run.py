@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples import make_rows
 
 from crossling.errors import DataError, RecipeError
 from crossling.metrics import score
@@ -24,6 +23,7 @@ from crossling.recipe import parse_recipe
 from crossling.records import TaggedSentence
 from crossling.study.run import find_model, run_recipe
 from crossling.study.store import Store
+from examples import make_rows
 
 
 def write_bio(path: Path, count: int, *, shift: int = 0) -> Path:

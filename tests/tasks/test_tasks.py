@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from examples import make_rows
-from tiny import tiny_encoder
 
 from crossling.data.batching import Batch, plan_prediction
 from crossling.errors import DataError, RecipeError
@@ -21,6 +19,8 @@ from crossling.tasks import PRESETS, build_task, parse_task, resolve_task, resto
 from crossling.tasks.answer import cut_answer, cut_windows, find_subwords
 from crossling.tasks.tag import split_to_fit
 from crossling.training.world import World
+from examples import make_rows
+from tiny import tiny_encoder
 
 ONE = World(0, 1, torch.device("cpu"), torch.float32)
 FAMILIES = ("bert", "xlm-r", "distilbert", "modernbert")

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from examples import make_rows
-from tiny import tiny_encoder
 
 from crossling.data.batching import Batch
 from crossling.errors import UserError
@@ -20,13 +18,15 @@ from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints, Position
 from crossling.training.loop import Execution, Stream, count_steps, fit, plan_steps, rate_at, step_seed
 from crossling.training.settings import TrainingSettings
-from crossling.training.steps import build_optimiser
+from crossling.training.steps import PlainSteps, build_optimiser
 from crossling.training.world import World
+from examples import make_rows
+from tiny import tiny_encoder
 
 ONE = World(0, 1, torch.device("cpu"), torch.float32)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Stands for a kill in the middle."""
 
 
@@ -109,7 +109,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, stop_at: int, tr
                 nonlocal steps
                 steps += count
                 if stop is not None and steps >= stop:
-                    raise Stopped
+                    raise StoppedError
 
         scores = iter(range(100))
         execution = Execution(ONE, 3, tmp_path / folder, checkpoint_seconds=0.0, progress=Listener())
@@ -117,7 +117,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, stop_at: int, tr
         return model, position
 
     undisturbed, expected = run("whole")
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         run("cut", stop_at)
     model, position = run("cut")
     assert torch.equal(_weights(model), _weights(undisturbed))
@@ -207,12 +207,21 @@ def test_the_rate_rises_and_falls() -> None:
 
 def test_decay_spares_biases_and_normalisation(tmp_path: Path) -> None:
     model, _ = _setup(tmp_path)
-    groups = build_optimiser(model, _settings(weight_decay=0.1, head_rate=3.0), ONE.device).param_groups
+    groups = build_optimiser(model, _settings(weight_decay=0.1), ONE.device).param_groups
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
     for group in groups:
         assert {p.ndim > 1 for p in group["params"]} == {group["weight_decay"] == 0.1}
-    heads = [group for group in groups if any(p is model.heads["main"].linear.bias for p in group["params"])]
-    assert [group["rate"] for group in heads] == [3.0]
+
+
+def test_a_fusion_learns_at_its_own_rate() -> None:
+    model = build_model(tiny_encoder("bert"), {"kind": "dlfa", "layer": 1, "lr": 3e-3})
+    optimiser = build_optimiser(model, _settings(lr=1e-3), ONE.device)
+    PlainSteps(model, optimiser, _settings(lr=1e-3), ONE).set_rate(5e-4)
+    own = {id(p) for p in model.fusion.parameters()}
+    rates = {group["lr"] for group in optimiser.param_groups if any(id(p) in own for p in group["params"])}
+    others = {group["lr"] for group in optimiser.param_groups if not any(id(p) in own for p in group["params"])}
+    assert [pytest.approx(1.5e-3)] * len(rates) == sorted(rates)
+    assert others == {5e-4}
 
 
 def test_steps_are_counted_as_planned(tmp_path: Path) -> None:

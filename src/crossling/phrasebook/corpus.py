@@ -85,9 +85,7 @@ def link_words(source: list[Word], target: list[Word]) -> tuple[tuple[int, int],
     for position, word in enumerate(target):
         for key in word.keys:
             places[key].append(position)
-    return tuple(
-        sorted({(i, j) for i, word in enumerate(source) for key in word.keys for j in places.get(key, ())})
-    )
+    return tuple(sorted({(i, j) for i, word in enumerate(source) for key in word.keys for j in places.get(key, ())}))
 
 
 def generate_pairs(source: str, target: str, split: str, *, rows: int | None = None) -> Iterator[LinkedPair]:

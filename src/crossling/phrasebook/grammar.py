@@ -165,9 +165,7 @@ class Grammar:
     def markup(self, markup: str, key: tuple[int, str]) -> list[Word]:
         """Words of a tagged phrase; adpositions and articles are linked apart from what they go with."""
         apart = (*key, "case")
-        return [
-            Word(form, upos, (apart if upos in FUNCTION_TAGS else key,)) for form, upos in self.parse(markup)
-        ]
+        return [Word(form, upos, (apart if upos in FUNCTION_TAGS else key,)) for form, upos in self.parse(markup)]
 
     def tokens(self, form: str, upos: str, key: object) -> list[Word]:
         """The words of a lexicon form, which may be several, all expressing one node."""

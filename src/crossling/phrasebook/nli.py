@@ -8,7 +8,17 @@ from dataclasses import replace
 from crossling.phrasebook.dice import Dice
 from crossling.phrasebook.grammar import Grammar
 from crossling.phrasebook.lexicon import load_concepts, select
-from crossling.phrasebook.tree import Adjunct, Clause, Group, Name, Noun, NounPhrase, Pronoun, Quality, Sentence
+from crossling.phrasebook.tree import (
+    Adjunct,
+    Clause,
+    Group,
+    Name,
+    Noun,
+    NounPhrase,
+    Pronoun,
+    Quality,
+    Sentence,
+)
 from crossling.phrasebook.world import SMALL_COUNTS, World, adjectives_for
 from crossling.records import LabelledPair
 
@@ -22,9 +32,9 @@ ANTONYMS = {
 }  # fmt: skip
 OPPOSITES = {**ANTONYMS, **{b: a for a, b in ANTONYMS.items()}}
 VERBS = {
-    "train": tuple("buy sell find repair photograph visit wash".split()),
-    "dev": tuple("build describe translate steal".split()),
-    "test": tuple("write sign see present lose".split()),
+    "train": ("buy", "sell", "find", "repair", "photograph", "visit", "wash"),
+    "dev": ("build", "describe", "translate", "steal"),
+    "test": ("write", "sign", "see", "present", "lose"),
 }
 
 

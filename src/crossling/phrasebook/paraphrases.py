@@ -121,7 +121,12 @@ def two_times(w: World, same: bool) -> Pair:
     days = [Adjunct("time", concept=day) for day in w.dice.sample(select("time", "day"), 2)]
     verb = w.dice.pick(("visit", "leave"))
     first, second = (
-        Clause(verb, w.person(title=0), w.city() if verb == "leave" else w.noun("sight", det="def"), adjuncts=(day,))
+        Clause(
+            verb,
+            w.person(title=0),
+            w.city() if verb == "leave" else w.noun("sight", det="def"),
+            adjuncts=(day,),
+        )
         for day in days
     )
     if same:

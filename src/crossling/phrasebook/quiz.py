@@ -53,7 +53,10 @@ def ask(clause: Clause, role: str) -> tuple[Clause, tuple[object, str]]:
     if role == "count":
         noun = clause.object
         assert isinstance(noun, Noun)
-        return clause.but(object=replace(noun, count="", det="how_many", adjectives=()), front=""), (noun, "count")
+        return clause.but(object=replace(noun, count="", det="how_many", adjectives=()), front=""), (
+            noun,
+            "count",
+        )
     phrase: NounPhrase = getattr(clause, role)
     pronoun = Pronoun("who" if isinstance(phrase, Name) else "what")
     return clause.but(**{role: pronoun}, front=""), (phrase, "")
@@ -82,7 +85,11 @@ def founding(w: World) -> Fact:
 def purchase(w: World) -> Fact:
     verb = w.dice.pick(("buy", "sell"))
     thing = replace(w.thing_for(verb, counted=0), det="indef", number="pl", count=w.dice.pick(SMALL_COUNTS))
-    return Clause(verb, w.full_person(), thing, adjuncts=(Adjunct("in", w.city()),)), ("subject", "count", "in")
+    return Clause(verb, w.full_person(), thing, adjuncts=(Adjunct("in", w.city()),)), (
+        "subject",
+        "count",
+        "in",
+    )
 
 
 def visit(w: World) -> Fact:
@@ -128,7 +135,11 @@ def criticism(w: World) -> Fact:
 def writing(w: World) -> Fact:
     verb = w.dice.pick(("write", "translate"))
     thing = replace(w.thing_for(verb, counted=0), det="indef", number="pl", count=w.dice.pick(SMALL_COUNTS))
-    return Clause(verb, w.full_person(), thing, adjuncts=(Adjunct("in", w.country()),)), ("subject", "count", "in")
+    return Clause(verb, w.full_person(), thing, adjuncts=(Adjunct("in", w.country()),)), (
+        "subject",
+        "count",
+        "in",
+    )
 
 
 def arrival(w: World) -> Fact:

@@ -7,7 +7,7 @@ express the same node, and two mentions of one city in a sentence are two nodes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 Number = Literal["sg", "pl"]
 Tense = Literal["past", "present", "future"]
@@ -103,9 +103,9 @@ class Clause:
                 return adjunct
         return None
 
-    def but(self, **changes: object) -> Clause:
+    def but(self, **changes: Any) -> Clause:
         """A copy with some parts changed: how a premise becomes a hypothesis."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)
 
 
 @dataclass(eq=False, slots=True)

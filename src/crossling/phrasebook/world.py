@@ -11,20 +11,27 @@ from crossling.phrasebook.tree import Adjunct, Clause, Name, Noun, NounPhrase, P
 
 COUNTS = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "12", "15", "20", "25", "30", "40", "60", "100")
 SMALL_COUNTS = COUNTS[:9]
-DEEDS = tuple(
-    "visit buy sell read write build find lose open close repair wash photograph see cook eat drink order receive "
-    "describe sign translate publish solve present steal use sing hear".split()
-)
-HABITS = tuple("read write buy sell repair visit cook eat drink use hear sing photograph translate wash order".split())
-PROJECTS = tuple("buy sell visit read write repair translate publish present describe".split())
-BUSINESS = tuple("buy sell build publish sign present receive".split())
-SOCIAL = tuple("help invite support congratulate criticise meet see wait".split())
-INDOORS = frozenset("buy sell read write see order use sing hear wash find lose steal repair meet wait".split())
+DEEDS = (
+    "visit", "buy", "sell", "read", "write", "build", "find", "lose", "open", "close", "repair", "wash",
+    "photograph", "see", "cook", "eat", "drink", "order", "receive", "describe", "sign", "translate", "publish",
+    "solve", "present", "steal", "use", "sing", "hear",
+)  # fmt: skip
+HABITS = (
+    "read", "write", "buy", "sell", "repair", "visit", "cook", "eat", "drink", "use", "hear", "sing", "photograph",
+    "translate", "wash", "order",
+)  # fmt: skip
+PROJECTS = ("buy", "sell", "visit", "read", "write", "repair", "translate", "publish", "present", "describe")
+BUSINESS = ("buy", "sell", "build", "publish", "sign", "present", "receive")
+SOCIAL = ("help", "invite", "support", "congratulate", "criticise", "meet", "see", "wait")
+INDOORS = frozenset((
+    "buy", "sell", "read", "write", "see", "order", "use", "sing", "hear", "wash", "find", "lose", "steal", "repair",
+    "meet", "wait",
+))  # fmt: skip
 ADJECTIVE_CLASSES = {
     "thing": ("thing",), "clothes": ("thing", "colour"), "vehicle": ("thing", "colour", "nation"),
     "small": ("thing", "colour"), "furniture": ("thing", "colour", "nation"), "machine": ("machine",),
     "sight": ("place",), "place": ("place",), "building": ("place",), "structure": ("place",),
-    "text": ("text",), "food": ("food",), "drink": ("drink",), "animal": ("animal",),
+    "text": ("text",), "food": ("food",), "soup": ("food",), "drink": ("drink",), "animal": ("animal",),
     "person": ("person",), "document": ("document",), "problem": ("problem",), "watch": ("film",),
 }  # fmt: skip
 YEARS = {"train": (1950, 1994), "dev": (1995, 2008), "test": (2009, 2024)}
@@ -141,7 +148,9 @@ class World:
 
     def role(self, *, adjective: float = 0.3, counted: float = 0.0) -> Noun:
         """Somebody known by what they do."""
-        return self.noun("person", det="def" if self.dice.chance(0.6) else "indef", adjective=adjective, counted=counted)
+        return self.noun(
+            "person", det="def" if self.dice.chance(0.6) else "indef", adjective=adjective, counted=counted
+        )
 
     def somebody(self, name: float = 0.6) -> NounPhrase:
         """A named person or a role."""
@@ -153,7 +162,12 @@ class World:
         return self.noun(concept=concept, counted=counted)
 
     def deed(
-        self, subject: NounPhrase, *, verbs: tuple[str, ...] = DEEDS, tense: Tense = "past", counted: float = 0.15
+        self,
+        subject: NounPhrase,
+        *,
+        verbs: tuple[str, ...] = DEEDS,
+        tense: Tense = "past",
+        counted: float = 0.15,
     ) -> Clause:
         """Somebody does something to a thing."""
         verb = self.dice.pick(verbs)

@@ -55,6 +55,8 @@ def find_measure(predictions: Predictions, score: str) -> Measure:
 
 def default_score(predictions: Predictions) -> str:
     """The main score of the task that made the predictions, or of their kind where no task is on record."""
+    if "score" in predictions.meta:
+        return str(predictions.meta["score"])
     task = predictions.meta.get("task")
     return main_score(str(task) if task else _KIND_TASK[predictions.kind], predictions.scheme)
 

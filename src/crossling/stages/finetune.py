@@ -132,7 +132,7 @@ def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
     dev = open_data(spec, split="dev", store=store) if spec is not None else None
     if dev is not None and dev.language != source:
         raise RecipeError(
-            f"dev = {dev.name} is in {dev.language!r}, but checkpoints are selected in the source language, {source!r}. "
+            f"dev = {dev.name} is in {dev.language!r}, but the source language, {source!r}, selects checkpoints. "
             f"Name a dev set in {source!r}, or set source = {dev.language!r}."
         )
     return Data(train, dev)
@@ -157,12 +157,12 @@ def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model,
     task = _make_task(settings, data)
     for rows in (*data.train, *([data.dev] if data.dev is not None else [])):
         check_kind(task, rows)
-    examples = encode_rows(task, data.train, context.encoder, cache=context.encoded, labels=task.labels)
     torch.manual_seed(context.seed)
     model = build_model(context.encoder, settings.fusion)
     name = settings.task.kind
     objective = task.build_objective(name)
     model.heads[name] = objective.build_head(context.encoder.width)
+    examples = encode_rows(task, data.train, context.encoder, cache=context.encoded, labels=task.labels)
     if _should_trim(settings, context):
         model.trim(_used_ids(task, data, examples, context))
     execution = Execution(

@@ -173,6 +173,7 @@ class Runner:
                 cache=self.store.root / "encoded",
                 batch=entry.batch,
                 progress=self.progress,
+                meta={"seed": seed},
             )
             write_predictions(stored, predictions)
             path.parent.mkdir(parents=True, exist_ok=True)

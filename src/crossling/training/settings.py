@@ -30,7 +30,3 @@ class TrainingSettings(Settings):
     """Largest norm of the gradient; 0: no clipping."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, a third more time, the same result."""
-    fusion_rate: float = Field(default=1.0, gt=0)
-    """The fusion's learning rate as a multiple of lr."""
-    head_rate: float = Field(default=1.0, gt=0)
-    """The heads' learning rate as a multiple of lr."""

@@ -62,9 +62,10 @@ class PlainSteps:
 
 
 def build_optimiser(model: Model, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW; biases and normalisation do not decay; fusion and heads may learn at rates of their own."""
+    """AdamW; biases and normalisation do not decay, and a fusion may learn at a rate of its own."""
     groups = []
-    for part, rate in (("encoder", 1.0), ("fusion", settings.fusion_rate), ("heads", settings.head_rate)):
+    fusion_rate = (getattr(model.fusion, "lr", None) or settings.lr) / settings.lr
+    for part, rate in (("encoder", 1.0), ("fusion", fusion_rate), ("heads", 1.0)):
         parameters = [p for p in getattr(model, part).parameters() if p.requires_grad]
         for decay, chosen in (
             (settings.weight_decay, [p for p in parameters if p.ndim > 1]),

@@ -23,7 +23,6 @@ PRONOUNS = {
     "he": "er ihn ihm", "she": "sie sie ihr", "they": "sie sie ihnen", "someone": "jemand jemanden jemandem",
     "who": "wer wen wem", "what": "was was was",
 }  # fmt: skip
-MIDDLE_DEFINITE = ("manner", "not", "in", "from", "to", "for")
 
 
 def pick(table: dict[str, str], slot: str, case: str) -> str:
@@ -55,9 +54,7 @@ class German(Grammar):
             words += [comma, pronoun, *self.clause(noun.relative, "relative"), Word(",", "PUNCT")]
         return words
 
-    def determiner(
-        self, noun: Noun, slot: str, case: str, negative: bool
-    ) -> tuple[list[Word], dict[str, str]]:
+    def determiner(self, noun: Noun, slot: str, case: str, negative: bool) -> tuple[list[Word], dict[str, str]]:
         """The article and the table of endings that adjectives take after it."""
         key = ((id(noun), "det"),)
         if noun.det == "def":
@@ -169,14 +166,11 @@ class German(Grammar):
     def question_word(self, asked: NounPhrase | Adjunct, clause: Clause) -> list[Word]:
         if isinstance(asked, Adjunct):
             return self.adjunct(asked, clause)
-        return self.object(clause, asked)
+        return self.complement(clause, asked)
 
-    def object(self, clause: Clause, phrase: NounPhrase) -> list[Word]:
+    def complement(self, clause: Clause, phrase: NounPhrase) -> list[Word]:
         """The object in the case or under the preposition that the verb asks for."""
-        if clause.verb == "exist":
-            marker = "acc"
-        else:
-            marker = self.lexicon[clause.verb].get("obj", "acc")
+        marker = "acc" if clause.verb == "exist" else self.lexicon[clause.verb].get("obj", "acc")
         preposition, plus, case = marker.partition("+")
         if plus:
             return self.under(preposition, case, phrase)
@@ -191,7 +185,7 @@ class German(Grammar):
             words += self.phrase(clause.recipient, "dat")
         target = clause.subject if clause.verb == "exist" else clause.object
         shown = target is not None and not clause.passive and target is not asked
-        objects = self.object(clause, target) if shown and target is not None else []
+        objects = self.complement(clause, target) if shown and target is not None else []
         negation = [Word("nicht", "PART", ((id(clause), "not"),))] if clause.negative else []
         if any(word.form.startswith("kein") for word in objects):
             negation = []

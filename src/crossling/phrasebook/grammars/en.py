@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 from crossling.phrasebook.grammar import Agreement, Grammar, Order, Word
 from crossling.phrasebook.lexicon import Entry, load_concepts
@@ -124,7 +125,10 @@ class English(Grammar):
         if clause.modal == "want":
             entry = self.lexicon["want"]
             base = Word("want", "VERB", ((id(clause), "modal"),))
-            infinitive = [Word("to", "PART", ()), Word(self.lexicon[clause.verb].form.split()[0], "VERB", (key,))]
+            infinitive = [
+                Word("to", "PART", ()),
+                Word(self.lexicon[clause.verb].form.split()[0], "VERB", (key,)),
+            ]
             return self.simple(clause, entry, base, infinitive, plural=plural, support=support)
         return self.simple(clause, entry, base, [], plural=plural, support=support)
 
@@ -201,7 +205,7 @@ def is_human(phrase: NounPhrase) -> bool:
 
 def settle_article(words: list[Word]) -> None:
     """``an`` before a vowel sound."""
-    for article, following in zip(words, words[1:], strict=False):
+    for article, following in pairwise(words):
         sounds_vowel = following.form[0].lower() in "aeiou" and not following.form.startswith(("uni", "eu"))
         if article.form == "a" and (sounds_vowel or following.form.startswith("hon")):
             article.form = "an"

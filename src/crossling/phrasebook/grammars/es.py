@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from crossling.phrasebook.grammar import Agreement, Word
 from crossling.phrasebook.grammars.romance import Romance
 from crossling.phrasebook.lexicon import Entry, load_concepts
@@ -29,7 +31,13 @@ class Spanish(Romance):
     more = "más"
     than = "que"
     by = "por"
-    prepositions = {"to": "a", "from": "de", "with": "con", "for": "para", "recipient": "a"}
+    prepositions: ClassVar[dict[str, str]] = {
+        "to": "a",
+        "from": "de",
+        "with": "con",
+        "for": "para",
+        "recipient": "a",
+    }
 
     def article(self, det: str, agreement: Agreement, entry: Entry | None = None) -> str:
         mass = entry is not None and ("mass" in entry or "mass" in load_concepts()[entry.concept].tags)
@@ -71,7 +79,7 @@ class Spanish(Romance):
         arriving = clause is not None and clause.verb == "arrive"
         return self.under("a" if arriving else "en", place)
 
-    def object(self, clause: Clause, phrase: NounPhrase) -> list[Word]:
+    def complement(self, clause: Clause, phrase: NounPhrase) -> list[Word]:
         """A person as object takes ``a``."""
         personal = is_personal(phrase) and clause.verb != "exist"
         return self.under("a", phrase) if personal else self.phrase(phrase, "obl")
@@ -112,7 +120,7 @@ class Spanish(Romance):
         if isinstance(asked, Adjunct):
             words += self.adjunct(asked, clause)
         elif asked is not None:
-            words += self.object(clause, asked)
+            words += self.complement(clause, asked)
         words += self.verb(clause, self.agreement(subject))
         if clause.verb != "exist":
             words += self.phrase(subject, "nom")

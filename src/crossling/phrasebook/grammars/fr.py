@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
+from itertools import pairwise
+from typing import ClassVar
 
 from crossling.phrasebook.grammar import Agreement, Word
 from crossling.phrasebook.grammars.romance import Romance
@@ -28,7 +30,13 @@ class French(Romance):
     more = "plus"
     than = "que"
     by = "par"
-    prepositions = {"to": "à", "from": "de", "with": "avec", "for": "pour", "recipient": "à"}
+    prepositions: ClassVar[dict[str, str]] = {
+        "to": "à",
+        "from": "de",
+        "with": "avec",
+        "for": "pour",
+        "recipient": "à",
+    }
 
     def article(self, det: str, agreement: Agreement, entry: Entry | None = None) -> str:
         return ARTICLES[det]["pl" if agreement.number == "pl" else agreement.gender]
@@ -66,7 +74,7 @@ class French(Romance):
     def noun(self, noun: Noun, case: str) -> list[Word]:
         words = super().noun(noun, case)
         if self.agreement(noun) == ("m", "sg"):
-            for word, following in zip(words, words[1:], strict=False):
+            for word, following in pairwise(words):
                 entry = next((e for a in noun.adjectives if (e := self.lexicon[a]).form == word.form), None)
                 if entry and entry.get("v") and starts_with_vowel(following):
                     word.form = entry.get("v")
@@ -83,6 +91,20 @@ class French(Romance):
             gender = country or self.name_gender(name)
             return [Word(ARTICLES["def"][gender], "DET", ((id(name), "det"),)), *words]
         return words
+
+    def time(self, adjunct: Adjunct) -> list[Word]:
+        """The first of a month is an ordinal."""
+        words = super().time(adjunct)
+        for word in words:
+            if word.form == "1" and adjunct.concept == "date":
+                word.form, word.upos = "1er", "ADJ"
+        return words
+
+    def predicated(self, entry: Entry) -> Entry:
+        """Some adjectives have another form after the copula: un nouveau sac, le sac est neuf."""
+        if not entry.get("pred"):
+            return entry
+        return Entry(entry.concept, entry.get("pred"), {"f": entry.get("predf")})
 
     def name_gender(self, name: Name) -> str:
         if name.kind == "LOC":
@@ -116,7 +138,7 @@ class French(Romance):
             return self.under("de", phrase, "" if masculine else "bare")
         return super().adjunct(adjunct, clause)
 
-    def object(self, clause: Clause, phrase: NounPhrase) -> list[Word]:
+    def complement(self, clause: Clause, phrase: NounPhrase) -> list[Word]:
         return self.phrase(phrase, "negated" if clause.negative else "obl")
 
     def verb(self, clause: Clause, agreement: Agreement) -> list[Word]:

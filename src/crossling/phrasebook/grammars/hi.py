@@ -139,7 +139,12 @@ class Hindi(Grammar):
         if order == "question" and self.asked(clause) is None:
             words.insert(0, Word("क्या", "PRON"))
         if clause.verb == "exist":
-            return [*words, *self.adjuncts(clause, "time", "in"), *self.phrase(clause.subject), *self.copula(clause)]
+            return [
+                *words,
+                *self.adjuncts(clause, "time", "in"),
+                *self.phrase(clause.subject),
+                *self.copula(clause),
+            ]
         if clause.verb == "be":
             subject = self.phrase(clause.subject, "dir")
             return [*words, *subject, *self.adjuncts(clause, "time", "in"), *self.predicate(clause)]
@@ -171,13 +176,16 @@ class Hindi(Grammar):
 
     def complements(self, clause: Clause, target: NounPhrase | None) -> list[Word]:
         """Adjuncts, recipient, object and manner: everything between subject and verb."""
-        words = self.adjuncts(clause, *ORDINARY)
+        asked = self.asked(clause)
+        words = self.adjuncts(clause, *(kind for kind in ORDINARY if clause.adjunct(kind) is not asked))
         if clause.recipient is not None:
             words += self.under(clause.recipient, "को")
         if target is not None:
             marker = self.marker(clause, target)
             direct = "negated" if clause.negative else "dir"
             words += self.under(target, marker) if marker else self.phrase(target, direct)
+        if isinstance(asked, Adjunct):
+            words += self.adjunct(asked, clause)
         return words + self.adjuncts(clause, "manner")
 
     def verb(self, clause: Clause) -> list[Word]:
@@ -274,4 +282,3 @@ def is_person(phrase: NounPhrase) -> bool:
 
 
 GRAMMAR = Hindi
-

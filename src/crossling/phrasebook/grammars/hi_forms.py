@@ -14,9 +14,9 @@ FUTURES = {
     "दे": "देगा देंगे देगी देंगी", "हो": "होगा होंगे होगी होंगी", "पी": "पिएगा पिएँगे पिएगी पिएँगी",
 }  # fmt: skip
 SLOTS = ("m sg", "m pl", "f sg", "f pl")
-WAS = dict(zip(SLOTS, "था थे थी थीं".split(), strict=True))
-IS = dict(zip(SLOTS, "है हैं है हैं".split(), strict=True))
-HABITUAL = dict(zip(SLOTS, "ता ते ती ती".split(), strict=True))
+WAS = dict(zip(SLOTS, ["था", "थे", "थी", "थीं"], strict=True))
+IS = dict(zip(SLOTS, ["है", "हैं", "है", "हैं"], strict=True))
+HABITUAL = dict(zip(SLOTS, ["ता", "ते", "ती", "ती"], strict=True))
 OF = {"m sg": "का", "m pl": "के", "f sg": "की", "f pl": "की"}
 
 

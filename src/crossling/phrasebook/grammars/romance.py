@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from crossling.phrasebook.grammar import Agreement, Grammar, Order, Word
 from crossling.phrasebook.lexicon import Entry, load_concepts
 from crossling.phrasebook.tree import Adjunct, Clause, Group, Name, Noun, NounPhrase, Quality
@@ -14,7 +16,7 @@ class Romance(Grammar):
     more: str
     than: str
     by: str
-    prepositions: dict[str, str]
+    prepositions: ClassVar[dict[str, str]]
 
     # What each language defines.
 
@@ -38,7 +40,7 @@ class Romance(Grammar):
         """The verb group with its negation."""
         raise NotImplementedError
 
-    def object(self, clause: Clause, phrase: NounPhrase) -> list[Word]:
+    def complement(self, clause: Clause, phrase: NounPhrase) -> list[Word]:
         """A direct object."""
         raise NotImplementedError
 
@@ -54,7 +56,8 @@ class Romance(Grammar):
         form = entry.get("f") if noun.sex == "f" and entry.get("f") else entry.form
         if agreement.number == "pl":
             form = self.plural(entry, form)
-        before, after = [], []
+        before: list[Word] = []
+        after: list[Word] = []
         for position, concept in enumerate(noun.adjectives):
             adjective = self.lexicon[concept]
             words = self.tokens(self.inflect(adjective, agreement), "ADJ", (id(noun), f"adj{position}"))
@@ -140,15 +143,19 @@ class Romance(Grammar):
         elif clause.predicate is not None:
             words += self.noun_predicate(clause.predicate)
         if clause.verb == "exist" and subject is not None:
-            words += self.object(clause, subject)
+            words += self.complement(clause, subject)
         elif clause.passive and clause.subject is not None:
             words += self.under(self.by, clause.subject, "obl")
         elif clause.object is not None and not clause.passive and clause.object is not asked:
-            words += self.object(clause, clause.object)
+            words += self.complement(clause, clause.object)
         if clause.recipient is not None:
             words += self.under(self.prepositions["recipient"], clause.recipient, "obl")
         kinds = (kind for kind in AFTER_VERB if clause.adjunct(kind) is not asked)
         return words + self.adjuncts(clause, *kinds)
+
+    def predicated(self, entry: Entry) -> Entry:
+        """An adjective as it stands after the copula."""
+        return entry
 
     def noun_predicate(self, predicate: NounPhrase) -> list[Word]:
         """A noun after the copula; professions stand bare."""
@@ -159,7 +166,7 @@ class Romance(Grammar):
         return words
 
     def quality(self, quality: Quality, agreement: Agreement) -> list[Word]:
-        form = self.inflect(self.lexicon[quality.concept], agreement)
+        form = self.inflect(self.predicated(self.lexicon[quality.concept]), agreement)
         adjective = self.tokens(form, "ADJ", (id(quality), "adj"))
         if quality.than is not None:
             more = Word(self.more, "ADV", ((id(quality), "more"),))

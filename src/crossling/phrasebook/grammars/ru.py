@@ -96,8 +96,7 @@ class Russian(Grammar):
             words[0].form = decline(self.lexicon[name.parts[0]], case, plural=False, animate=False)
             return words
         words = [
-            Word(self.person_part(part, name.sex, case), "PROPN", ((id(name), part),), name)
-            for part in name.parts
+            Word(self.person_part(part, name.sex, case), "PROPN", ((id(name), part),), name) for part in name.parts
         ]
         key = ((id(name), "title"),)
         if name.title in TITLES:
@@ -139,7 +138,12 @@ class Russian(Grammar):
         """A preposition with its phrase: во Франции, со студентом."""
         words = self.phrase(phrase, case)
         start = words[0].form[:2].lower()
-        if start[1:] in CONSONANTS + "ь" and (preposition, start[0]) in {("в", "в"), ("в", "ф"), ("с", "с"), ("с", "з")}:
+        if start[1:] in CONSONANTS + "ь" and (preposition, start[0]) in {
+            ("в", "в"),
+            ("в", "ф"),
+            ("с", "с"),
+            ("с", "з"),
+        }:
             preposition += "о"
         return [Word(preposition, "ADP", ((id(phrase), "case"),)), *words]
 
@@ -198,7 +202,11 @@ class Russian(Grammar):
         copula = {"past": was, "present": "", "future": "будут" if plural else "будет"}[clause.tense]
         if clause.passive:
             auxiliary = [Word(copula, "AUX", ((id(clause), "aux"),))] if copula else []
-            return [*negation, *auxiliary, Word(short_participle(self.lexicon[clause.verb], slot), "VERB", key)]
+            return [
+                *negation,
+                *auxiliary,
+                Word(short_participle(self.lexicon[clause.verb], slot), "VERB", key),
+            ]
         if clause.verb == "exist":
             return [*negation, Word(copula or "есть", "VERB", key)]
         if clause.verb == "be":
@@ -240,7 +248,12 @@ class Russian(Grammar):
         key = ((id(quality), "adj"),)
         if quality.than is not None:
             than = Word("чем", "SCONJ", ((id(quality), "than"),))
-            return [Word(entry.get("cmp"), "ADJ", key), Word(",", "PUNCT"), than, *self.phrase(quality.than, "nom")]
+            return [
+                Word(entry.get("cmp"), "ADJ", key),
+                Word(",", "PUNCT"),
+                than,
+                *self.phrase(quality.than, "nom"),
+            ]
         slot = "pl" if agreement.number == "pl" else agreement.gender
         adjective = Word(decline_adjective(entry.form, slot, case), "ADJ", key)
         if not quality.degree:

@@ -111,7 +111,7 @@ def decline_adjective(form: str, slot: str, case: str, animate: bool = False) ->
     a, u = ("я", "ю") if soft and not hush else ("а", "у")
     if case == "acc":
         if slot == "f":
-            return stem + u + ("ю" if u in "ую" else "ю")
+            return stem + u + "ю"
         case = "gen" if animate and slot in ("m", "pl") else "nom"
     if slot == "pl":
         return stem + {"nom": y + "е", "gen": y + "х", "dat": y + "м", "ins": y + "ми", "pre": y + "х"}[case]

@@ -14,7 +14,8 @@ class Vietnamese(Grammar):
 
     def noun(self, noun: Noun, case: str) -> list[Word]:
         entry = self.lexicon[noun.concept]
-        negated = case == "negated" and noun.det == "indef" and not noun.count
+        mass = "mass" in load_concepts()[noun.concept].tags
+        negated = case == "negated" and noun.det == "indef" and not noun.count and not mass
         words = [] if negated else self.determiner(noun)
         if entry.get("cl") and (noun.det != "none" or noun.count):
             words.append(Word(entry.get("cl"), "NOUN", ((id(noun), "classifier"),)))

@@ -23,7 +23,10 @@ class Chinese(Grammar):
             words += [*self.phrase(noun.where), Word("的", "PART", ((id(noun.where), "case"),))]
         words += [] if case == "negated" and noun.det == "indef" and not noun.count else self.determiner(noun)
         if noun.relative is not None:
-            words += [*self.clause(noun.relative, "relative"), Word("的", "PART", ((id(noun.relative), "rel"),))]
+            words += [
+                *self.clause(noun.relative, "relative"),
+                Word("的", "PART", ((id(noun.relative), "rel"),)),
+            ]
         for position, concept in enumerate(noun.adjectives):
             entry = self.lexicon[concept]
             words.append(Word(entry.form, "ADJ", ((id(noun), f"adj{position}"),)))
@@ -102,7 +105,13 @@ class Chinese(Grammar):
         if clause.verb == "exist":
             where = self.located(place.phrase) if place and place.phrase else []
             verb = Word("有", "VERB", ((id(clause), "verb"),))
-            words += [*self.adjuncts(clause, "time"), *where, *self.particles(clause), verb, *self.phrase(subject)]
+            words += [
+                *self.adjuncts(clause, "time"),
+                *where,
+                *self.particles(clause),
+                verb,
+                *self.phrase(subject),
+            ]
         else:
             if order != "relative":
                 words += self.phrase(subject)
@@ -144,13 +153,19 @@ class Chinese(Grammar):
         if recipient is not None and known and target is not None:
             words += [Word("把", "ADP"), *self.phrase(target)]
         form = entry.get("to") if recipient is not None else entry.form
+        if clause.adjunct("to") is None:
+            form = entry.get("alone", form)
         words.append(Word(form, "VERB", ((id(clause), "verb"),)))
         finished = clause.tense == "past" and not (clause.negative or clause.modal)
         if finished and "nole" not in entry and not after:
             words.append(Word("了", "AUX", ((id(clause), "aux"),)))
         words += self.adjuncts(clause, "to", *(("in",) if after or clause.verb == "arrive" else ()))
         words += self.phrase(recipient)
-        return words if recipient is not None and known else words + self.phrase(target, "negated" if clause.negative else "")
+        return (
+            words
+            if recipient is not None and known
+            else words + self.phrase(target, "negated" if clause.negative else "")
+        )
 
     def passive(self, clause: Clause) -> list[Word]:
         """由 with the maker of a thing, 被 with one who acts upon it."""

@@ -61,7 +61,9 @@ def passive_with_place(w: World) -> Sentence:
 def relative_object(w: World) -> Sentence:
     role = w.noun("person", det="indef", adjective=0.3)
     role.relative = Clause("work", None, adjuncts=(Adjunct("for", w.organisation()),), tense="present")
-    return Sentence((Clause(w.dice.pick(("meet", "help", "invite")), w.person(), role, adjuncts=(w.time(),), front="time"),))
+    return Sentence(
+        (Clause(w.dice.pick(("meet", "help", "invite")), w.person(), role, adjuncts=(w.time(),), front="time"),)
+    )
 
 
 def compared_people(w: World) -> Sentence:

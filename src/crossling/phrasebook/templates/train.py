@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crossling.phrasebook.lexicon import select
-from crossling.phrasebook.tree import Adjunct, Clause, Group, Noun, Pronoun, Quality, Sentence
+from crossling.phrasebook.tree import Adjunct, Clause, Group, Noun, Pronoun, Quality, Sentence, Tense
 from crossling.phrasebook.world import BUSINESS, HABITS, PROJECTS, SOCIAL, World
 
 
@@ -64,7 +64,7 @@ def home(w: World) -> Sentence:
 
 def work_for(w: World) -> Sentence:
     adjuncts = (Adjunct("for", w.organisation()), Adjunct("in", w.location()))
-    tense = "present" if w.dice.chance(0.5) else "past"
+    tense: Tense = "present" if w.dice.chance(0.5) else "past"
     return Sentence((Clause("work", w.somebody(0.8), adjuncts=adjuncts, tense=tense),))
 
 
@@ -188,9 +188,10 @@ def together(w: World) -> Sentence:
 
 
 def sentence_adverb(w: World) -> Sentence:
-    adverb = Adjunct("sentence", concept=w.dice.pick(select("adverb", "sentence")))
-    clause = w.deed(w.somebody(), verbs=("lose", "find", "sell", "sign", "solve", "receive"), counted=0)
-    return Sentence((clause.but(adjuncts=(adverb,), front="sentence"),))
+    mood = w.dice.pick(select("adverb", "sentence"))
+    verbs = ("lose", "sell", "steal") if mood == "unfortunately" else ("find", "sign", "solve", "receive", "repair")
+    adjuncts = (Adjunct("sentence", concept=mood),)
+    return Sentence((w.deed(w.somebody(), verbs=verbs, counted=0).but(adjuncts=adjuncts, front="sentence"),))
 
 
 def wish(w: World) -> Sentence:
