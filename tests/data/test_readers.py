@@ -234,6 +234,12 @@ def test_tmx_languages_markup_and_entities(tmp_path: Path) -> None:
         read("tmx", path=write(tmp_path / "f", "<html/>"), language="en-hi")
 
 
+@pytest.mark.parametrize("encoding", ["utf-7", "nonsense", "rot13", "shift_jis"])
+def test_tmx_in_an_encoding_that_cannot_be_read(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(DataError, match="not valid XML"):
+        read("tmx", path=write(tmp_path / "f", TMX.replace("UTF-8", encoding)), language="en-hi")
+
+
 def test_ebible_joins_verses_told_together(tmp_path: Path) -> None:
     a = write(tmp_path / "a", "v1\nv2\nv3\n\nv5\n<range>\nv7\nv8\n")
     b = write(tmp_path / "b", "w1\n<range>\nw3\nw4\nw5\nw6\n\n<range>\n")

@@ -37,8 +37,8 @@ def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
     problems: list[str] = []
     for number, settings in enumerate(recipe.stage):
         try:
-            opened = load_kind("stages", settings.kind).open_stage_data(settings, source=recipe.source, store=store)
             task = build_task(settings.task, ())
+            opened = load_kind("stages", settings.kind).open_stage_data(settings, source=recipe.source, store=store)
             data += [(f"stage.{number}: {role}", check_kind(task, rows)) for role, rows in opened.described()]
         except UserError as error:
             problems.append(f"stage.{number}: {error}")
