@@ -169,10 +169,7 @@ def test_a_saved_encoder_is_the_same_again(family: str, tmp_path: Path) -> None:
         assert torch.equal(again(ids, mask, layers=(3,))[3], expected)
         theirs = AutoModel.from_pretrained(folder)(input_ids=ids, attention_mask=mask).last_hidden_state
     assert torch.allclose(theirs[mask.bool()], expected[mask.bool()], atol=1e-5)
-    assert (
-        AutoTokenizer.from_pretrained(folder)(TEXTS[1])["input_ids"]
-        == encoder.tokenizer(TEXTS[1])["input_ids"]
-    )
+    assert AutoTokenizer.from_pretrained(folder)(TEXTS[1])["input_ids"] == encoder.tokenizer(TEXTS[1])["input_ids"]
     assert (again.name, again.max_length, again.vocabulary) == ("saved", 512, encoder.vocabulary)
     assert all(parameter.dtype == torch.float32 for parameter in again.parameters())
 
@@ -206,9 +203,7 @@ def test_folders_that_are_no_encoders_say_why(tmp_path: Path) -> None:
         load_encoder(str(tmp_path / "empty"))
     pickled = save_tiny(tmp_path / "pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    with pytest.raises(
-        EncoderError, match=r"pytorch_model\.bin, which would have to be unpickled.*save_pretrained"
-    ):
+    with pytest.raises(EncoderError, match=r"pytorch_model\.bin, which would have to be unpickled.*save_pretrained"):
         load_encoder(str(pickled))
     other = save_tiny(tmp_path / "other")
     break_config(other, model_type="gpt2")
@@ -300,8 +295,6 @@ def test_names_on_the_hub(tmp_path: Path) -> None:
     assert unsafe.startswith("error") and "no model.safetensors" in unsafe and "refs/pr" in unsafe
     assert not [path for path in home.rglob("*") if path.is_file() and path.read_bytes() == b"never fetched"]
     # The server is gone: what was fetched is still there, what was not says how to go on without a network.
-    cached, away = load_elsewhere(
-        endpoint, home, "group/tiny", "intfloat/multilingual-e5-small", HF_HUB_OFFLINE="1"
-    )
+    cached, away = load_elsewhere(endpoint, home, "group/tiny", "intfloat/multilingual-e5-small", HF_HUB_OFFLINE="1")
     assert cached == found
     assert "cannot be reached" in away and "`multilingual-e5-small` needs no network" in away

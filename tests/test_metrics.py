@@ -52,9 +52,7 @@ def tags_of(pairs: list[list[tuple[int, int]]], labels: tuple[str, ...], scheme:
     )
 
 
-def names_of(
-    pairs: list[list[tuple[int, int]]], labels: tuple[str, ...]
-) -> tuple[list[list[str]], list[list[str]]]:
+def names_of(pairs: list[list[tuple[int, int]]], labels: tuple[str, ...]) -> tuple[list[list[str]], list[list[str]]]:
     known = (*labels, UNSEEN_TAG)
     gold = [[known[g] for g, _ in sentence] for sentence in pairs]
     return gold, [[labels[p] for _, p in sentence] for sentence in pairs]

@@ -190,10 +190,7 @@ def test_special_pieces_have_xlm_rs_numbers(real_tokenizer: Any) -> None:
     assert real_tokenizer("a", "b")["input_ids"] == [0, 10, 2, 2, 876, 2]
     special = (real_tokenizer.bos_token_id, real_tokenizer.pad_token_id, real_tokenizer.eos_token_id)
     assert (*special, real_tokenizer.unk_token_id, real_tokenizer.mask_token_id) == (0, 1, 2, 3, 250001)
-    assert (
-        real_tokenizer.decode(real_tokenizer("Hello world")["input_ids"], skip_special_tokens=True)
-        == "Hello world"
-    )
+    assert real_tokenizer.decode(real_tokenizer("Hello world")["input_ids"], skip_special_tokens=True) == "Hello world"
 
 
 @needs_weights

@@ -26,9 +26,7 @@ FAMILIES = ("bert", "xlm-r", "modernbert")
 def pieces_of(family: str, sentence: list[str]) -> list[tuple[str, int]]:
     tokenizer = tiny_tokenizer(family)
     encoded = encode_words(tokenizer, [sentence])
-    return list(
-        zip(tokenizer.convert_ids_to_tokens(encoded.pieces[0]), encoded.words[0].tolist(), strict=True)
-    )
+    return list(zip(tokenizer.convert_ids_to_tokens(encoded.pieces[0]), encoded.words[0].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -144,9 +142,7 @@ def test_text_offsets_name_the_characters(family: str) -> None:
 def test_texts_with_and_without_offsets_have_the_same_pieces(family: str) -> None:
     texts = ["the cat", "", "我是 学生 है", "walking [SEP]"]
     subwords = Subwords(tiny_tokenizer(family))
-    assert (
-        subwords.encode_pieces(texts).values.tolist() == subwords.encode_texts(texts).pieces.values.tolist()
-    )
+    assert subwords.encode_pieces(texts).values.tolist() == subwords.encode_texts(texts).pieces.values.tolist()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

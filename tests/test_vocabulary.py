@@ -67,9 +67,7 @@ def test_training_trimmed_is_training_whole(family: str) -> None:
     assert small.model.get_input_embeddings().padding_idx == whole.model.get_input_embeddings().padding_idx
     with torch.no_grad():
         inputs = torch.from_numpy(ids)
-        assert torch.allclose(
-            small(inputs, mask, layers=(3,))[3], whole(inputs, mask, layers=(3,))[3], atol=1e-3
-        )
+        assert torch.allclose(small(inputs, mask, layers=(3,))[3], whole(inputs, mask, layers=(3,))[3], atol=1e-3)
 
 
 def test_rows_that_were_not_kept_stay_as_they_were() -> None:

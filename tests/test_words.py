@@ -96,9 +96,9 @@ def test_an_encoders_pieces_as_cuts(family: str) -> None:
     assert "".join(word.text for word in words[1:-1]) == "สวัสดี"
 
 
-SOME = st.text(
-    st.sampled_from("aZ0é我かｶﾞ ้สွကहि्ा'-.,:/@#\"\u200b\u200c\u200d\n\t\x01👍🇩🇪צ_%(་བ"), max_size=30
-) | st.text(max_size=30)
+SOME = st.text(st.sampled_from("aZ0é我かｶﾞ ้สွကहि्ा'-.,:/@#\"\u200b\u200c\u200d\n\t\x01👍🇩🇪צ_%(་བ"), max_size=30) | st.text(
+    max_size=30
+)
 
 
 @given(SOME, st.sampled_from([None, "en", "fr", "th"]), st.booleans())

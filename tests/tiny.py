@@ -28,9 +28,7 @@ CYRILLIC = "абвгдежзийклмнопрстуфхцчшщъыьэюя"
 DEVANAGARI = "अआइईउऊएऐओऔकखगघचछजझटठडढणतथदधनपफबभमयरलवशषसह" + "ािीुूृेैोौ्ंँः"
 HAN = "我你他她们的是在有人大小中国日本学生老师书看吃喝猫狗去来不了一二三四五好北京上海水"
 PUNCTUATION = ".,!?;:'\"()-। 。，"
-CHARACTERS = [
-    c for c in string.ascii_letters + string.digits + CYRILLIC + DEVANAGARI + HAN + PUNCTUATION if c != " "
-]
+CHARACTERS = [c for c in string.ascii_letters + string.digits + CYRILLIC + DEVANAGARI + HAN + PUNCTUATION if c != " "]
 WORDS = [
     "the",
     "cat",
@@ -105,9 +103,7 @@ def _build_distilbert(sizes: dict[str, Any], pooler: bool) -> Any:
 def _build_modernbert(sizes: dict[str, Any], pooler: bool) -> Any:
     assert not pooler, "ModernBERT has no pooler"
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
-    return ModernBertModel(
-        ModernBertConfig(**sizes, local_attention=8, global_attn_every_n_layers=2, **special)
-    )
+    return ModernBertModel(ModernBertConfig(**sizes, local_attention=8, global_attn_every_n_layers=2, **special))
 
 
 _BUILDERS = {
@@ -152,14 +148,10 @@ def _build_unigram() -> PreTrainedTokenizerFast:
     scored += [(f"▁{word}", -6.0 - index / 100) for index, word in enumerate(WORDS)]
     scored += [("▁walk", -7.0), ("ing", -5.5), ("s", -5.0), ("▁猫", -8.0)]
     known = {piece for piece, _ in scored}
-    scored += [(c, -9.0 - index / 1000) for index, c in enumerate(CHARACTERS) if c not in known] + [
-        ("<mask>", 0.0)
-    ]
+    scored += [(c, -9.0 - index / 1000) for index, c in enumerate(CHARACTERS) if c not in known] + [("<mask>", 0.0)]
     tokenizer = Tokenizer(models.Unigram(scored, 3, False))
     tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]

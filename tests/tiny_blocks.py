@@ -17,7 +17,12 @@ def write_tiny_blocks(path: Path) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     width, inner = SIZES["width"], SIZES["inner"]
     shapes: dict[str, tuple[int, ...]] = {"emb.word": (SIZES["rows"], width)}
-    shapes |= {"emb.pos": (SIZES["positions"], width), "emb.type": (2, width), "emb.ln.w": (width,), "emb.ln.b": (width,)}
+    shapes |= {
+        "emb.pos": (SIZES["positions"], width),
+        "emb.type": (2, width),
+        "emb.ln.w": (width,),
+        "emb.ln.b": (width,),
+    }
     for layer in range(SIZES["layers"]):
         for short in ("q", "k", "v", "ao"):
             shapes |= {f"l{layer}.{short}.w": (width, width), f"l{layer}.{short}.b": (width,)}

@@ -91,22 +91,16 @@ class BlockFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_file() or path.stat().st_size < 64:
-            raise EncoderError(
-                f"{path}: no such file, or cut off. Install it again, or write it again with trim."
-            )
+            raise EncoderError(f"{path}: no such file, or cut off. Install it again, or write it again with trim.")
         self.data: np.ndarray = np.memmap(path, dtype=np.uint8, mode="r")
         if self.data[:4].tobytes() != _MAGIC:
             raise EncoderError(f"{path}: not a file of 4-bit blocks (it does not begin with E5S1).")
         try:
             self._read_header(_Cursor(self.data))
         except (EOFError, UnicodeDecodeError) as error:
-            raise EncoderError(
-                f"{path}: cut off or damaged. Install it again, or write it again with trim."
-            ) from error
+            raise EncoderError(f"{path}: cut off or damaged. Install it again, or write it again with trim.") from error
         if self.sizes.block != _BLOCK_ELEMENTS:
-            raise EncoderError(
-                f"{path}: blocks of {self.sizes.block} elements; only {_BLOCK_ELEMENTS} are known."
-            )
+            raise EncoderError(f"{path}: blocks of {self.sizes.block} elements; only {_BLOCK_ELEMENTS} are known.")
 
     def _read_header(self, cursor: _Cursor) -> None:
         cursor.take(4)
@@ -135,9 +129,7 @@ class BlockFile:
     def raw(self, name: str) -> np.ndarray:
         """A tensor's bytes as they are stored."""
         if name not in self.tensors:
-            raise EncoderError(
-                f"{self.path}: holds no tensor {name!r}, so it is not multilingual-e5-small's."
-            )
+            raise EncoderError(f"{self.path}: holds no tensor {name!r}, so it is not multilingual-e5-small's.")
         stored = self.tensors[name]
         return self.data[stored.offset : stored.offset + stored.bytes]
 
@@ -178,9 +170,7 @@ def write_blocks(source: Path, ids: np.ndarray, folder: Path, *, name: str) -> P
     special = (sizes.bos, sizes.eos, sizes.pad, sizes.unk, sizes.pieces - 1, *needed)
     kept = np.unique(np.concatenate([np.asarray(ids, np.int64), np.asarray(special, np.int64)]))
     if kept[0] < 0 or kept[-1] >= sizes.pieces:
-        raise EncoderError(
-            f"{source}: has pieces 0 to {sizes.pieces - 1}; asked to keep {kept[0]} to {kept[-1]}."
-        )
+        raise EncoderError(f"{source}: has pieces 0 to {sizes.pieces - 1}; asked to keep {kept[0]} to {kept[-1]}.")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / BLOCKS_FILE).open("wb") as out:
         for part in _compose_file(file, kept):

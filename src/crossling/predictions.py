@@ -29,9 +29,7 @@ a prediction that was not made."""
 
 FORMAT = 1
 _METADATA_KEY = b"crossling"
-_TAGS = pa.schema(
-    [("row", pa.int32()), ("gold", pa.int16()), ("predicted", pa.int16()), ("confidence", pa.float32())]
-)
+_TAGS = pa.schema([("row", pa.int32()), ("gold", pa.int16()), ("predicted", pa.int16()), ("confidence", pa.float32())])
 SCHEMAS: Mapping[str, pa.Schema] = {
     "tags": _TAGS,
     "classes": _TAGS,
@@ -97,9 +95,7 @@ class Predictions:
         """Predictions of tags from one sequence of codes per sentence."""
         golds, guesses, certainties = list(gold), list(predicted), list(confidence)
         lengths = [len(sentence) for sentence in golds]
-        assert lengths == [len(s) for s in guesses] == [len(s) for s in certainties], (
-            "sentences differ in length"
-        )
+        assert lengths == [len(s) for s in guesses] == [len(s) for s in certainties], "sentences differ in length"
         columns = {
             "row": np.repeat(np.arange(len(lengths)), lengths),
             "gold": _flatten(golds, dtype="int16"),
@@ -130,9 +126,7 @@ class Predictions:
             "confidence": np.asarray(confidence, dtype="float32"),
         }
         table = pa.table(columns).cast(SCHEMAS["classes"])
-        return cls(
-            "classes", language, data, table, tuple(labels), "none", {"n_rows": len(gold), **(meta or {})}
-        )
+        return cls("classes", language, data, table, tuple(labels), "none", {"n_rows": len(gold), **(meta or {})})
 
     @classmethod
     def from_answers(

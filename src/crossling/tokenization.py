@@ -141,9 +141,7 @@ class Subwords:
         """Texts as subwords without special ones, with character offsets that begin after any space."""
         encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
         pieces = build_ragged([encoding.ids for encoding in encodings])
-        spans = np.asarray([span for encoding in encodings for span in encoding.offsets], np.int32).reshape(
-            -1, 2
-        )
+        spans = np.asarray([span for encoding in encodings for span in encoding.offsets], np.int32).reshape(-1, 2)
         starts, ends = spans[:, 0].copy(), spans[:, 1].copy()
         for text, first, last in zip(texts, pieces.offsets[:-1], pieces.offsets[1:], strict=True):
             _trim_spans(text, starts[first:last], ends[first:last])
@@ -318,9 +316,7 @@ def special_layout(tokenizer: Any) -> Layout:
         "single_suffix": (alone, only[-1] + 1, len(alone.ids)),
     }
     ids = {name: tuple(source.ids[start:end]) for name, (source, start, end) in parts.items()}
-    types = {
-        f"{name}_types": tuple(source.type_ids[start:end]) for name, (source, start, end) in parts.items()
-    }
+    types = {f"{name}_types": tuple(source.type_ids[start:end]) for name, (source, start, end) in parts.items()}
     return Layout(
         **ids,
         **types,

@@ -52,13 +52,9 @@ def choose_rows(encoder: Encoder, used_ids: IntArray) -> IntArray:
     """The ids to keep, ascending: those in use and all special ones."""
     padding = encoder.model.get_input_embeddings().padding_idx
     special = [*encoder.tokenizer.all_special_ids, *([] if padding is None else [padding])]
-    rows = np.unique(
-        np.concatenate([np.asarray(used_ids, np.int64).reshape(-1), np.asarray(special, np.int64)])
-    )
+    rows = np.unique(np.concatenate([np.asarray(used_ids, np.int64).reshape(-1), np.asarray(special, np.int64)]))
     if len(rows) and (rows[0] < 0 or rows[-1] >= encoder.vocabulary):
-        raise EncoderError(
-            f"{encoder.name}: has subwords 0 to {encoder.vocabulary - 1}; got {rows[0]} to {rows[-1]}."
-        )
+        raise EncoderError(f"{encoder.name}: has subwords 0 to {encoder.vocabulary - 1}; got {rows[0]} to {rows[-1]}.")
     return rows
 
 
@@ -85,9 +81,7 @@ def untrim_encoder(encoder: Encoder, trimmed: Trimmed, base_table: Tensor) -> No
     trained = encoder.model.get_input_embeddings().weight.detach()
     whole = base_table.detach().to(device=trained.device, dtype=trained.dtype, copy=True)
     if whole.shape != (len(trimmed.to_rows), trained.shape[1]):
-        raise EncoderError(
-            f"{encoder.name}: a table of {tuple(whole.shape)} is not the one that was trimmed."
-        )
+        raise EncoderError(f"{encoder.name}: a table of {tuple(whole.shape)} is not the one that was trimmed.")
     whole.index_copy_(0, torch.from_numpy(trimmed.rows).to(trained.device), trained)
     _set_table(encoder, whole, padding=trimmed.padding)
     encoder.trimmed_rows = None
@@ -95,9 +89,7 @@ def untrim_encoder(encoder: Encoder, trimmed: Trimmed, base_table: Tensor) -> No
 
 def _set_table(encoder: Encoder, weight: Tensor, *, padding: int | None) -> None:
     frozen = not encoder.model.get_input_embeddings().weight.requires_grad
-    table = nn.Embedding(
-        weight.shape[0], weight.shape[1], padding_idx=padding, _weight=weight, _freeze=frozen
-    )
+    table = nn.Embedding(weight.shape[0], weight.shape[1], padding_idx=padding, _weight=weight, _freeze=frozen)
     encoder.model.set_input_embeddings(table)
 
 
@@ -132,9 +124,7 @@ def _copy_model(encoder: Encoder, rows: IntArray) -> Any:
     model.config.vocab_size = len(rows)
     for key, value in model.config.to_dict().items():
         if key.endswith("_token_id") and isinstance(value, int):
-            setattr(
-                model.config, key, int(trimmed.to_rows[value]) if 0 <= value < len(trimmed.to_rows) else None
-            )
+            setattr(model.config, key, int(trimmed.to_rows[value]) if 0 <= value < len(trimmed.to_rows) else None)
     return model
 
 
@@ -154,9 +144,7 @@ def _copy_tokenizer(encoder: Encoder, settings: dict[str, Any], rows: IntArray) 
         tokenizer_object=Tokenizer.from_str(json.dumps(smaller)),
         model_max_length=tokenizer.model_max_length,
         model_input_names=list(tokenizer.model_input_names),
-        **{
-            name: str(value) for name, value in tokenizer.special_tokens_map.items() if isinstance(value, str)
-        },
+        **{name: str(value) for name, value in tokenizer.special_tokens_map.items() if isinstance(value, str)},
         **{TRIMMED_FROM: encoder.identity},
     )
 
@@ -165,23 +153,17 @@ def _needed_pieces(settings: dict[str, Any]) -> IntArray:
     """Ids without which a tokenizer would cut differently, or could not write some characters at all."""
     model = settings["model"]
     if model["type"] not in _TRIMMERS:
-        raise EncoderError(
-            f"a tokenizer of type {model['type']} cannot be trimmed; {', '.join(_TRIMMERS)} can."
-        )
+        raise EncoderError(f"a tokenizer of type {model['type']} cannot be trimmed; {', '.join(_TRIMMERS)} can.")
     needed = [int(token["id"]) for token in settings["added_tokens"]]
     if model["type"] == "Unigram":
         scores = np.asarray([score for _, score in model["vocab"]])
         # The penalty of an unknown character counts from the lowest score.
         needed.append(int(scores.argmin()))
-        needed += [
-            index for index, (piece, _) in enumerate(model["vocab"]) if piece == "▁" or _is_byte(piece)
-        ]
+        needed += [index for index, (piece, _) in enumerate(model["vocab"]) if piece == "▁" or _is_byte(piece)]
     else:
         pieces: dict[str, int] = model["vocab"]
         single = model["type"] == "BPE"  # the bytes, with which all else can be written
-        needed += [
-            index for piece, index in pieces.items() if _is_byte(piece) or (single and len(piece) == 1)
-        ]
+        needed += [index for piece, index in pieces.items() if _is_byte(piece) or (single and len(piece) == 1)]
     return np.asarray(needed, np.int64)
 
 

@@ -197,9 +197,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "bio": (
         Example(3, count_bio, {"file": BIO.encode()}),
-        Example(
-            2, count_bio, {"file": b"en:a\tO\n\nen:b\tO\n"}, settings={"prefix": "en:", "separator": "tab"}
-        ),
+        Example(2, count_bio, {"file": b"en:a\tO\n\nen:b\tO\n"}, settings={"prefix": "en:", "separator": "tab"}),
         Example(3, count_gzipped, {"file.gz": gzip.compress(BIO.encode(), mtime=0)}, {"path": "file.gz"}),
     ),
     "tsv": (
@@ -222,9 +220,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             {"path": "file", "labels_path": "labels"},
             {"first": 1, "second": 2},
         ),
-        Example(
-            2, count_lines("file"), {"file": b"1.1\ta\tb\n1.0\tc\td\n"}, settings={"source": 2, "target": 3}
-        ),
+        Example(2, count_lines("file"), {"file": b"1.1\ta\tb\n1.0\tc\td\n"}, settings={"source": 2, "target": 3}),
     ),
     "lines": (
         Example(
@@ -300,9 +296,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             {"source": "a", "target": "b", "references": "v"},
         ),
     ),
-    "quran": (
-        Example(2, count_nothing, {"a": _json(QURAN), "b": _json(QURAN)}, {"source": "a", "target": "b"}),
-    ),
+    "quran": (Example(2, count_nothing, {"a": _json(QURAN), "b": _json(QURAN)}, {"source": "a", "target": "b"}),),
     "phrasebook": (),
 }
 """The examples of each reader; the phrasebook has no files to break."""

@@ -131,9 +131,7 @@ def test_specs_that_are_wrong(folder: Path, spec: str, told: str) -> None:
     assert told in str(error.value)
 
 
-def test_what_is_not_there_is_told_with_where_to_get_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_there_is_told_with_where_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(folder, "panx/dev-de.tsv", bio(1))
     put(folder, "panx/train-de.tsv", bio(1))
     with pytest.raises(DataError) as error:
@@ -203,9 +201,7 @@ def test_sets_of_every_shape(folder: Path) -> None:
     assert open_data("wikimatrix:hi-en:train", store=store)[0] == ParallelPair("एक", "one")
 
 
-def test_a_number_of_rows_that_is_not_the_published_one(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_number_of_rows_that_is_not_the_published_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(folder, "panx/dev-sw.tsv", bio(998))
     with caplog.at_level(logging.WARNING):
         open_data("panx:sw:dev[:10]", store=folder / "store")

@@ -34,9 +34,7 @@ print(json.dumps(told))
 NER_TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC"]
 
 
-def write_table(
-    folder: Path, config: str, split: str, columns: dict[str, Any], features: dict[str, Any]
-) -> None:
+def write_table(folder: Path, config: str, split: str, columns: dict[str, Any], features: dict[str, Any]) -> None:
     """Parquet as the hub has it: the features, with class names, in the schema's metadata."""
     path = folder / config / f"{split}-00000-of-00001.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,9 +119,7 @@ def open_in_process(spec: str, store: Path, variables: dict[str, str], *more: st
 
 def test_pairs_with_class_names_then_offline_from_both_caches(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
-        online = open_in_process(
-            "xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"), "labels"
-        )
+        online = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"), "labels")
     assert online["kind"] == "LabelledPair" and online["language"] == "de"
     assert [row["label"] for row in online["rows"]] == ["entailment", "contradiction", "neutral"]
     assert online["rows"][1]["first"] == "Er liest\u2028laut."
@@ -143,20 +139,14 @@ def test_server_gone_without_being_told(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         online = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
     gone = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
-    assert (
-        gone["rows"]
-        == online["rows"]
-        == [{"words": ["Asha", "anaishi", "Arusha"], "tags": ["B-PER", "O", "B-LOC"]}]
-    )
+    assert gone["rows"] == online["rows"] == [{"words": ["Asha", "anaishi", "Arusha"], "tags": ["B-PER", "O", "B-LOC"]}]
 
 
 def test_broken_rows_and_what_is_not_there(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         variables = environment(endpoint, tmp_path / "hf")
         broken = open_in_process("panx:sw:dev", tmp_path / "a", variables)
-        assert (
-            "unimelb-nlp/wikiann/validation row 2" in broken["error"] and "words is empty" in broken["error"]
-        )
+        assert "unimelb-nlp/wikiann/validation row 2" in broken["error"] and "words is empty" in broken["error"]
         absent = open_in_process("panx:sw:train", tmp_path / "a", variables)
         assert "'train'" in absent["error"] and "validation" in absent["error"], "the splits there are"
         missing = open_in_process("pawsx:de:dev", tmp_path / "a", variables)

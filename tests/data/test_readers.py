@@ -53,9 +53,7 @@ def test_conllu_in_xtremes_style(tmp_path: Path) -> None:
     withheld = "1\t_\t_\tNOUN\t_\t_\t0\troot\t_\t_\n2\t_\t_\tVERB\t_\t_\t1\tx\t_\t_\n\n"
     rows = read("conllu", path=write(tmp_path / "f", CONLLU + withheld), style="xtreme")
     assert rows == [
-        TaggedSentence(
-            ("Vámonos", "al", "mar"), ("VERB", "ADP", "NOUN")
-        ),  # a and el are equally deep: by rank
+        TaggedSentence(("Vámonos", "al", "mar"), ("VERB", "ADP", "NOUN")),  # a and el are equally deep: by rank
         TaggedSentence(("haimươi",), ("NUM",)),
     ]
 
@@ -222,9 +220,7 @@ def test_tmx_languages_markup_and_entities(tmp_path: Path) -> None:
     assert rows == [ParallelPair("Cats & dogs", "बिल्लियाँ और कुत्ते"), ParallelPair("the big house", "घर")]
     with pytest.raises(DataError, match="no text in 'de'"):
         read("tmx", path=tmp_path / "f", language="en-de")
-    bomb = TMX.replace('SYSTEM "tmx14.dtd"', '[<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]').replace(
-        "&amp;", "&b;"
-    )
+    bomb = TMX.replace('SYSTEM "tmx14.dtd"', '[<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]').replace("&amp;", "&b;")
     with pytest.raises(DataError, match=r"f:2: entity"):
         read("tmx", path=write(tmp_path / "f", bomb), language="en-hi", on_error="skip")
     stolen = TMX.replace("&amp;", "&secret;")
@@ -264,15 +260,11 @@ def test_quran_by_number_not_by_order(tmp_path: Path) -> None:
 
 def test_squad_answers_stand_where_they_start(tmp_path: Path) -> None:
     rows = read("squad", path=write(tmp_path / "f", json.dumps(SQUAD)))
-    assert rows[0] == Question(
-        "1", "Where?", "Asha lives in Arusha, 90 km from Moshi.", ("Arusha", "in"), (14, 11)
-    )
+    assert rows[0] == Question("1", "Where?", "Asha lives in Arusha, 90 km from Moshi.", ("Arusha", "in"), (14, 11))
     assert rows[1].answers == () and rows[2].starts == (3,)
     shifted = json.loads(json.dumps(SQUAD))
     shifted["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 13
-    with pytest.raises(
-        DataError, match=r"data\[0\].paragraphs\[0\].qas\[0\]: the answer 'Arusha' does not stand"
-    ):
+    with pytest.raises(DataError, match=r"data\[0\].paragraphs\[0\].qas\[0\]: the answer 'Arusha' does not stand"):
         read("squad", path=write(tmp_path / "f", json.dumps(shifted)))
     assert len(read("squad", path=tmp_path / "f", on_error="skip")) == 2
 
@@ -335,9 +327,7 @@ def test_jsonl_links_and_answers_must_fit(tmp_path: Path) -> None:
 def test_skipped_rows_are_logged_once_with_places(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write(tmp_path / "f", "a\tO\n\n" + "b\n\n" * 9)
     with caplog.at_level(logging.WARNING):
-        rows = open_file_rows(
-            "bio", {"path": path}, language="sw", name="mine", store=tmp_path, on_error="skip"
-        )
+        rows = open_file_rows("bio", {"path": path}, language="sw", name="mine", store=tmp_path, on_error="skip")
     assert (len(rows), rows.skipped) == (1, 9)
     assert len(caplog.records) == 1
     assert "mine: 9 broken rows skipped" in caplog.text and f"{path}:3" in caplog.text and "…" in caplog.text

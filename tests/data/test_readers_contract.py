@@ -73,9 +73,7 @@ def read_all(reader: ModuleType, values: Mapping[str, Any], on_error: str) -> tu
     kind = reader.record_kind(loaded)
     assert all(type(row) is kind for row in rows)
     schema = SCHEMAS[kind]
-    batch = pa.RecordBatch.from_pydict(
-        {n: [getattr(row, n) for row in rows] for n in schema.names}, schema=schema
-    )
+    batch = pa.RecordBatch.from_pydict({n: [getattr(row, n) for row in rows] for n in schema.names}, schema=schema)
     with pa.ipc.new_file(io.BytesIO(), schema) as writer:
         writer.write_batch(batch)
     return rows, bad.count

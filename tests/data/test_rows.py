@@ -36,9 +36,7 @@ RECORDS: dict[type[Record], st.SearchStrategy[Any]] = {
     LabelledPair: st.builds(LabelledPair, TEXT, TEXT, TEXT),
     Question: st.builds(Question, TEXT, TEXT, TEXT, TEXTS, st.lists(NUMBERS, max_size=3).map(tuple)),
     ParallelPair: st.builds(ParallelPair, TEXT, TEXT),
-    LinkedPair: st.builds(
-        LinkedPair, TEXTS, TEXTS, st.lists(st.tuples(NUMBERS, NUMBERS), max_size=3).map(tuple)
-    ),
+    LinkedPair: st.builds(LinkedPair, TEXTS, TEXTS, st.lists(st.tuples(NUMBERS, NUMBERS), max_size=3).map(tuple)),
 }
 
 
@@ -56,9 +54,7 @@ def test_records_come_back(
     path = tmp_path_factory.mktemp("rows") / "a.arrow"
 
     @settings(max_examples=25, deadline=None, database=None, derandomize=True)
-    @given(
-        st.lists(RECORDS[kind], max_size=11), st.integers(1, 12), st.integers(-13, 13), st.integers(-13, 13)
-    )
+    @given(st.lists(RECORDS[kind], max_size=11), st.integers(1, 12), st.integers(-13, 13), st.integers(-13, 13))
     def run(records: list[Record], size: int, start: int, stop: int) -> None:
         rows = store(records, path, kind, skipped=4)
         assert (len(rows), rows.skipped, rows.kind) == (len(records), 4, kind)
@@ -132,9 +128,7 @@ def test_a_broken_stream_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["write", "fsync", "replace"])
-def test_a_full_disk_is_told_and_leaves_nothing(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_and_leaves_nothing(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -190,9 +184,7 @@ def test_read_once_then_from_the_store(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.undo()
     with pytest.raises(DataError, match="f:3"):
         open_file_rows("bio", values, **more)
-    assert len(open_file_rows("bio", values, on_error="skip", **more)) == 1, (
-        "the strict reading broke nothing"
-    )
+    assert len(open_file_rows("bio", values, on_error="skip", **more)) == 1, "the strict reading broke nothing"
 
 
 def test_no_rows_is_an_error(tmp_path: Path) -> None:

@@ -205,9 +205,7 @@ def test_bar_length_and_tick() -> None:
 
 def test_confusion_shows_shares_of_rows() -> None:
     counts = np.array([[90, 10], [0, 0], [3, 1]])
-    drawing = ElementTree.fromstring(
-        draw_confusion(Confusion(("a", "b", "(unseen)"), ("a", "b"), counts), title="t")
-    )
+    drawing = ElementTree.fromstring(draw_confusion(Confusion(("a", "b", "(unseen)"), ("a", "b"), counts), title="t"))
     numbers = [text.text for text in drawing.findall("text") if "number" in text.get("class", "")]
     assert numbers == ["90", "10", "75", "25"]
     assert [path.get("class") for path in drawing.findall("path")] == [
@@ -233,9 +231,7 @@ def test_texts_and_answers() -> None:
     shown = "".join(page.texts)
     assert EVIL in shown and "دوسرا" in shown and "confidence 71 %" in shown
     assert [a["dir"] for a in page.find("div", "example")] == ["rtl"]
-    page = make_other_page(
-        AnswerSample("When?", f"It was {EVIL} in 1889.", ("1889",), "", question_language="en")
-    )
+    page = make_other_page(AnswerSample("When?", f"It was {EVIL} in 1889.", ("1889",), "", question_language="en"))
     assert [a["dir"] for a in page.find("p", "text")] == ["ltr"]
     assert [a["class"] for a in page.find("mark")] == ["gold"]
     assert "(no answer)" in "".join(page.texts)

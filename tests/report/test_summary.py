@@ -11,9 +11,7 @@ from crossling.predictions import Predictions
 from crossling.report.summary import LanguageResult, TagSample, gather_result
 
 
-def make_classes(
-    predicted: list[int], labels: tuple[str, ...] = ("a", "b"), language: str = "de"
-) -> Predictions:
+def make_classes(predicted: list[int], labels: tuple[str, ...] = ("a", "b"), language: str = "de") -> Predictions:
     gold = [0, 1, 1, 0]
     return Predictions.from_classes(
         language, "x:de", labels=labels, gold=gold, predicted=predicted, confidence=[1.0] * 4

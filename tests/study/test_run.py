@@ -86,9 +86,7 @@ def write_recipe(path: Path, tables: dict[str, Any]) -> Path:
 
 
 def test_a_run_leaves_predictions_scores_and_a_page(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = write_recipe(
-        tmp_path / "r.toml", {"seeds": [1, 2], **make_tables(tmp_path, tiny_folder, epochs=3)}
-    )
+    recipe = write_recipe(tmp_path / "r.toml", {"seeds": [1, 2], **make_tables(tmp_path, tiny_folder, epochs=3)})
     done = subprocess.run(
         command(recipe, tmp_path / "out", tmp_path / "s"), capture_output=True, text=True, check=False
     )

@@ -119,9 +119,7 @@ def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
         if not isinstance(language, str) or not language:
             raise DataError(f'a {format_name} file needs its language, as in language = "sw"')
         shown = table.get("path") or table.get("source") or format_name
-        rows = open_file_rows(
-            format_name, table, language=language, name=str(shown), store=store, on_error=on_error
-        )
+        rows = open_file_rows(format_name, table, language=language, name=str(shown), store=store, on_error=on_error)
     return _limit_rows(rows, limit, seed)
 
 
@@ -171,15 +169,11 @@ def _open_set(
     return rows.select(spec.start, spec.stop).rename(str(spec))
 
 
-def _open_whole(
-    spec: Spec, declared: Declaration, *, store: Path, on_error: OnError, settings: dict[str, Any]
-) -> Rows:
+def _open_whole(spec: Spec, declared: Declaration, *, store: Path, on_error: OnError, settings: dict[str, Any]) -> Rows:
     name, language = str(spec), spec.language.partition("_")[0]
     source = declared.reader or declared.folder
     if source is not None:
-        found = (
-            _fill_joined(spec, declared, source) if source.join else [_fill_settings(spec, declared, source)]
-        )
+        found = _fill_joined(spec, declared, source) if source.join else [_fill_settings(spec, declared, source)]
         if found and (declared.reader is not None or all(path.is_file() for path in _paths(found[0]))):
             parts = [
                 open_file_rows(
@@ -269,9 +263,7 @@ def _tell_missing(spec: Spec, declared: Declaration) -> str:
             sought = [str(path) for path in _paths(_fill_settings(spec, declared, declared.folder))]
             absent = ", ".join(path for path in sought if not Path(path).is_file())
             told.append(f"Not in the folder: {absent} ({FOLDER_VARIABLE} is {folder})")
-            at_hand = [
-                item for item in _list_at_hand(spec.name, spec.version, declared) if _is_near(item, spec)
-            ]
+            at_hand = [item for item in _list_at_hand(spec.name, spec.version, declared) if _is_near(item, spec)]
             told.append(f"There: {', '.join(at_hand) if at_hand else f'nothing of {spec.name}'}")
     if declared.hub is not None:
         told.append(f"On the hub: {declared.hub.repository}")

@@ -145,24 +145,14 @@ def check_spec(spec: Spec, declaration: Declaration) -> None:
         if unknown:
             raise DataError(f"{spec}: unknown role {unknown[0]!r}.{nearest(unknown[0], declaration.roles)}")
     elif spec.parts:
-        raise DataError(
-            f"{spec}: {spec.name} has one language, not one by role; write {spec.name}:{spec.language}"
-        )
+        raise DataError(f"{spec}: {spec.name} has one language, not one by role; write {spec.name}:{spec.language}")
     if not spec.language:
         shape = "en-hi" if declaration.pairs else declaration.languages[0]
-        raise DataError(
-            f"{spec}: name a language, as in {spec.name}:{shape}.{nearest('', declaration.languages)}"
-        )
-    wanted = (
-        _split_pair(spec, declaration)
-        if declaration.pairs
-        else tuple(spec.parts.values()) or (spec.language,)
-    )
+        raise DataError(f"{spec}: name a language, as in {spec.name}:{shape}.{nearest('', declaration.languages)}")
+    wanted = _split_pair(spec, declaration) if declaration.pairs else tuple(spec.parts.values()) or (spec.language,)
     for language in wanted:
         if language not in declaration.languages and not declaration.other_languages:
-            raise DataError(
-                f"{spec.name} has no language {language!r}.{nearest(language, declaration.languages)}"
-            )
+            raise DataError(f"{spec.name} has no language {language!r}.{nearest(language, declaration.languages)}")
     if spec.split and spec.split not in declaration.splits:
         raise DataError(f"{spec.name} has no split {spec.split!r}.{nearest(spec.split, declaration.splits)}")
     if not spec.split:

@@ -61,9 +61,7 @@ def open_hub_rows(
         found = builder or _find_builder(source.model_copy(update={"revision": commit}), config, name=name)
         return _read_table(found, source, names, kind=kind, name=name, bad=bad)
 
-    rows = open_cached(
-        fingerprint, read, kind=kind, language=language, name=name, store=store, on_error=on_error
-    )
+    rows = open_cached(fingerprint, read, kind=kind, language=language, name=name, store=store, on_error=on_error)
     if _recall_commit(pointer) != commit:
         pointer.write_text(json.dumps({**question, "commit": commit}, indent=1), encoding="utf-8")
     return rows

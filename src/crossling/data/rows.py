@@ -222,9 +222,7 @@ def write_rows(
     return total
 
 
-def _write_stream(
-    records: Iterator[Record], stream: Any, kind: type[Record], count_skipped: Callable[[], int]
-) -> int:
+def _write_stream(records: Iterator[Record], stream: Any, kind: type[Record], count_skipped: Callable[[], int]) -> int:
     schema = SCHEMAS[kind].with_metadata({"kind": kind.__name__})
     names = [field.name for field in fields(kind)]
     total = 0
@@ -248,8 +246,6 @@ def read_rows(path: Path, *, language: str, name: str, fingerprint: str) -> Rows
         skipped = int(last.custom_metadata[b"skipped"])
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
     except (pa.ArrowInvalid, KeyError, TypeError, ValueError, IndexError) as error:
-        raise DataError(
-            f"{path}: not a whole file of rows ({error}); delete it, and it is made again"
-        ) from error
+        raise DataError(f"{path}: not a whole file of rows ({error}); delete it, and it is made again") from error
     table = pa.Table.from_batches(batches, SCHEMAS[kind])
     return Rows(table, kind, language=language, name=name, fingerprint=fingerprint, skipped=skipped)

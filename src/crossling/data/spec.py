@@ -73,9 +73,7 @@ def parse_split(text: str) -> tuple[str, int | None, int | None]:
     """A split's name and the rows of it: ``dev``, ``dev[:1600]``, ``train[-2000:]``, ``dev[1400:1600]``."""
     match = _SPLIT.fullmatch(text)
     if match is None:
-        raise DataError(
-            f"{text!r} is not a split; write train, dev, test, or rows of one, as in dev[100:200]"
-        )
+        raise DataError(f"{text!r} is not a split; write train, dev, test, or rows of one, as in dev[100:200]")
     split = SPLIT_NAMES.get(match["split"], match["split"])
     start, stop = (int(match[key]) if match[key] else None for key in ("start", "stop"))
     return split, start, stop

@@ -100,9 +100,7 @@ def choose_treebank(language: str, split: str, candidates: Iterable[str], *, nam
         return preferred
     if len(found) > 1:
         listed = ", ".join(f"{name}:{treebank}" for treebank in found)
-        raise DataError(
-            f"{name}:{language} has several treebanks with the split {split!r}; choose one of {listed}"
-        )
+        raise DataError(f"{name}:{language} has several treebanks with the split {split!r}; choose one of {listed}")
     return found[0] if found else None
 
 

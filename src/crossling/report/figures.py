@@ -75,9 +75,7 @@ def _draw_cells(confusion: Confusion, shares: np.ndarray, *, left: int, top: int
         kind = "number strong" if shade > 5 else "number"
         number = Markup('<text class="{}" x="{}" y="{}">{:.0f}</text>')
         numbers.append(number.format(kind, x + CELL // 2, y + CELL // 2 + 4, 100 * share))
-    paths = [
-        Markup('<path class="{}" d="{}"/>').format(kind, "".join(d)) for kind, d in sorted(squares.items())
-    ]
+    paths = [Markup('<path class="{}" d="{}"/>').format(kind, "".join(d)) for kind, d in sorted(squares.items())]
     return Markup("").join([*paths, *numbers])
 
 
@@ -88,14 +86,10 @@ def _draw_axes(confusion: Confusion, totals: np.ndarray, *, left: int, top: int)
     for number, name in enumerate(confusion.gold):
         y = top + number * CELL + CELL / 2 + 4
         parts.append(Markup('<text class="label gold" x="{}" y="{}">{}</text>').format(left - 7, y, name))
-        parts.append(
-            Markup('<text class="label count" x="{}" y="{}">{:,}</text>').format(right, y, totals[number])
-        )
+        parts.append(Markup('<text class="label count" x="{}" y="{}">{:,}</text>').format(right, y, totals[number]))
     for number, name in enumerate(confusion.predicted):
         x = left + number * CELL + CELL / 2 + 4
         parts.append(
-            Markup('<text class="label" transform="translate({} {}) rotate(-90)">{}</text>').format(
-                x, top - 7, name
-            )
+            Markup('<text class="label" transform="translate({} {}) rotate(-90)">{}</text>').format(x, top - 7, name)
         )
     return Markup("").join(parts)

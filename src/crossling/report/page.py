@@ -218,9 +218,7 @@ def _group_by_family(
     return groups
 
 
-def _headlines(
-    summary: RunSummary, results: Sequence[LanguageResult], name: str
-) -> list[tuple[str, str, str]]:
+def _headlines(summary: RunSummary, results: Sequence[LanguageResult], name: str) -> list[tuple[str, str, str]]:
     """The few numbers that sum a run up: a big one, what it is, and a detail."""
     targets = [r for r in results if not is_source(summary, r) and not math.isnan(r.mean(name))]
     sources = [r for r in results if is_same(r.language, summary.source) and not math.isnan(r.mean(name))]
@@ -238,9 +236,7 @@ def _headlines(
     if len(targets) > 1:
         best, worst = (pick(targets, key=lambda r: r.mean(name)) for pick in (max, min))
         for label, result in (("best", best), ("hardest", worst)) if best is not worst else ():
-            found.append(
-                (format_percent(result.mean(name)), name_of(result.language), f"{label} zero-shot language")
-            )
+            found.append((format_percent(result.mean(name)), name_of(result.language), f"{label} zero-shot language"))
     return found
 
 

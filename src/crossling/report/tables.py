@@ -166,9 +166,7 @@ def _language_row(summary: RunSummary, result: LanguageResult, scores: Sequence[
     return Row(result.language, name, result.examples, cells, is_source=is_source(summary, result))
 
 
-def _average_rows(
-    summary: RunSummary, results: Sequence[LanguageResult], scores: Sequence[str]
-) -> tuple[Row, ...]:
+def _average_rows(summary: RunSummary, results: Sequence[LanguageResult], scores: Sequence[str]) -> tuple[Row, ...]:
     targets = [result for result in results if not is_source(summary, result)]
     chosen = [(f"mean of {len(results)}", results)]
     if targets and len(targets) < len(results):

@@ -41,7 +41,7 @@ class CapturedSteps(PlainSteps):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.stream = torch.cuda.Stream(self.world.device)
+        self.stream = torch.cuda.Stream(self.world.device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
         self.scale = torch.ones((), device=self.world.device)
         self.passes: dict[tuple[Any, ...], _Captured] = {}

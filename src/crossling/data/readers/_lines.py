@@ -141,8 +141,6 @@ def report_fault(path: Path, lines: Iterable[Line], *, bad: BadRows) -> bool:
     """Hand the first unreadable line, if any, to ``bad`` as one broken row; say whether there was one."""
     for line in lines:
         if line.fault:
-            bad.add(
-                f"{path}:{line.number}", f"the line has {line.fault}", fix="convert the file to UTF-8 text"
-            )
+            bad.add(f"{path}:{line.number}", f"the line has {line.fault}", fix="convert the file to UTF-8 text")
             return True
     return False

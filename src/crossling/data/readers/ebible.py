@@ -44,9 +44,7 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     """
     group: list[tuple[Line, Line]] = []
     for source, target in _read_verses(settings):
-        if report_fault(settings.source, (source,), bad=bad) or report_fault(
-            settings.target, (target,), bad=bad
-        ):
+        if report_fault(settings.source, (source,), bad=bad) or report_fault(settings.target, (target,), bad=bad):
             yield from _join(group)
             group = []
             continue

@@ -50,9 +50,7 @@ class Settings(ReaderSettings):
     def _check_fields(self) -> Self:
         if self.fields and _find_kind(set(self.fields), exactly=True) is None:
             shapes = "; ".join(", ".join(_names(kind)) for kind in RECORDS)
-            raise ValueError(
-                f"fields {', '.join(self.fields)} are no kind of record; name all of one of: {shapes}"
-            )
+            raise ValueError(f"fields {', '.join(self.fields)} are no kind of record; name all of one of: {shapes}")
         return self
 
 

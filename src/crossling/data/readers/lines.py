@@ -52,9 +52,7 @@ def read(settings: Settings, bad: BadRows) -> Iterator[LabelledText]:
         counts[1] += label is not None
         if text is None or label is None:
             continue
-        if report_fault(settings.path, (text,), bad=bad) or report_fault(
-            settings.labels_path, (label,), bad=bad
-        ):
+        if report_fault(settings.path, (text,), bad=bad) or report_fault(settings.labels_path, (label,), bad=bad):
             continue
         name = settings.labels.get(label.text.strip(), label.text.strip())
         if not text.text.strip():

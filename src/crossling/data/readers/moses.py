@@ -77,9 +77,7 @@ def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
         raise DataError(f"{settings.path}: there is no such file; check the path") from error
     # An encrypted member is a RuntimeError, an unknown compression a NotImplementedError (one of them).
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as error:
-        raise DataError(
-            f"{settings.path}: damaged or unreadable archive ({error}); fetch it again"
-        ) from error
+        raise DataError(f"{settings.path}: damaged or unreadable archive ({error}); fetch it again") from error
 
 
 def _lines(stream: object) -> Iterator[Line]:
@@ -91,7 +89,5 @@ def _find_member(archive: zipfile.ZipFile, code: str, path: Path) -> str:
     found = [name for name in archive.namelist() if name.endswith(f".{code}")]
     if len(found) != 1:
         listed = ", ".join(archive.namelist()[:10]) or "nothing"
-        raise DataError(
-            f"{path}: {len(found)} files end in .{code}, where one should; the archive has {listed}"
-        )
+        raise DataError(f"{path}: {len(found)} files end in .{code}, where one should; the archive has {listed}")
     return found[0]

@@ -57,9 +57,7 @@ def _read_verses(path: Path, bad: BadRows) -> dict[Verse, str]:
             if isinstance(verse, str):
                 bad.add(f"{path}: chapter {chapter!r}[{i}]", verse)
             elif verse[0] in found:
-                bad.add(
-                    f"{path}: chapter {chapter!r}[{i}]", f"verse {verse[0][0]}:{verse[0][1]} stands twice"
-                )
+                bad.add(f"{path}: chapter {chapter!r}[{i}]", f"verse {verse[0][0]}:{verse[0][1]} stands twice")
             else:
                 found[verse[0]] = verse[1]
     return found

@@ -56,9 +56,7 @@ def load_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}:{error.lineno}: not valid JSON ({error.msg}); fetch the file again"
-        ) from error
+        raise DataError(f"{path}:{error.lineno}: not valid JSON ({error.msg}); fetch the file again") from error
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
         raise DataError(f"{path}: not usable JSON ({error})") from error
 
@@ -101,9 +99,7 @@ def _read_question(entry: Any, context: Any, hidden_answers: bool) -> Question |
     return wrong or Question(str(identity), entry["question"], context, texts, starts)
 
 
-def _read_answers(
-    entry: dict[str, Any], hidden_answers: bool
-) -> tuple[tuple[str, ...], tuple[int, ...]] | str:
+def _read_answers(entry: dict[str, Any], hidden_answers: bool) -> tuple[tuple[str, ...], tuple[int, ...]] | str:
     answers = entry.get("answers")
     if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
         return "answers is not a list of answers"

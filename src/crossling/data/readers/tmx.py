@@ -105,14 +105,10 @@ class _Units:
                 # Encodings that expat does not know are looked up by Python, with errors of its own.
                 except (expat.ExpatError, ValueError, LookupError) as error:
                     line = self.parser.CurrentLineNumber
-                    raise DataError(
-                        f"{path}:{line}: not valid XML ({error}); fetch the file again"
-                    ) from error
+                    raise DataError(f"{path}:{line}: not valid XML ({error}); fetch the file again") from error
                 except _RefusedEntityError as error:
                     line = self.parser.CurrentLineNumber
-                    raise DataError(
-                        f"{path}:{line}: entity {error} of its own; write its text instead"
-                    ) from error
+                    raise DataError(f"{path}:{line}: entity {error} of its own; write its text instead") from error
                 if self.root != "tmx" and self.root:
                     raise DataError(f"{path}: not TMX: the document is <{self.root}>")
                 yield from self.done

@@ -65,17 +65,13 @@ class Settings(ReaderSettings):
     def _check_columns(self) -> Self:
         named = frozenset(name for name in COLUMN_NAMES if _is_given(getattr(self, name)))
         if named not in KINDS:
-            raise ValueError(
-                "name the columns text, or first and second, or source and target, and no others"
-            )
+            raise ValueError("name the columns text, or first and second, or source and target, and no others")
         labelled = _is_given(self.label) + (self.labels_path is not None)
         if labelled != (KINDS[named] is not ParallelPair):
             raise ValueError("labelled rows need either label or labels_path; translations need neither")
         given = [getattr(self, name) for name in (*COLUMN_NAMES, "label")]
         if not self.header and any(isinstance(column, str) for column in given):
-            raise ValueError(
-                "columns are named but there is no header: set header = true, or number them from 1"
-            )
+            raise ValueError("columns are named but there is no header: set header = true, or number them from 1")
         if any(isinstance(column, int) and column < 0 for column in given):
             raise ValueError("columns are counted from 1")
         return self
@@ -161,9 +157,7 @@ class _Rows:
             return f"{len(found)} tab-separated fields where {self.width} are due"
         beyond = [name for name, position in self.positions.items() if position >= len(found)]
         if beyond:
-            return (
-                f"no column {self.positions[beyond[0]] + 1} for {beyond[0]}: the row has {len(found)} fields"
-            )
+            return f"no column {self.positions[beyond[0]] + 1} for {beyond[0]}: the row has {len(found)} fields"
         return {name: found[position] for name, position in self.positions.items()}
 
 
