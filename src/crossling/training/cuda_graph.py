@@ -47,13 +47,6 @@ class CapturedSteps(PlainSteps):
         self.passes: dict[tuple[Any, ...], _Captured] = {}
         self.finish: torch.cuda.CUDAGraph | None = None
         self.works = True
-        self._hold_gradients()
-
-    def _hold_gradients(self) -> None:
-        """Gradients that stay in place: graphs add into them and the last graph clears them."""
-        for parameter in self.model.parameters():
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
 
     def update(self, batches: Batches, *, targets: float, rate: float) -> Tensor:
         if not self.works:
@@ -86,9 +79,14 @@ class CapturedSteps(PlainSteps):
         inputs = {name: tensor.to(self.world.device) for name, tensor in batch.items()}
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         random_state = torch.cuda.get_rng_state(self.world.device)
+        held = self._count_gradients()
+        # The first warm-up makes the gradients, which then stay in place: graphs add into them, the last one clears
+        # them. A parameter that no objective reaches has none, and the optimiser leaves it alone.
         self._warm_up(lambda: self._pass(objective, inputs))
+        if self._count_gradients() != held:
+            self.finish = None
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        with self._capturing(graph):
             loss = self._pass(objective, inputs)
         for parameter in self.model.parameters():
             if parameter.grad is not None:
@@ -97,6 +95,13 @@ class CapturedSteps(PlainSteps):
             buffer.copy_(before)
         torch.cuda.set_rng_state(random_state, self.world.device)
         return _Captured(graph, inputs, loss)
+
+    def _count_gradients(self) -> int:
+        return sum(parameter.grad is not None for parameter in self.model.parameters())
+
+    def _capturing(self, graph: torch.cuda.CUDAGraph) -> Any:
+        """Record into a graph; only this thread's calls, since another one fetches batches meanwhile."""
+        return torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local")
 
     def _pass(self, objective: Objective, inputs: dict[str, Tensor]) -> Tensor:
         loss = self.mean_loss(objective, inputs, self.scale)
@@ -114,7 +119,7 @@ class CapturedSteps(PlainSteps):
                     value.zero_()
         self._put_back(kept)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        with self._capturing(graph):
             self._finish()
         self.finish = graph
         return graph

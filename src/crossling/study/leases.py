@@ -1,0 +1,212 @@
+"""Leases: who works on what, among processes and machines that share a folder.
+
+A lease is a file ``NAME.GENERATION``, made whole by one exclusive link; its holder touches it again and again. Whoever
+finds the newest generation let go, its process dead, or its file untouched for the expiry time makes the next
+generation: of several takers exactly one succeeds, and no file is ever deleted to take a lease, so that a slow taker
+cannot delete a fresh one. Untouched is judged by the observer's own clock: the machines' clocks need not agree.
+
+A lease spares work; it does not guard results. A holder that was asleep for long may wake and finish, too: results are
+therefore completed by a marker, of which the first wins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from crossling.errors import ArtefactError, UserError
+
+EXPIRY = 60.0
+"""Seconds without a heartbeat after which another machine takes over."""
+BEATS = 6
+"""Heartbeats within the expiry time."""
+POLL = 0.1
+LET_GO = 0
+"""The modification time of a lease that its holder gave back."""
+
+
+class LeaseLost(UserError):
+    """Another process took the work over, because this one showed no sign of life for too long."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to work on something, as long as it is renewed."""
+
+    name: str
+    generation: int
+    path: Path
+
+    def is_current(self) -> bool:
+        """Whether nobody took it over."""
+        return self.path.exists() and not _path(self.path.parent, self.name, self.generation + 1).exists()
+
+    def check(self) -> None:
+        """Raise :class:`LeaseLost` where it was taken over."""
+        if not self.is_current():
+            raise LeaseLost(f"{self.name}: taken over by another process while this one was held up")
+
+
+@dataclass
+class Leases:
+    """The leases below one folder, and those of them that this process holds and renews."""
+
+    folder: Path
+    expiry: float = EXPIRY
+    _held: dict[str, Lease] = field(default_factory=dict)
+    _seen: dict[str, tuple[Path, int, float]] = field(default_factory=dict)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _heart: threading.Thread | None = None
+
+    def try_acquire(self, name: str) -> Lease | None:
+        """The lease, or none while another holds it."""
+        newest = self._newest(name)
+        if newest is not None and self._is_alive(name, *newest):
+            return None
+        lease = self._create(name, newest[0] + 1 if newest else 1)
+        if lease is not None:
+            with self._guard:
+                self._held[name] = lease
+                self._start_heart()
+        return lease
+
+    def is_free(self, name: str) -> bool:
+        """Whether nobody seems to work on it; only trying to acquire it tells for sure."""
+        newest = self._newest(name)
+        return newest is None or not self._is_alive(name, *newest)
+
+    def release(self, lease: Lease, *, finished: bool) -> None:
+        """Give a lease back. What is finished needs none any more: its files go."""
+        with self._guard:
+            if self._held.get(lease.name) == lease:
+                del self._held[lease.name]
+        if finished:
+            for _, path in _generations(self.folder, lease.name):
+                path.unlink(missing_ok=True)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(lease.path, (LET_GO, LET_GO))
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[Lease]:
+        """Wait for a lease and hold it; given back as unfinished where an exception passes."""
+        while (lease := self.try_acquire(name)) is None:
+            time.sleep(POLL)
+        finished = False
+        try:
+            yield lease
+            finished = True
+        finally:
+            self.release(lease, finished=finished)
+
+    def _newest(self, name: str) -> tuple[int, Path] | None:
+        return max(_generations(self.folder, name), default=None)
+
+    def _is_alive(self, name: str, generation: int, path: Path) -> bool:
+        try:
+            beat = path.stat().st_mtime_ns
+            owner = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return False
+        if beat == LET_GO:
+            return False
+        if owner["machine"] == describe_machine() and not is_running(owner["process"], owner["started"]):
+            return False
+        now = time.monotonic()
+        before = self._seen.get(name)
+        if before is None or before[:2] != (path, beat):
+            self._seen[name] = (path, beat, now)
+            return True
+        return now - before[2] < self.expiry
+
+    def _create(self, name: str, generation: int) -> Lease | None:
+        """The exclusive link: the file appears with its content, for one of all that try."""
+        path = _path(self.folder, name, generation)
+        partial = self.folder / f".{uuid.uuid4().hex}.partial"
+        owner = {"machine": describe_machine(), "process": os.getpid(), "started": _started(os.getpid())}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(owner), encoding="utf-8")
+            os.link(partial, path)
+        except FileExistsError:
+            return None
+        except OSError as error:
+            raise ArtefactError(f"{path}: cannot be written: {error}. Free some disk space, or mend the store.") from None
+        finally:
+            partial.unlink(missing_ok=True)
+        lease = Lease(name, generation, path)
+        if not lease.is_current():  # older files were deleted meanwhile, and another began anew
+            return None
+        return lease
+
+    def _start_heart(self) -> None:
+        if self._heart is None or not self._heart.is_alive():
+            self._heart = threading.Thread(target=self._beat, name="lease heartbeat", daemon=True)
+            self._heart.start()
+
+    def _beat(self) -> None:
+        while True:
+            with self._guard:
+                held = list(self._held.values())
+                if not held:
+                    self._heart = None
+                    return
+            for lease in held:
+                with self._guard, contextlib.suppress(OSError):
+                    if self._held.get(lease.name) == lease and lease.is_current():
+                        os.utime(lease.path)
+            time.sleep(self.expiry / BEATS)
+
+
+def _path(folder: Path, name: str, generation: int) -> Path:
+    return folder / f"{name}.{generation}"
+
+
+def _generations(folder: Path, name: str) -> Iterator[tuple[int, Path]]:
+    for path in folder.glob(f"{name}.*"):
+        number = path.name.removeprefix(f"{name}.")
+        if number.isdigit():
+            yield int(number), path
+
+
+@cache
+def describe_machine() -> str:
+    """This machine since its last start, and the space that its process numbers are valid in."""
+    parts = [platform.node()]
+    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
+        with contextlib.suppress(OSError):
+            where = Path(path)
+            parts.append(str(where.readlink()) if where.is_symlink() else where.read_text(encoding="utf-8").strip())
+    return " ".join(parts)
+
+
+def is_running(process: int, started: str = "") -> bool:
+    """Whether a process of this machine lives, and is the one that began then: numbers are used again."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    now = _started(process)
+    return now != "dead" and (not started or not now or now == started)
+
+
+def _started(process: int) -> str:
+    """When a process began, in the kernel's count; empty where the kernel does not say."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    state, *rest = text.rpartition(")")[2].split()
+    return "dead" if state in "ZX" else rest[18]
