@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from crossling.evaluation import encode_rows
+from crossling.evaluation import encode_rows, predict_rows
 from crossling.model import Model, build_model
 from crossling.registry import list_kinds, load_kind
 from crossling.tasks import build_task
@@ -157,3 +158,24 @@ def test_the_seed_of_a_step_reaches_a_replayed_graph() -> None:
         graph.replay()
         seen.append(drawn.clone())
     assert torch.equal(seen[0], seen[2]) and not torch.equal(seen[0], seen[1])
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_predictions_on_the_device_are_those_of_the_processor(
+    tmp_path: Path, kind: str, precision: torch.dtype
+) -> None:
+    module = load_kind("tasks", kind)
+    rows = make_rows(module.Task.record, 30)
+    task = build_task(module.Settings(), module.Task.collect_labels([rows]))
+    torch.manual_seed(0)
+    model = build_model(tiny_encoder("bert"), {"kind": "dlfa", "layer": 1})
+    model.heads["main"] = task.build_objective("main").build_head(model.encoder.width)
+    here = World(0, 1, torch.device("cpu"), torch.float32)
+    found = [
+        predict_rows(model.to(world.device), task, rows, head="main", world=world, cache=tmp_path)
+        for world in (here, _world(precision))
+    ]
+    assert len(found[0].table) == len(found[1].table) > 0
+    difference = np.abs(found[0].column("confidence") - found[1].column("confidence"))
+    assert difference.max() < (1e-4 if precision == torch.float32 else 0.05)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from crossling.data.batching import Batch, Examples, plan_epoch
 from crossling.errors import UserError
+from crossling.model import to_device
 from crossling.training.checkpoint import Checkpoints, Position
 from crossling.training.progress import Progress, Silence
 from crossling.training.settings import TrainingSettings
@@ -264,12 +265,16 @@ def predict_examples(
     """Each planned batch with what the objective predicts for it, as arrays; no gradients."""
     model.eval()
     reduced = world.precision != torch.float32
-    for batch in plan:
+
+    def prepare(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
         arrays = objective.collate(examples, batch, size=len(batch.rows))
+        return batch, model.prepare(arrays, world.device)
+
+    for batch, tensors in prefetch(map(prepare, plan)):
         with (
             torch.inference_mode(),
             torch.autocast(world.device.type, dtype=world.precision, enabled=reduced),
         ):
-            outputs = objective.predict(model, model.prepare(arrays, world.device))
+            outputs = objective.predict(model, to_device(tensors, world.device))
         progress.advance(len(batch.rows))
         yield batch, {name: values.cpu().numpy() for name, values in outputs.items()}
