@@ -129,3 +129,22 @@ def test_a_dev_set_must_be_named_for_files_of_ones_own() -> None:
     with pytest.raises(RecipeError, match="dev: missing"):
         parse_recipe({**MINIMAL, "stage": [table]})
     assert parse_recipe({**MINIMAL, "stage": [{**table, "select": "last"}]}).stage[0].dev_spec() is None
+
+
+def test_a_wrong_key_inside_a_kind_is_told_with_the_nearest(tmp_path: Path) -> None:
+    """Also where only the kind itself knows its keys, and before anything is trained."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[encoder]\nname = "x"\n[[stage]]\nkind = "finetune"\ntrain = "panx:en"\n'
+        'task = { kind = "tag", score = "span_fl", lenght = 3 }\nfusion = { kind = "mean", layer = 1, wieght = 1.0 }\n'
+        '[[stage]]\nkind = "finetune"\ntrain = "panx:en"\ntask = { kind = "tag", score = "span_f1" }\n'
+    )
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(recipe)
+    for part in (
+        "stage.0.task.score = 'span_fl': unknown. Did you mean 'span_f1'?",
+        "stage.0.task.lenght: unknown key. Did you mean 'length'?",
+        "stage.0.fusion.wieght: unknown key. Did you mean 'weight'?",
+        "stage.1.task: score = 'span_f1' is about spans",
+    ):
+        assert part in str(caught.value)

@@ -108,6 +108,7 @@ class Encoder(nn.Module):
         self.train(model.training)
         self.trimmed_rows: np.ndarray[Any, Any] | None = None
         self.blocks_file: Path | None = None
+        self.origin: tuple[str, str | None] | None = None
         self.identity = identity if identity is not None else hash_weights(self)
 
     @property
@@ -263,6 +264,12 @@ def hash_folder(folder: Path) -> str:
 
 def load_encoder(name: str, *, revision: str | None = None) -> Encoder:
     """An encoder by name: ``multilingual-e5-small`` (no network), a folder, or a name on the hub."""
+    encoder = _find_encoder(name, revision)
+    encoder.origin = (name, revision)
+    return encoder
+
+
+def _find_encoder(name: str, revision: str | None) -> Encoder:
     if name in OFFLINE_ALIASES:
         return load_blocks(find_offline_file())
     folder = Path(name).expanduser()

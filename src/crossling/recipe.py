@@ -144,7 +144,7 @@ def apply_overrides(tables: dict[str, Any], overrides: Iterable[str]) -> dict[st
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
             raise RecipeError(f"--set {override!r}: write key=value, such as stage.0.epochs=2")
-        _set_path(result, key.strip(), parse_value(text.strip()))
+        set_path(result, key.strip(), parse_value(text.strip()))
     return result
 
 
@@ -156,28 +156,29 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _set_path(tables: dict[str, Any], path: str, value: Any) -> None:
+def set_path(tables: dict[str, Any], path: str, value: Any, *, label: str = "--set ") -> None:
+    """Set ``a.0.b`` in nested tables; ``label`` says in an error where the key comes from."""
     *parents, last = path.split(".")
     node: Any = tables
     for depth, part in enumerate(parents):
         so_far = ".".join(parents[: depth + 1])
         if isinstance(node, list):
-            node = node[_index(node, part, so_far)]
+            node = node[_index(node, part, f"{label}{so_far}")]
         elif isinstance(node, dict):
             node = node.setdefault(part, {})
         else:
-            raise RecipeError(f"--set {path}: {'.'.join(parents[:depth])} is {node!r}, which has nothing inside")
+            raise RecipeError(f"{label}{path}: {'.'.join(parents[:depth])} is {node!r}, which has nothing inside")
     if isinstance(node, list):
-        node[_index(node, last, path)] = value
+        node[_index(node, last, f"{label}{path}")] = value
     elif isinstance(node, dict):
         node[last] = value
     else:
-        raise RecipeError(f"--set {path}: {'.'.join(parents)} is {node!r}, which has nothing inside")
+        raise RecipeError(f"{label}{path}: {'.'.join(parents)} is {node!r}, which has nothing inside")
 
 
 def _index(items: list[Any], part: str, path: str) -> int:
     if not part.isdigit() or int(part) >= len(items):
-        raise RecipeError(f"--set {path}: {part!r} is not one of the {len(items)} items, 0 to {len(items) - 1}")
+        raise RecipeError(f"{path}: {part!r} is not one of the {len(items)} items, 0 to {len(items) - 1}")
     return int(part)
 
 
@@ -190,7 +191,7 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str = "recipe") -> Recipe:
         for number, table in enumerate(raw_stages):
             stages.append(parse_kind("stages", table, key=f"stage.{number}", problems=problems))
         envelope["stage"] = ()
-    recipe = _validate(Recipe, envelope, "", problems)
+    recipe = validate_table(Recipe, envelope, "", problems)
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise RecipeError(f"{where}: {count}\n" + "\n".join(f"  {problem}" for problem in problems))
@@ -210,10 +211,11 @@ def parse_kind(family: str, table: Any, *, key: str, problems: list[str], kind: 
     if kind not in list_kinds(family):
         problems.append(f"{key}.kind = {kind!r}: unknown.{nearest(kind, list_kinds(family))}")
         return None
-    return _validate(load_kind(family, str(kind)).Settings, table, key, problems)
+    return validate_table(load_kind(family, str(kind)).Settings, table, key, problems)
 
 
-def _validate(model: type[M], table: Mapping[str, Any], key: str, problems: list[str]) -> M | None:
+def validate_table(model: type[M], table: Mapping[str, Any], key: str, problems: list[str]) -> M | None:
+    """A table as settings; what is wrong with it is appended to ``problems``, a line for each fault."""
     try:
         return model.model_validate(freeze(table))
     except ValidationError as error:
@@ -263,12 +265,20 @@ def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
         if part.isdigit():
             continue
         field = current.model_fields.get(part)
+        extra = field.json_schema_extra if field else None
+        if isinstance(extra, dict) and "family" in extra:
+            return _family_fields(str(extra["family"]))
         arguments = getattr(field.annotation, "__args__", (field.annotation,)) if field else ()
         nested = [a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)]
         if not nested:
             return []
         current = nested[0]
     return list(current.model_fields)
+
+
+def _family_fields(family: str) -> list[str]:
+    """The keys of all kinds of a family: a table that stands for one of them is validated by the kind itself."""
+    return sorted({name for kind in list_kinds(family) for name in load_kind(family, kind).Settings.model_fields})
 
 
 def canonical_json(value: Any) -> str:

@@ -30,13 +30,13 @@ class Settings(TrainingSettings):
     """A task, the data to learn it from, and how."""
 
     kind: Literal["finetune"] = "finetune"
-    task: Any
+    task: Any = Field(json_schema_extra={"family": "tasks"})
     """pos, ner, nli, paraphrase, sentiment, qa; or a table: { preset = "ner", length = 256 }, { kind = "tag" }."""
     train: tuple[DataSpec, ...]
     """One data set or a list of them: xnli:en, or a table with format, path and language."""
     dev: DataSpec | None = None
     """What selects the checkpoint, in the source language; default: the dev split of the first training set."""
-    fusion: dict[str, Any] = Field(default_factory=lambda: {"kind": "last"})
+    fusion: dict[str, Any] = Field(default_factory=lambda: {"kind": "last"}, json_schema_extra={"family": "fusions"})
     """How the encoder's layers become what the head reads."""
     select: Literal["best", "last"] = "best"
     """Keep the epoch that is best on dev, or the last one."""

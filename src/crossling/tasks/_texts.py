@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class TextSettings(FrozenSettings):
     """What is classified and how it is scored."""
 
-    score: str = "accuracy"
+    score: Literal["accuracy", "macro_f1"] = "accuracy"
     """The score that selects checkpoints and comes first in tables."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords an example may have; of a longer one the end is cut off, in a pair the longer text's first."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from crossling.predictions import SCHEMAS, Predictions
 from crossling.recipe import Settings as FrozenSettings
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from crossling.objectives.label_words import Objective
 
 VERSION = 1
+Score = Literal[
+    "accuracy",
+    "macro_f1",
+    "token_micro_f1",
+    "span_f1",
+    "span_macro_f1",
+    "span_precision",
+    "span_recall",
+    "xtreme_pos_f1",
+    "xtreme_pos_f1_2020",
+]
 Split = Callable[[str], Sequence[tuple[str, int, int]]]
 
 
@@ -30,11 +41,19 @@ class Settings(FrozenSettings):
     kind: Literal["tag"] = "tag"
     scheme: Literal["none", "bio"] = "none"
     """bio: labels are spans (B-PER, I-PER, O) and span scores are given."""
-    score: str = "accuracy"
+    score: Score = "accuracy"
     """The score that selects checkpoints and comes first in tables."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords an example may have; longer sentences are split between words, never cut off."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _fitting_score(self) -> Self:
+        if self.score.startswith("span_") and self.scheme != "bio":
+            raise ValueError(f'score = {self.score!r} is about spans; set scheme = "bio"')
+        if self.score.startswith("xtreme_") and self.scheme == "bio":
+            raise ValueError(f'score = {self.score!r} is about tags that are no spans; set scheme = "none"')
+        return self
 
 
 class Task:

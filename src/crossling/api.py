@@ -1,0 +1,130 @@
+"""The Python interface: load an encoder, fine-tune, evaluate, predict, save, load; or run a whole recipe.
+
+What is trained here is kept in the store by identity, as the command line keeps it: the same call again trains
+nothing, and a killed one goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from crossling.data.catalogue import open_data
+from crossling.encoder import Encoder, load_encoder
+from crossling.errors import RecipeError
+from crossling.evaluation import predict_rows
+from crossling.metrics import score
+from crossling.prediction import Predictor
+from crossling.recipe import EvaluateSettings, Recipe, apply_overrides, load_recipe, parse_recipe, validate_table
+from crossling.report.summary import RunSummary
+from crossling.study.present import summarise_run
+from crossling.study.run import Runner, find_model, run_recipe
+from crossling.study.store import Store, find_store
+from crossling.training.progress import Progress, Silence
+from crossling.training.world import join_world
+
+__all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
+
+DataSpec = str | Mapping[str, Any]
+
+
+def finetune(
+    encoder: str | Encoder,
+    task: str | Mapping[str, Any],
+    train: DataSpec | Sequence[DataSpec],
+    *,
+    seed: int = 1,
+    source: str = "en",
+    store: str | Path | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Predictor:
+    """Train a task on an encoder; further settings are those of a recipe's finetune stage (``epochs=2``, ``dev=…``)."""
+    name, revision = _origin(encoder)
+    several = isinstance(train, Sequence) and not isinstance(train, str)
+    stage = {"kind": "finetune", "task": task, "train": list(train) if several else train, **settings}
+    tables = {"seeds": [seed], "source": source, "encoder": {"name": name}, "stage": [stage]}
+    if revision is not None:
+        tables["encoder"] = {"name": name, "revision": revision}
+    recipe = parse_recipe(apply_overrides(tables, ()), where="finetune")
+    with TemporaryDirectory() as out:
+        runner = Runner(recipe, Store(find_store(store)), Path(out), join_world(recipe.run), progress or Silence())
+        runner.run()
+        return Predictor.load(find_model(Path(out), seed=seed))
+
+
+def _origin(encoder: str | Encoder) -> tuple[str, str | None]:
+    if isinstance(encoder, str):
+        return encoder, None
+    if encoder.origin is None:
+        raise RecipeError(
+            f"encoder {encoder.name!r}: was not loaded from a name or a folder, so that a saved model could not find "
+            "it again. Save it with save_encoder and load that folder with load_encoder."
+        )
+    return encoder.origin
+
+
+def evaluate(
+    model: Predictor,
+    on: DataSpec,
+    languages: Iterable[str] = (),
+    *,
+    split: str = "test",
+    batch: int = 128,
+    store: str | Path | None = None,
+) -> dict[str, dict[str, float]]:
+    """Scores of a model by language: ``evaluate(model, "panx", ["de", "hi"])["hi"]["span_f1"]``, as shares of 1."""
+    table = {"on": on if isinstance(on, str) else dict(on), "languages": tuple(languages), "split": split}
+    problems: list[str] = []
+
+    entry = validate_table(EvaluateSettings, {**table, "batch": batch}, "evaluate", problems)
+    if entry is None:
+        raise RecipeError("\n  ".join(["evaluate: " + problems[0], *problems[1:]]))
+    folder = find_store(store)
+    opened = [(language, open_data(spec, split=entry.split, store=folder)) for language, spec in entry.specs()]
+    return {
+        language: score(
+            predict_rows(
+                model.model,
+                model.task,
+                rows,
+                head=model.head,
+                world=model.world,
+                cache=folder / "encoded",
+                batch=entry.batch,
+            )
+        )
+        for language, rows in opened
+    }
+
+
+def predict(model: Predictor, inputs: Sequence[Any], *, language: str) -> list[dict[str, Any]]:
+    """What a model says of new texts, lists of words, pairs, or ``(question, context)``; offsets are in characters."""
+    return model.predict(inputs, language=language)
+
+
+def save(model: Predictor, folder: str | Path) -> None:
+    """Write a trained model into a folder."""
+    model.save(folder)
+
+
+def load(folder: str | Path, *, seed: int | None = None) -> Predictor:
+    """A trained model, from the folder that it was saved in or the folder of a run."""
+    return Predictor.load(find_model(Path(folder), seed=seed))
+
+
+def run(
+    recipe: str | Path | Recipe,
+    overrides: Iterable[str] = (),
+    *,
+    out: str | Path | None = None,
+    store: str | Path | None = None,
+    progress: Progress | None = None,
+) -> RunSummary:
+    """Carry out a recipe; gives its scores, samples and facts, which also lie in ``out``."""
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    folder = Path(out) if out else Path("runs") / (Path(recipe).stem if not isinstance(recipe, Recipe) else "recipe")
+    runner = run_recipe(loaded, store=Store(find_store(store)), out=folder, progress=progress)
+    return summarise_run(folder, store=runner.store.root)

@@ -1,0 +1,99 @@
+"""The Python interface, as a user's script calls it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import crossling
+from crossling.errors import ArtefactError, RecipeError
+from crossling.prediction import Predictor
+
+TRAIN = "phrasebook-ner:en:train[:40]"
+DEV = "phrasebook-ner:en:dev[:10]"
+
+
+@pytest.fixture(scope="module")
+def model(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    encoder = crossling.load_encoder(str(tiny_folder))
+    store = tmp_path_factory.mktemp("store")
+    return crossling.finetune(encoder, "ner", TRAIN, dev=DEV, epochs=1, batch=8, store=store)
+
+
+def test_scores_by_language(model: Predictor) -> None:
+    scores = crossling.evaluate(model, "phrasebook-ner", ["de", "hi"], split="test[:10]")
+    assert list(scores) == ["de", "hi"]
+    assert all(0 <= scores[code]["span_f1"] <= 1 for code in scores)
+
+
+def test_a_saved_model_predicts_the_same(model: Predictor, tmp_path: Path) -> None:
+    texts = ["Anna lives in Paris.", "我 住 在 巴黎"]
+    before = crossling.predict(model, texts, language="en")
+    crossling.save(model, tmp_path / "saved")
+    assert crossling.predict(crossling.load(tmp_path / "saved"), texts, language="en") == before
+    assert len(before) == 2
+
+
+def test_the_same_call_again_trains_nothing(tiny_folder: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Listener:
+        def begin(self, what: str, total: int, done: int = 0) -> None:
+            said.append(what)
+
+        def advance(self, steps: int = 1, **facts: str) -> None: ...
+        def end(self) -> None: ...
+        def say(self, line: str) -> None: ...
+
+    for _ in range(2):
+        crossling.finetune(
+            str(tiny_folder), "ner", [TRAIN], dev=DEV, epochs=1, store=tmp_path / "store", progress=Listener()
+        )
+    assert sum("fine-tuning" in what for what in said) == 1
+
+
+def test_all_wrong_settings_are_told_at_once(tiny_folder: Path) -> None:
+    with pytest.raises(RecipeError, match=r"epoks.*epochs(.|\n)*lr"):
+        crossling.finetune(str(tiny_folder), "ner", TRAIN, epoks=2, lr=-1.0)
+    with pytest.raises(RecipeError, match="nre.*ner"):
+        crossling.finetune(str(tiny_folder), "nre", TRAIN)
+
+
+def test_evaluation_wants_languages(model: Predictor) -> None:
+    with pytest.raises(RecipeError, match="languages: missing"):
+        crossling.evaluate(model, "phrasebook-ner")
+
+
+def test_an_encoder_made_in_memory_must_be_saved_first() -> None:
+    from tiny import tiny_encoder
+
+    with pytest.raises(RecipeError, match="save_encoder"):
+        crossling.finetune(tiny_encoder("bert"), "ner", TRAIN)
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="not the folder of a run"):
+        crossling.load(tmp_path)
+
+
+def test_a_recipe_runs(tiny_folder: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(
+        f'[encoder]\nname = "{tiny_folder}"\n[[stage]]\nkind = "finetune"\ntask = "ner"\ntrain = "{TRAIN}"\n'
+        f'dev = "{DEV}"\nepochs = 1\n[[evaluate]]\non = "phrasebook-ner"\nsplit = "test[:5]"\nlanguages = ["de"]\n'
+    )
+    summary = crossling.run(recipe, ["seeds=[1, 2]"], out=tmp_path / "out")
+    assert [result.language for result in summary.results] == ["de"]
+    assert summary.seeds == (1, 2)
+    assert crossling.load(tmp_path / "out", seed=2).card.source == "en"
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = "import sys, crossling; print(sorted({'torch', 'pydantic', 'numpy', 'typer'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    with pytest.raises(AttributeError, match="finetune"):
+        _ = crossling.fine_tune

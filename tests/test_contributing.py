@@ -1,0 +1,63 @@
+"""The worked example of CONTRIBUTING.md, carried out as it stands there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow as pa
+import pytest
+import torch
+
+import crossling.tasks
+from crossling.data.rows import SCHEMAS, Rows
+from crossling.evaluation import encode_rows, predict_rows
+from crossling.model import build_model
+from crossling.records import LabelledText
+from crossling.registry import list_kinds, load_kind
+from crossling.tasks import build_task, parse_task
+from crossling.training.world import World
+from tiny import tiny_encoder
+
+NAME = "classify_long"
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The listing as one more file among the tasks."""
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (listing,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / f"{NAME}.py").write_text(listing, encoding="utf-8")
+    monkeypatch.setattr(crossling.tasks, "__path__", [*crossling.tasks.__path__, str(tmp_path)])
+    list_kinds.cache_clear()
+    yield load_kind("tasks", NAME)
+    sys.modules.pop(f"crossling.tasks.{NAME}", None)
+    list_kinds.cache_clear()
+
+
+def test_every_word_of_a_long_text_is_read(added: ModuleType, tmp_path: Path) -> None:
+    words = ["cat", "dog", "sees", "the"]
+    texts = [" ".join(words * count) for count in (1, 40, 7)]
+    columns = {"text": texts, "label": ["a", "b", "a"]}
+    rows = Rows(
+        pa.table(columns, schema=SCHEMAS[LabelledText]), LabelledText, language="en", name="made", fingerprint="made"
+    )
+    task = build_task(parse_task({"kind": NAME, "length": 16, "overlap": 2}), ("a", "b"))
+    encoder = tiny_encoder("bert")
+    examples = encode_rows(task, [rows], encoder, cache=tmp_path, labels=task.labels)
+    whole = [len(encoder.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    owners = examples.scalars("row")
+    for row, count in enumerate(whole):
+        lengths = examples.lengths[owners == row] - 2
+        assert lengths.sum() - 2 * (len(lengths) - 1) == count
+    assert examples.lengths.max() <= 16
+    torch.manual_seed(0)
+    model = build_model(encoder, {"kind": "last"})
+    model.heads["main"] = task.build_objective("main").build_head(encoder.width)
+    world = World(0, 1, torch.device("cpu"), torch.float32)
+    found = predict_rows(model, task, rows, head="main", world=world, cache=tmp_path)
+    assert found.column("gold").tolist() == [0, 1, 0]
+    assert all(0.5 <= c <= 1 for c in found.column("confidence"))

@@ -1,0 +1,35 @@
+"""The documentation names what exists, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from crossling.recipe import EncoderSettings, EvaluateSettings, Recipe, RunSettings, load_recipe
+from crossling.registry import list_kinds, load_kind
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def test_every_setting_is_documented() -> None:
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    models = [Recipe, EncoderSettings, EvaluateSettings, RunSettings]
+    models += [load_kind(f, k).Settings for f in ("stages", "tasks", "fusions") for k in list_kinds(f)]
+    named = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`\n]+)`", text))))
+    assert {name for model in models for name in model.model_fields} - named == set()
+    assert {kind for family in ("stages", "tasks", "fusions") for kind in list_kinds(family)} - named == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http:", "https:")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)
+def test_every_recipe_is_valid(path: Path) -> None:
+    assert load_recipe(path).stage
