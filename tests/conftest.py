@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny import save_tiny
 
     return save_tiny(tmp_path_factory.mktemp("encoder") / "tiny", family="xlm-r")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders of tiny trained models by task, each trained when first asked for."""
+    from trained import save_trained
+
+    @cache
+    def get(task: str) -> Path:
+        return save_trained(tmp_path_factory.mktemp("model") / task, task)
+
+    return get
 
 
 @pytest.fixture(scope="session")

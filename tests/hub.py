@@ -1,6 +1,7 @@
 """A stand-in for the hub on this machine: serves folders as repositories, over the few routes its clients use.
 
-Repositories lie in ``folder/models/<id>/…`` and ``folder/datasets/<id>/…``; an id may have one slash. The client
+Repositories lie in ``folder/models/<id>/…`` and ``folder/datasets/<id>/…``; an id may have one slash. Another
+revision than the main one lies beside it, in ``<id>@<revision>/…`` with ``%2F`` for its slashes. The client
 reads ``HF_ENDPOINT`` when it is imported, so what uses the stand-in runs in a process of its own, with the
 environment that ``environment`` gives.
 """
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 RESOLVE = re.compile(r"/(?P<kind>datasets/)?(?P<id>[^/]+(/[^/]+)?)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 API = re.compile(
@@ -76,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         match = API.fullmatch(unquote(urlsplit(self.path).path))
-        repository = self._find_repository(match["kind"], match["id"]) if match else None
+        repository = self._find_repository(match["kind"], match["id"], match["revision"]) if match else None
         if match is None or match["verb"] != "paths-info" or repository is None:
             return self._refuse("RepoNotFound")
         wanted = json.loads(body)["paths"]
@@ -88,18 +89,22 @@ class _Handler(BaseHTTPRequestHandler):
         raw = address.path
         if match := RESOLVE.fullmatch(raw):
             kind = "datasets" if match["kind"] else "models"
-            self._send_file(kind, unquote(match["id"]), unquote(match["path"]), with_body=with_body)
+            repository = self._find_repository(kind, unquote(match["id"]), match["revision"])
+            self._send_file(repository, unquote(match["path"]), with_body=with_body)
         elif match := API.fullmatch(raw):
             self._send_info(match, recursive="recursive=true" in address.query.lower())
         else:
             self._refuse("EntryNotFound")
 
-    def _find_repository(self, kind: str, identity: str) -> Path | None:
-        repository = self.folder / kind / identity
-        return repository if repository.is_dir() else None
+    def _find_repository(self, kind: str, identity: str, revision: str | None) -> Path | None:
+        """The folder of a repository at a revision, by its name or its commit; else the main one."""
+        main = self.folder / kind / identity
+        for other in main.parent.glob(f"{main.name}@*"):
+            if quote(unquote(revision or ""), safe="") in (other.name.partition("@")[2], hash_repository(other)):
+                return other
+        return main if main.is_dir() else None
 
-    def _send_file(self, kind: str, identity: str, path: str, *, with_body: bool) -> None:
-        repository = self._find_repository(kind, identity)
+    def _send_file(self, repository: Path | None, path: str, *, with_body: bool) -> None:
         if repository is None:
             return self._refuse("RepoNotFound")
         file = repository / path
@@ -125,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _send_info(self, match: re.Match[str], *, recursive: bool) -> None:
-        repository = self._find_repository(match["kind"], unquote(match["id"]))
+        repository = self._find_repository(match["kind"], unquote(match["id"]), match["revision"])
         if repository is None:
             return self._refuse("RepoNotFound")
         if match["verb"] == "tree":

@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "crossling"
 
 LAYERS = (
-    {"errors", "records", "languages", "registry", "recipe", "predictions", "words", "ragged"},
+    {"errors", "records", "languages", "registry", "recipe", "predictions", "words", "ragged", "terminal"},
     {"data", "phrasebook", "metrics", "spans", "answer_scores", "significance"},
     {"blocks", "offline", "tokenization", "encoder", "vocabulary", "coverage", "report"},
     {"fusions", "heads"},
@@ -20,7 +20,8 @@ LAYERS = (
     {"tasks"},
     {"training"},
     {"evaluation"},
-    {"stages"},
+    {"stages", "analyses"},
+    {"criteria"},
     {"study", "prediction", "trimming"},
     {"api", "console"},
     {"cli"},
@@ -38,7 +39,7 @@ NO_TORCH = (
     "data",
     "phrasebook",
 )
-SIBLINGS = ("stages", "tasks", "objectives", "fusions", "analyses")
+SIBLINGS = ("stages", "tasks", "objectives", "fusions", "analyses", "criteria")
 
 
 def _modules() -> list[Path]:

@@ -9,6 +9,7 @@ import pytest
 
 from crossling.recipe import EncoderSettings, EvaluateSettings, Recipe, RunSettings, load_recipe
 from crossling.registry import list_kinds, load_kind
+from crossling.study.grid import load_study
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -33,3 +34,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)
 def test_every_recipe_is_valid(path: Path) -> None:
     assert load_recipe(path).stage
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "studies").glob("*.toml")), ids=lambda path: path.name)
+def test_every_study_is_valid(path: Path) -> None:
+    assert load_study(path).variants

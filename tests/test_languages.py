@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crossling.errors import DataError
-from crossling.languages import find_language, get_language, list_languages, name_of
+from crossling.languages import find_language, get_language, group_of, list_languages, name_of
 
 XLM_R = """
 af am ar as az be bg bn br bs ca cs cy da de el en eo es et eu fa fi fr fy ga gd gl gu ha he hi hr hu hy
@@ -123,3 +123,14 @@ def test_unknown_language_names_the_nearest() -> None:
 def test_name_of_unknown_code_is_the_code() -> None:
     assert name_of("hi") == "Hindi"
     assert name_of("qaa-test") == "qaa-test"
+
+
+def test_groups_for_averages() -> None:
+    assert {code: group_of(code, "branch") for code in ("fr", "de")} == {
+        "fr": "Romance branch",
+        "de": "Germanic branch",
+    }
+    assert group_of("hi", "family") == group_of("de", "family") == "Indo-European family"
+    assert group_of("zh-CN", "script") == "Han script"
+    assert [group_of(code, "enf") for code in ("en", "de", "nl")] == ["avg_enf", "avg_enf", "avg_noenf"]
+    assert group_of("qaa", "family") == "qaa"

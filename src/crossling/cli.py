@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from crossling.study.analysis_commands import app as analysis_app
+from crossling.study.commands import app as study_app
+
+MENDABLE = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+}
+"""Errors of the system that a user can mend: a place that cannot be written, a full disk."""
 
 app = typer.Typer(
     name="crossling",
@@ -17,6 +28,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, help="List data sets, or look into one.")
 app.add_typer(data_app, name="data")
+app.add_typer(study_app, name="study")
+app.add_typer(analysis_app, name="analyse")
 
 RecipeArgument = Annotated[Path, typer.Argument(help="A recipe: a TOML file.", metavar="RECIPE.toml")]
 SetOption = Annotated[
@@ -34,16 +47,19 @@ def main() -> None:
     """Run a command; what the user can mend is told without a traceback, with exit code 2."""
     from crossling.errors import UserError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # what is read and written is UTF-8, wherever it is run
     try:
         app()
     except UserError as error:
         _tell(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        _tell("stopped; the same command goes on from the last checkpoint")
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
+    except OSError as error:
+        if error.errno not in MENDABLE:
+            raise
+        _tell(f"{error.filename or 'output'}: {error.strerror}; name another place, or make room there")
+        sys.exit(2)
 
 
 def _tell(message: str) -> None:
@@ -73,13 +89,18 @@ def run(
 
 
 def _run(loaded: Any, *, out: Path, store: Path | None, command: str) -> None:
-    from crossling.console import TerminalProgress, show_run
+    from crossling.console import show_run
     from crossling.study.present import summarise_run
     from crossling.study.run import run_recipe
     from crossling.study.store import Store, find_store
+    from crossling.terminal import TerminalProgress
 
-    with TerminalProgress() as progress:
-        runner = run_recipe(loaded, store=Store(find_store(store)), out=out, progress=progress, command=command)
+    try:
+        with TerminalProgress() as progress:
+            runner = run_recipe(loaded, store=Store(find_store(store)), out=out, progress=progress, command=command)
+    except KeyboardInterrupt:
+        _tell("stopped; the same command goes on from the last checkpoint")
+        raise typer.Exit(130) from None
     if runner.world.leads and loaded.evaluate:
         language = loaded.evaluate[-1].specs()[-1][0]
         next_command = f"crossling predict {out} --language {language} FILE"
@@ -107,7 +128,9 @@ def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOptio
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or of a saved model.")],
     file: Annotated[Path | None, typer.Argument(help="Text to read; default: standard input.")] = None,
-    language: Annotated[str, typer.Option(help="The text's language code.")] = "en",
+    language: Annotated[
+        str | None, typer.Option(help="The text's language code; default: the one that the model learnt from.")
+    ] = None,
     words: Annotated[
         bool,
         typer.Option("--words", help="Words are already split: one a line, an empty line ends a sentence."),
@@ -115,13 +138,25 @@ def predict(
     output: Annotated[str, typer.Option("--format", help="table, conll or jsonl.")] = "table",
     seed: SeedOption = None,
 ) -> None:
-    """Tag, classify or answer new text, a text a line; pairs (question and context too) with a tab between."""
-    from crossling.console import show_predictions
+    """Tag, classify or answer new text, a text a line; pairs (question and context too) with a tab between.
+
+    Characters are counted from 0 in the line as it is, of an answer in the context; table, conll and jsonl have a
+    result for every line that is not empty.
+    """
+    from crossling.console import choose_writer
+
+    write = choose_writer(output)
+    if file is None and sys.stdin.isatty():
+        _tell("reading from the keyboard: a text a line, then Ctrl-D")
+
     from crossling.prediction import predict_file
     from crossling.study.run import find_model
+    from crossling.terminal import TerminalProgress
 
-    found = predict_file(find_model(run, seed=seed), file, language=language, words=words)
-    show_predictions(found, output)
+    with TerminalProgress() as progress:
+        # A bar would run through results that come to the same terminal.
+        shown = None if sys.stdout.isatty() else progress
+        write(predict_file(find_model(run, seed=seed), file, language=language, words=words, progress=shown))
 
 
 @data_app.callback()
@@ -137,15 +172,15 @@ def data(context: typer.Context) -> None:
 def show_data(
     spec: Annotated[str, typer.Argument(help="A data set, such as panx:de or xnli:hi:dev[:100].")],
     rows: Annotated[int, typer.Option(help="How many rows to print.")] = 5,
-    split: Annotated[str, typer.Option(help="The split, where the name does not say.")] = "test",
+    split: Annotated[str, typer.Option(help="The split, where the name does not say; test where there is one.")] = "",
     store: StoreOption = None,
 ) -> None:
     """Print rows and label counts of a data set."""
     from crossling.console import show_rows
-    from crossling.data.catalogue import open_data
+    from crossling.data.catalogue import choose_split, open_data
     from crossling.study.store import find_store
 
-    show_rows(open_data(spec, split=split, store=find_store(store)), rows)
+    show_rows(open_data(spec, split=split or choose_split(spec), store=find_store(store)), rows)
 
 
 @app.command()
@@ -184,8 +219,8 @@ def trim(
     store: StoreOption = None,
 ) -> None:
     """Write a smaller encoder that has only the subwords that some data uses."""
-    from crossling.console import tell
     from crossling.study.store import find_store
+    from crossling.terminal import tell
     from crossling.trimming import trim_on
 
     tell(trim_on(name, on, out, blocks=blocks, store=find_store(store)))

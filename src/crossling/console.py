@@ -3,113 +3,40 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
-import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.logging import RichHandler
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from crossling.errors import UserError, nearest
+from crossling.languages import name_of
+from crossling.records import TaggedSentence
+from crossling.terminal import out, tell
 
 if TYPE_CHECKING:
+    from crossling.data.catalogue import SetDescription
     from crossling.data.rows import Rows
     from crossling.report.summary import RunSummary
-
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-QUIET_SECONDS = 15.0
-"""Without a terminal there is no bar: a line is written this often instead."""
-
-
-def tell(message: str) -> None:
-    """One line for the reader."""
-    out.print(escape(message), soft_wrap=True)
-
-
-class TerminalProgress:
-    """A bar with loss, speed and time left; plain lines where the output is not a terminal."""
-
-    def __init__(self) -> None:
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[facts]}"),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
-        )
-        self._task: Any = None
-        self._what, self._done, self._total, self._told = "", 0, 0, 0.0
-
-    def __enter__(self) -> Self:
-        logging.basicConfig(
-            level=logging.WARNING,
-            format="%(message)s",
-            handlers=[RichHandler(console=err, show_path=False, show_time=False)],
-            force=True,
-        )
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def begin(self, what: str, total: int, done: int = 0) -> None:
-        self._what, self._done, self._total, self._told = what, done, total, time.monotonic()
-        self._task = self._bar.add_task(what, total=total, completed=done, facts="")
-        if done:
-            self.say(f"{what}: continued from step {done} of {total}")
-
-    def advance(self, steps: int = 1, **facts: str) -> None:
-        self._done += steps
-        text = "  ".join(f"{name} {value}" for name, value in facts.items())
-        self._bar.advance(self._task, steps)
-        if text:
-            self._bar.update(self._task, facts=text)
-        if not err.is_terminal and time.monotonic() - self._told > QUIET_SECONDS:
-            self._told = time.monotonic()
-            self.say(f"{self._what}: {self._done} of {self._total}  {text}")
-
-    def end(self) -> None:
-        self._bar.remove_task(self._task)
-
-    def say(self, line: str) -> None:
-        (self._bar.console if err.is_terminal else err).print(escape(line), soft_wrap=True)
 
 
 def show_run(summary: RunSummary, folder: Path) -> None:
     """The table of scores, and the files that hold more."""
     from crossling.report.page import render_run
     from crossling.report.tables import score_tables
+    from crossling.study.files import write_whole
 
     tables = score_tables(summary)
     for table in tables:
         out.print(table.to_rich())
     markdown = "\n".join(f"## {table.title}\n\n{table.to_markdown()}" for table in tables)
-    (folder / "scores.md").write_text(markdown, encoding="utf-8")
+    write_whole(folder / "scores.md", markdown)
     for table, data in zip(tables, summary.data_sets, strict=True):
-        (folder / f"scores-{data}.csv").write_text(table.to_csv(), encoding="utf-8")
+        write_whole(folder / f"scores-{data}.csv", table.to_csv())
     page = folder / "page.html"
-    page.write_text(render_run(summary), encoding="utf-8")
+    write_whole(page, render_run(summary))
     tell(f"page:    {page}")
     tell(f"scores:  {folder / 'scores.md'}")
     if summary.next_command:
@@ -123,15 +50,8 @@ def show_rows(rows: Rows, count: int) -> None:
         + (f", {rows.skipped} broken rows skipped" if rows.skipped else "")
     )
     for row, record in zip(range(count), rows, strict=False):
-        table = Table(show_header=False, box=None, padding=(0, 2))
-        for field in record.__dataclass_fields__:
-            value = getattr(record, field)
-            table.add_row(
-                f"[dim]{field}[/]",
-                escape(" ".join(map(str, value)) if isinstance(value, tuple) else str(value)),
-            )
         out.print(f"[bold]{row}[/]")
-        out.print(table)
+        show_facts(_describe_record(record))
     try:
         counts = rows.count_labels()
     except UserError:
@@ -143,20 +63,36 @@ def show_rows(rows: Rows, count: int) -> None:
     out.print(table)
 
 
+def _describe_record(record: Any) -> dict[str, str]:
+    """A record's fields in words; tags stand at their words, but for those outside of spans."""
+    if isinstance(record, TaggedSentence):
+        pairs = zip(record.words, record.tags, strict=True)
+        return {"words": " ".join(word if tag == "O" else f"{word}/{tag}" for word, tag in pairs)}
+    values = {field: getattr(record, field) for field in record.__dataclass_fields__}
+    return {n: " ".join(map(str, v)) if isinstance(v, tuple) else str(v) for n, v in values.items()}
+
+
 def show_catalogue() -> None:
     """All data sets by name, with what is at hand."""
     from crossling.data.catalogue import describe, list_sets
 
-    table = Table("set", "task", "languages", "splits", "found")
+    table = _make_table("set", "task", "languages", "splits", "found")
+    table.columns[0].no_wrap = True
     for name in list_sets():
         entry = describe(name)
-        languages = " ".join(entry.languages) if len(entry.languages) <= 16 else f"{len(entry.languages)} languages"
-        found = f"{len(entry.at_hand)} files at hand" if entry.at_hand else entry.hub or entry.home or "embedded"
-        table.add_row(
-            name, entry.task, languages + (" …" if entry.other_languages else ""), " ".join(entry.splits), found
-        )
+        languages = " ".join(entry.languages) if len(entry.languages) <= 8 else f"{len(entry.languages)} languages"
+        more = " and more" if entry.other_languages else ""
+        table.add_row(name, entry.task, languages + more, " ".join(entry.splits), _tell_where(entry))
     out.print(table)
     tell("Look into one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
+
+
+def _tell_where(entry: SetDescription) -> str:
+    if entry.at_hand:
+        return f"{len(entry.at_hand)} at hand"
+    if entry.hub:
+        return f"hub: {entry.hub}"
+    return "your own files" if entry.folder else "embedded"
 
 
 def show_encoder(encoder: Any) -> None:
@@ -180,71 +116,114 @@ def show_encoder(encoder: Any) -> None:
 
 def show_facts(facts: dict[str, Any]) -> None:
     """Names and values, two columns."""
-    table = Table(show_header=False, box=None, padding=(0, 2))
+    table = _make_grid()
     for name, value in facts.items():
         table.add_row(f"[dim]{name}[/]", escape(str(value)))
     out.print(table)
 
 
+def _make_grid() -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
 def show_check(report: Any) -> None:
     """A resolved recipe, its data, its memory."""
     out.print(escape(report.recipe), soft_wrap=True)
-    table = Table("role", "data set", "language", "rows", "skipped")
+    table = _make_table("role", "data set", "language", "rows", "skipped")
     for role, rows in report.data:
         table.add_row(role, escape(rows.name), rows.language, f"{len(rows):,}", str(rows.skipped))
     out.print(table)
     show_facts(report.forecast)
 
 
-def show_predictions(found: list[dict[str, Any]], output: str) -> None:
+def show_predictions(found: Iterable[dict[str, Any]], output: str) -> None:
     """Predictions of new text as a table, in columns, or as JSON lines."""
-    writers = {"table": _print_table, "conll": _print_columns, "jsonl": _print_json}
-    if output not in writers:
-        raise UserError(f"--format {output!r}: unknown.{nearest(output, writers)}")
-    writers[output](found)
+    choose_writer(output)(found)
 
 
-def _print_json(found: list[dict[str, Any]]) -> None:
+def choose_writer(output: str) -> Callable[[Iterable[dict[str, Any]]], None]:
+    """What writes predictions in a format; an unknown one is an error, before any work is done for it."""
+    if output not in _WRITERS:
+        raise UserError(f"--format {output!r}: unknown.{nearest(output, _WRITERS)}")
+    return _WRITERS[output]
+
+
+def _print_json(found: Iterable[dict[str, Any]]) -> None:
     for item in found:
         sys.stdout.write(json.dumps(item, ensure_ascii=False) + "\n")
 
 
-def _print_columns(found: list[dict[str, Any]]) -> None:
+def _print_columns(found: Iterable[dict[str, Any]]) -> None:
     for item in found:
         if "words" not in item:
             raise UserError("--format conll: only tags come in columns; use table or jsonl")
-        for word in item["words"]:
-            sys.stdout.write(f"{word['word']}\t{word['tag']}\n")
-        sys.stdout.write("\n")
+        rows = [f"{word['word']}\t{word['tag']}\n" for word in item["words"]]
+        sys.stdout.write("".join(rows) + "\n")
 
 
-def _print_table(found: list[dict[str, Any]]) -> None:
-    columns = [name for name in (found[0] if found else {}) if name != "words"]
-    if found and "words" in found[0]:
-        table = Table("text", "word", "tag", "characters", "confidence")
-        for number, item in enumerate(found, 1):
-            for word in item["words"]:
-                table.add_row(
-                    str(number),
-                    escape(word["word"]),
-                    escape(word["tag"]),
-                    f"{word['start']}–{word['end']}",
-                    f"{word['confidence']:.2f}",
-                )
-            table.add_section()
+def _print_table(found: Iterable[dict[str, Any]]) -> None:
+    items = list(found)
+    if items and "spans" in items[0]:
+        out.print(_tabulate_parts(items, "spans", "span", "label"))
+    elif items and "words" in items[0]:
+        out.print(_tabulate_parts(items, "words", "word", "tag"))
     else:
-        table = Table(*columns)
-        for item in found:
-            table.add_row(
-                *(escape(f"{v:.2f}" if isinstance(v, float) else str(v)) for n, v in item.items() if n in columns)
-            )
-    out.print(table)
+        out.print(_tabulate_items(items))
+
+
+_WRITERS = {"table": _print_table, "conll": _print_columns, "jsonl": _print_json}
+
+
+def _tabulate_parts(items: Sequence[dict[str, Any]], parts: str, name: str, label: str) -> Table:
+    """A row for every span (or word) of every text, with where it stands in its line."""
+    table = _make_table("line", name, label, "characters", "confidence")
+    for item in items:
+        for part in item[parts]:
+            characters = f"{part['start']}–{part['end']}"
+            cells = (part[name], part[label], characters, f"{part['confidence']:.2f}")
+            table.add_row(str(item["line"]), *map(escape, cells))
+        if not item[parts]:
+            table.add_row(str(item["line"]), f"[dim]no {name}[/]")
+        table.add_section()
+    return table
+
+
+def _tabulate_items(items: Sequence[dict[str, Any]]) -> Table:
+    """A row for every text, pair or question; the context of an answer would hide the rest."""
+    columns = [name for name in (items[0] if items else {}) if name not in ("context", "start", "end")]
+    answers = bool(items) and "answer" in items[0]
+    table = _make_table(*columns, *(["characters"] if answers else []))
+    for item in items:
+        cells = [f"{item[n]:.2f}" if isinstance(item[n], float) else str(item[n]) for n in columns]
+        if answers:
+            cells.append(f"{item['start']}–{item['end']}" if item["start"] >= 0 else "")
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _make_table(*columns: str) -> Table:
+    """A table that breaks long text, which may hold no space, and never cuts it off."""
+    table = Table()
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
 
 
 def show_coverage(coverage: Any) -> None:
     """How well an encoder can write a language."""
     show_facts(coverage.facts())
-    table = Table("language cut alike", "similarity", "subwords a word")
-    for language, similarity, fertility in coverage.neighbours:
-        table.add_row(language, f"{similarity:.3f}", f"{fertility:.2f}")
-    out.print(table)
+    table = _make_table("language cut alike", "similarity", "subwords a word there")
+    near = [neighbour for neighbour in coverage.neighbours if neighbour.similarity >= 0.01]
+    for language, similarity, fertility in near:
+        table.add_row(f"{language} {name_of(language)}", f"{similarity:.2f}", f"{fertility:.2f}")
+    if near:
+        out.print(table)
+    compared = " ".join(language for language, _, _ in coverage.neighbours)
+    tell(
+        ("" if near else "No language of the embedded corpus is cut alike. ")
+        + f"Compared with {compared}, by the subwords in use: 1 is the same, 0 none in common; other text of the same "
+        "language has about 0.4, another language in the same script about 0.1."
+    )

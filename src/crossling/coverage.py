@@ -5,6 +5,7 @@ An encoder that cuts a language's words to shreds, or has no piece for its lette
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,10 @@ _SCRIPTS = tuple(
         "Yi",
     ]
 )
+_BY_CHARACTER = ("Han", "Hiragana", "Katakana")
+_BY_PIECES = ("Thai", "Lao", "Khmer", "Myanmar")
+_MANY_UNKNOWN = 0.02
+_SHREDS = 2.5
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 _SHOWN = 10
 _CHUNK = 1000
@@ -103,20 +108,41 @@ class Coverage:
     """Characters for which the encoder has no piece, and how often they stand in the text."""
     neighbours: tuple[Neighbour, ...]
     """Languages by the likeness of their pieces, the nearest first."""
+    density: float
+    """Characters per subword of running text, spaces not counted: comparable in scripts without spaces, too."""
 
     def facts(self) -> dict[str, str]:
         """All but the neighbours, for showing: names and values in words."""
         lost = ", ".join(f"{character} ({count})" for character, count in self.unwritable)
         return {
             "lines": f"{self.lines:,}",
-            "words": f"{self.words:,}",
+            "words": f"{self.words:,}{self._explain_words()}",
+            "characters a subword": f"{self.density:.2f}",
             "subwords a word": f"{self.fertility:.2f}",
             "words kept whole": f"{self.whole:.1%}",
             "unknown subwords": f"{self.unknown_pieces:.2%}",
             "words with an unknown subword": f"{self.unknown_words:.2%}",
             "scripts": ", ".join(f"{name} {share:.1%}" for name, share in self.scripts) or "none",
             "characters it cannot write": lost or "none",
+            "in short": self.judge(),
         }
+
+    def _explain_words(self) -> str:
+        """What counts as a word where no spaces do: the two lines on words then say little."""
+        shares = dict(self.scripts)
+        if sum(shares.get(name, 0) for name in _BY_CHARACTER) > 0.5:
+            return " single characters, since the script has no spaces"
+        if sum(shares.get(name, 0) for name in _BY_PIECES) > 0.5:
+            return " of the encoder's own pieces, since the script has no spaces"
+        return ""
+
+    def judge(self) -> str:
+        """What the numbers mean for transfer; that an encoder can write a text does not say that it knows it."""
+        if self.unknown_words >= _MANY_UNKNOWN:
+            return f"it cannot write {self.unknown_words:.0%} of the words: expect little of it in this language"
+        if self.fertility >= _SHREDS or self.density < 1:
+            return "it cuts words to shreds: expect less than in languages that it keeps whole"
+        return "it can write this text; how much it knows of the language, only scores tell"
 
 
 def measure_coverage(
@@ -137,12 +163,14 @@ def measure_coverage(
     pieces_of = cut_by_tokenizer(tokenizer)
     characters: Counter[str] = Counter()
     counts = _Counts(subwords.unknown)
-    lines = 0
-    source = islice(_read_lines(path), limit)
+    lines = running = 0
+    source = islice(read_lines(path), limit)
     while chunk := list(islice(source, _CHUNK)):
         lines += len(chunk)
         for line in chunk:
-            characters.update(line)
+            # Composed, as tokenizers do it: an accent that stands apart may have no piece of its own.
+            characters.update(unicodedata.normalize("NFC", line))
+        running += len(subwords.encode_pieces(chunk).values)
         split = [[word.text for word in split_words(line, language, pieces=pieces_of)] for line in chunk]
         counts.add(subwords, split)
     if not counts.words:
@@ -159,6 +187,7 @@ def measure_coverage(
         scripts=find_scripts(characters),
         unwritable=_find_unwritable(subwords, characters),
         neighbours=_compare(subwords, tokenizer, counts.frequencies, known),
+        density=sum(n for character, n in characters.items() if not character.isspace()) / max(running, 1),
     )
 
 
@@ -190,7 +219,7 @@ def _any_in_rows(flags: np.ndarray[Any, Any], rows: Ragged) -> np.ndarray[Any, A
     return found
 
 
-def _read_lines(path: Path) -> Iterable[str]:
+def read_lines(path: Path) -> Iterable[str]:
     """Lines that are not empty; a file that is not UTF-8 is an error with its line."""
     try:
         with path.open("rb") as file:

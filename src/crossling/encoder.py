@@ -109,6 +109,7 @@ class Encoder(nn.Module):
         self.trimmed_rows: np.ndarray[Any, Any] | None = None
         self.blocks_file: Path | None = None
         self.origin: tuple[str, str | None] | None = None
+        self.changed_rows: np.ndarray[Any, Any] = np.zeros(0, np.int64)
         self.identity = identity if identity is not None else hash_weights(self)
 
     @property

@@ -8,7 +8,7 @@ of their grammars; `none` means that no single order dominates.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
@@ -282,3 +282,19 @@ def name_of(code: str) -> str:
     """The English name of a language; the code itself where it is not known, for users bring their own."""
     language = find_language(code)
     return language.name if language else code
+
+
+GROUPINGS: Mapping[str, Callable[[Language], str]] = {
+    "family": lambda language: f"{language.family} family",
+    "branch": lambda language: f"{language.branch} branch",
+    "script": lambda language: f"{language.script} script",
+    "order": lambda language: f"{language.word_order} order",
+    "enf": lambda language: "avg_enf" if language.code in ("en", "de") else "avg_noenf",
+}
+"""Ways to group languages for averages. ``enf`` is the layer-fusion paper's: English and German, and all others."""
+
+
+def group_of(code: str, grouping: str) -> str:
+    """The group that a language belongs to; one that is not known is on its own."""
+    language = find_language(code)
+    return GROUPINGS[grouping](language) if language else code

@@ -7,6 +7,7 @@ equal: loaded, it has the encoder's whole vocabulary again and reads any languag
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,9 @@ def save_model(model: Model, card: ModelCard, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_file(weights_of(model), folder / "model.safetensors")
     shapes = {name: head.shape() for name, head in model.heads.items() if isinstance(head, Head)}
-    card = replace(card, heads=shapes)
+    base = Path(card.encoder).expanduser()
+    # A folder is named in full, so that the model is found from wherever it is used.
+    card = replace(card, heads=shapes, encoder=str(base.resolve()) if base.is_dir() else card.encoder)
     (folder / "model.json").write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
@@ -116,7 +119,7 @@ def read_card(folder: Path) -> ModelCard:
         return ModelCard(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ArtefactError(f"{folder}: holds no model (model.json is missing)") from None
-    except (json.JSONDecodeError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise ArtefactError(
             f"{folder / 'model.json'}: not a model card: {error}. Delete the folder and run the recipe again."
         ) from None
@@ -132,21 +135,28 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
-    """Put stored weights into a model whose subword table is whole, or trimmed to the very same rows."""
+    """Put stored weights into a model whose subword table is whole, or trimmed to the very same rows.
+
+    The encoder then knows which rows differ from its base's, for a stage that goes on from here to store them too.
+    """
     rows = weights.pop(ROWS, None)
+    if model.trimmed is None:
+        model.encoder.changed_rows = np.arange(model.encoder.vocabulary) if rows is None else rows.numpy()
     if rows is not None and model.trimmed is None:
         name = model.table_name()
-        whole = model.state_dict()[name].clone()
+        whole = model.state_dict()[name]  # the very table, so that nothing is held twice
         whole[rows] = weights[name].to(whole.dtype)
         weights = {**weights, name: whole}
     model.load_state_dict(weights)
 
 
-def load_model(folder: str | Path) -> tuple[Model, ModelCard]:
-    """A saved model with its whole vocabulary, on the CPU, ready to predict."""
+def load_model(
+    folder: str | Path, *, load: Callable[[str, str | None], Encoder] | None = None
+) -> tuple[Model, ModelCard]:
+    """A saved model with its whole vocabulary, on the CPU, ready to predict; ``load`` finds its encoder by name."""
     folder = Path(folder)
     card = read_card(folder)
-    encoder = load_encoder(card.encoder, revision=card.revision)
+    encoder = load(card.encoder, card.revision) if load else load_encoder(card.encoder, revision=card.revision)
     if encoder.identity != card.encoder_identity:
         raise ArtefactError(
             f"{folder}: was trained from {card.encoder} with identity {card.encoder_identity[:12]}, but what is found "
@@ -155,5 +165,8 @@ def load_model(folder: str | Path) -> tuple[Model, ModelCard]:
     model = build_model(encoder, card.fusion)
     for name, shape in card.heads.items():
         model.heads[name] = Head(encoder.width, shape["classes"], shape["dropout"])
-    load_weights(model, read_weights(folder / "model.safetensors"))
+    try:
+        load_weights(model, read_weights(folder / "model.safetensors"))
+    except (RuntimeError, KeyError, IndexError) as error:
+        raise ArtefactError(f"{folder}: its weights do not fit its card: {error}. Run the recipe again.") from None
     return model.eval(), card

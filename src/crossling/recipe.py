@@ -65,7 +65,9 @@ class EvaluateSettings(Settings):
     def specs(self) -> tuple[tuple[str, str | dict[str, Any]], ...]:
         """``(language, data set)`` for every language asked for."""
         if isinstance(self.on, dict):
-            return ((str(self.on.get("language", "?")), dict(self.on)),)
+            named = str(self.on.get("data", "")).split(":")  # { data = "panx:hi", limit = 100 }
+            language = self.on.get("language") or (named[1] if len(named) > 1 else "?")
+            return ((str(language), dict(self.on)),)
         return tuple((language, f"{self.on}:{language}") for language in self.languages)
 
 
@@ -73,6 +75,7 @@ class RunSettings(Settings):
     """How, not what: where a run executes. Precision and threads change bits, so they count in identities."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: a GPU where torch sees one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: bfloat16 on a GPU that has it, float32 elsewhere."""
     threads: int | None = Field(default=None, ge=1)

@@ -15,6 +15,8 @@ FAMILIES = {
     "objectives": "crossling.objectives",
     "fusions": "crossling.fusions",
     "stages": "crossling.stages",
+    "analyses": "crossling.analyses",
+    "criteria": "crossling.criteria",
 }
 
 

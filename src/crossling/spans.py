@@ -6,7 +6,7 @@ milliseconds and gives the same spans, ill-formed runs included.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,15 @@ def _find_spans(prefixes: Array, types: Array) -> _Spans:
     last_start = np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
     closed = np.concatenate([ends[1:], [False]])  # the final word is always a separator
     return _Spans(np.where(closed, last_start, -1), np.where(closed, types, -1))
+
+
+def list_spans(tags: Sequence[str]) -> list[tuple[int, int, str]]:
+    """The spans of one sentence as ``(first word, last word, type)``, found as the scores find them."""
+    closed = [*tags, "O"]
+    names = sorted({type_by_suffix(tag) for tag in closed})
+    types = np.array([names.index(type_by_suffix(tag)) for tag in closed])
+    found = _find_spans(np.array([tag[:1] for tag in closed]), types)
+    return [(int(found.first[last]), int(last), names[found.type[last]]) for last in np.flatnonzero(found.first >= 0)]
 
 
 @dataclass(frozen=True, eq=False)

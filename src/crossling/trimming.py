@@ -2,41 +2,81 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from crossling.coverage import read_lines
 from crossling.data.catalogue import open_data
 from crossling.encoder import Encoder, load_encoder
-from crossling.errors import DataError
+from crossling.errors import ArtefactError, DataError
+from crossling.ragged import IntArray
 from crossling.tokenization import Subwords
 from crossling.vocabulary import write_trimmed
+from crossling.words import cut_by_tokenizer, split_words
+
+CHUNK = 2_000
+NOT_TEXT = ("id", "label", "tags")
+"""Columns of data sets that no encoder reads."""
 
 
-def trim_on(name: str, sources: list[str], out: Path, *, blocks: bool, store: Path) -> str:
-    """Write the trimmed encoder; tells how much is left."""
+def trim_on(name: str, sources: Sequence[str], out: Path, *, blocks: bool, store: Path) -> str:
+    """Write the trimmed encoder, all of it or nothing; tells how much is left."""
+    _check_place(out)
     encoder = load_encoder(name)
     used = np.unique(np.concatenate([collect_ids(encoder, source, store=store) for source in sources]))
-    write_trimmed(encoder, used, out, blocks=blocks)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
+            write_trimmed(encoder, used, Path(folder) / "whole", blocks=blocks).replace(out)
+    except OSError as error:
+        raise ArtefactError(f"{out}: cannot be written: {error.strerror or error}. Name another with --out.") from None
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return f"{out}: {len(used):,} of {encoder.vocabulary:,} subwords in use, {size / 1e6:.1f} MB"
 
 
-def collect_ids(encoder: Encoder, source: str, *, store: Path) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The subwords of a text file or of all text columns of a data set."""
+def _check_place(out: Path) -> None:
+    """What is there is not written over: it may be the very encoder that is to be trimmed."""
+    if out.is_dir() and any(out.iterdir()):
+        raise ArtefactError(f"{out}: is not empty. Name another folder with --out, or delete this one.")
+    if out.exists() and not out.is_dir():
+        raise ArtefactError(f"{out}: is a file. Name another folder with --out.")
+
+
+def collect_ids(encoder: Encoder, source: str, *, store: Path) -> IntArray:
+    """The subwords of a text file, or of all that an encoder would read of a data set."""
     subwords = Subwords(encoder.tokenizer)
-    path = Path(source)
-    if path.is_file():
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{source}: not UTF-8 text (byte {error.start})") from None
-        return np.unique(subwords.encode_texts(lines).pieces.values).astype(np.int64)
-    found = []
-    for chunk in open_data(source, split="", store=store).chunks(2_000):
-        for values in chunk.values():
-            if values and isinstance(values[0], str):
-                found.append(np.unique(subwords.encode_texts(values).pieces.values))
-            elif values and isinstance(values[0], list) and any(v and isinstance(v[0], str) for v in values):
-                found.append(np.unique(subwords.encode_words(values).pieces.values))
-    return np.unique(np.concatenate(found)).astype(np.int64) if found else np.zeros(0, np.int64)
+    if Path(source).is_file():
+        found = list(_cut_lines(subwords, read_lines(Path(source)), encoder))
+    elif ":" not in source:
+        raise DataError(f"{source}: no such file; and a data set is named with its language, such as panx:de:dev")
+    else:
+        chunks = open_data(source, split="", store=store).chunks(CHUNK)
+        found = [ids for chunk in chunks for ids in _cut_columns(subwords, chunk)]
+    if not found:
+        raise DataError(f"{source}: holds no text to trim on")
+    return np.unique(np.concatenate(found)).astype(np.int64)
+
+
+def _cut_lines(subwords: Subwords, lines: Iterable[str], encoder: Encoder) -> Iterator[IntArray]:
+    """Running text as a classifier reads it, and word by word as a tagger does."""
+    pieces = cut_by_tokenizer(encoder.tokenizer)
+    rest = iter(lines)
+    while chunk := list(islice(rest, CHUNK)):
+        yield np.unique(subwords.encode_pieces(chunk).values)
+        words = [[word.text for word in split_words(line, pieces=pieces)] for line in chunk]
+        yield np.unique(subwords.encode_words(words).pieces.values)
+
+
+def _cut_columns(subwords: Subwords, chunk: dict[str, list[Any]]) -> Iterator[IntArray]:
+    for name, values in chunk.items():
+        if name in NOT_TEXT:
+            continue
+        if isinstance(values[0], str):
+            yield np.unique(subwords.encode_pieces(values).values)
+        elif any(value and isinstance(value[0], str) for value in values):
+            yield np.unique(subwords.encode_words(values).pieces.values)

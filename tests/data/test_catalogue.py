@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import zipfile
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from crossling.data.catalogue import describe, list_sets, open_data
+from crossling.data import hub
+from crossling.data.catalogue import choose_split, describe, list_sets, open_data
 from crossling.data.declarations import load_declaration
 from crossling.data.hub import check_columns
 from crossling.data.rows import KINDS
+from crossling.data.spec import parse_spec
 from crossling.errors import DataError
-from crossling.records import LabelledText, ParallelPair
+from crossling.records import LabelledPair, LabelledText, LinkedPair, ParallelPair
 from crossling.registry import list_kinds
 
 REAL = os.environ.get("CROSSLING_DATA")
@@ -37,12 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "data"
     root.mkdir()
     monkeypatch.setenv("CROSSLING_DATA", str(root))
-    import datasets
-
-    def refuse(*_: object, **__: object) -> None:
-        raise ConnectionError("no hub here")
-
-    monkeypatch.setattr(datasets, "load_dataset_builder", refuse)
+    monkeypatch.setattr(hub, "_find_outage", lambda endpoint: "no hub here")
     return root
 
 
@@ -87,6 +85,17 @@ def test_ones_own_files(folder: Path, tmp_path: Path) -> None:
     assert (len(rows), rows.skipped, rows.language) == (2, 1, "sw")
 
 
+def test_paths_start_from_the_folder_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "home/sw.tsv", bio(3))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    table = {"format": "bio", "path": "~/sw.tsv", "language": "sw", "limit": 2}
+    assert len(open_data(table, store=tmp_path)) == 2
+    monkeypatch.chdir(tmp_path / "home")
+    assert len(open_data({**table, "path": "sw.tsv"}, store=tmp_path)) == 2
+    with pytest.raises(DataError, match=f"es.tsv: there is no such file below {tmp_path / 'home'}"):
+        open_data({**table, "path": "es.tsv"}, store=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [
@@ -122,10 +131,14 @@ def test_tables_that_are_wrong(folder: Path, table: Any, told: str) -> None:
         ("tatoeba:de-fr:test", "has en on one side"),
         ("ntrex:en:train", "wants a pair"),
         ("mlqa:context=es,answer=en:dev", "unknown role 'answer'"),
+        ("mlqa:context=es:dev", "name the question's language too"),
+        ("xnli:de:dev[5:5]", "there are no such rows; the split has 2"),
+        ("gold_alignments:fr-zh:test", "has en on one side"),
         ("xnli:context=es,question=en:dev", "has one language"),
     ],
 )
 def test_specs_that_are_wrong(folder: Path, spec: str, told: str) -> None:
+    put(folder, "xnli/dev-de.tsv", "a\tb\tneutral\nc\td\tneutral\n")
     with pytest.raises(DataError) as error:
         open_data(spec, store=folder / "store")
     assert told in str(error.value)
@@ -140,14 +153,25 @@ def test_what_is_not_there_is_told_with_where_to_get_it(folder: Path, monkeypatc
         str(folder / "panx" / "test-de.tsv"),
         "panx:de:train, panx:de:dev",
         "unimelb-nlp/wikiann",
-        "no hub",
+        "no hub here, and unimelb-nlp/wikiann",
+        "CROSSLING_DATA is",
     ):
         assert part in str(error.value)
     with pytest.raises(DataError, match="withdrawn from the hub"):
         open_data("marc:de:train", store=folder / "store")
     monkeypatch.delenv("CROSSLING_DATA")
-    with pytest.raises(DataError, match="CROSSLING_DATA is not set"):
+    with pytest.raises(DataError, match="CROSSLING_DATA is not set; set it to a folder that has marc/train/dataset_de"):
         open_data("marc:de:train", store=folder / "store")
+    with pytest.raises(DataError, match="set it to a folder that has xnli/test-de.tsv, xnli/test_labels.txt"):
+        open_data("xnli:de:test", store=folder / "store")
+
+
+def test_the_split_that_is_shown(folder: Path) -> None:
+    put(folder, "panx/dev-de.tsv", bio(1))
+    put(folder, "panx/train-de.tsv", bio(1))
+    assert choose_split("panx:de") == "dev", "of those at hand"
+    assert choose_split("panx:fr") == "test" and choose_split("panx:de:train[:3]") == "train"
+    assert choose_split("taxinli:en") == "train" and choose_split("phrasebook-ner:hi") == "test"
 
 
 def test_treebanks(folder: Path) -> None:
@@ -167,6 +191,12 @@ def test_treebanks(folder: Path) -> None:
     assert open_data("ud:de_gsd:test", store=folder / "store").language == "de"
     with pytest.raises(DataError, match="ud:cs_cac, ud:cs_pdt"):
         open_data("ud:cs:train", store=folder / "store")
+    with pytest.raises(DataError, match=r"universal_dependencies \(configuration hi_hdtb,"):
+        open_data("ud:hi:train", store=folder / "store")  # not in the folder; PUD is for testing alone
+    with pytest.raises(DataError, match=r"universal_dependencies \(configuration hi_pud,"):
+        open_data("ud:hi:test", store=folder / "store")
+    with pytest.raises(DataError, match="choose one of ud:es_ancora, ud:es_gsd"):
+        open_data("ud:es:train", store=folder / "store")
     assert "ud:en_gum:train" in describe("ud").at_hand
 
 
@@ -183,6 +213,13 @@ def test_sets_of_every_shape(folder: Path) -> None:
     put(folder, "umsab/german/val_text.txt", "gut\nschlecht")
     put(folder, "umsab/german/val_labels.txt", "2\n0")
     put(folder, "marc/train/dataset_de_train.json", '{"stars": "5", "review_body": "Toll"}\n')
+    put(folder, "taxinli/taxinli10k.tsv", "id\tprem\thyp\tlabel\n1\ta\tb\tcontradictory\n")
+    put(folder, "pawsx/dev-de.tsv", "a\tb\t1\n")
+    put(folder, "masakhaner/swa/train.txt", "Asha B-PER\nanaimba O\n")
+    put(folder, "sib200/swh_Latn/test.tsv", "index_id\tcategory\ttext\n7\tsports\tAlishinda mbio.\n")
+    put(folder, "sib200/nqo_Nkoo/test.tsv", "index_id\tcategory\ttext\n7\tsports\tߒߞߏ\n")
+    put(folder, "gold_alignments/roen.src-tgt", "da ! ||| yes !\n")
+    put(folder, "gold_alignments/roen.gold", "1-1 2p2\n")
     put(folder, "tatoeba/tatoeba.hin-eng.eng", "one\n")
     put(folder, "tatoeba/tatoeba.hin-eng.hin", "एक\n")
     put(folder, "ntrex/newstest2019-src.eng.txt", "one\r\n")
@@ -195,6 +232,14 @@ def test_sets_of_every_shape(folder: Path) -> None:
     assert [row.label for row in open_data("xnli:de:test", store=store)] == ["entailment", "contradiction"]  # type: ignore[union-attr]
     assert open_data("umsab:de:dev", store=store)[1] == LabelledText("schlecht", "negative")
     assert open_data("marc:de:train", store=store)[0] == LabelledText("Toll", "5")
+    assert open_data("taxinli:en:train", store=store)[0] == LabelledPair("a", "b", "contradiction")
+    assert open_data("pawsx:de:dev", store=store)[0] == LabelledPair("a", "b", "1")
+    assert open_data("masakhaner:sw:train", store=store).labels() == ("B-PER", "O")
+    assert open_data("sib200:sw:test", store=store)[0] == LabelledText("Alishinda mbio.", "sports")
+    assert open_data("sib200:nqo_Nkoo:test", store=store).language == "nqo"
+    assert open_data("gold_alignments:ro-en:test", store=store)[0] == LinkedPair(("da", "!"), ("yes", "!"), ((0, 0),))
+    both = open_data({"data": "gold_alignments:en-ro", "links": "all"}, split="test", store=store)
+    assert both[0] == LinkedPair(("yes", "!"), ("da", "!"), ((0, 0), (1, 1)))
     assert open_data("tatoeba:en-hi:test", store=store)[0] == ParallelPair("one", "एक")
     assert open_data("tatoeba:hi-en:test", store=store)[0] == ParallelPair("एक", "one")
     assert open_data("ntrex:de-en:train", store=store)[0] == ParallelPair("eins", "one")
@@ -205,7 +250,26 @@ def test_a_number_of_rows_that_is_not_the_published_one(folder: Path, caplog: py
     put(folder, "panx/dev-sw.tsv", bio(998))
     with caplog.at_level(logging.WARNING):
         open_data("panx:sw:dev[:10]", store=folder / "store")
-    assert "panx:sw:dev: expected 1,000 rows, found 998" in caplog.text
+    assert "panx:sw:dev: found 998 rows where the published set has 1,000" in caplog.text
+
+
+def test_questions_and_contexts_in_a_language_each(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    qa = {"id": "1", "question": "Where?", "answers": [{"text": "Arusha", "answer_start": 14}]}
+    document = {"data": [{"paragraphs": [{"context": "Asha lives in Arusha.", "qas": [qa]}]}]}
+    names = {
+        "mlqa/dev-context-es-question-en.json": "mlqa:question=en,context=es:dev",
+        "mlqa/dev-context-hi-question-hi.json": "mlqa:hi:dev",
+        "mlqa-translate-train/de_squad-translate-train-train-v1.1.json": "mlqa@translate-train:de:train",
+        "squad/train-v1.1.json": "squad:en:train",
+        "xquad/xquad.de.json": "xquad:de:test",
+    }
+    for name in names:
+        put(folder, name, json.dumps(document))
+    for spec in names.values():
+        rows = open_data(spec, store=folder / "store")
+        assert (len(rows) == 1 and rows.name == str(parse_spec(spec))) or rows.language == "hi"
+    assert open_data("mlqa:context=es,question=en:dev", store=folder / "store").language == "es", "the context's"
+    assert "question=en,context=es:dev: found 1 rows where the published set has 500" in caplog.text
 
 
 def test_every_declaration_holds_together() -> None:
@@ -253,9 +317,7 @@ def test_real_files_have_the_published_numbers_of_rows(name: str, tmp_path: Path
                 open_data(spec, store=tmp_path)
             continue
         rows = open_data(spec, store=tmp_path)
-        head, _, split = spec.rpartition(":")
-        language = ",".join(part.partition("=")[2] or part for part in head.partition(":")[2].split(","))
-        expected = declared.expected_rows(split, language)
+        expected = declared.expected_rows(parse_spec(spec))
         if name == "ebible":
             assert 28_000 < len(rows) < 31_100
         else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hub import environment, serve
+from hub import environment, hash_repository, serve
 
 OPEN = """
 import json, sys
+from crossling.data import hub
+hub.REACH_SECONDS = 1
 from dataclasses import asdict
 from pathlib import Path
 from crossling.data.catalogue import open_data
@@ -36,7 +40,7 @@ NER_TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC"]
 
 def write_table(folder: Path, config: str, split: str, columns: dict[str, Any], features: dict[str, Any]) -> None:
     """Parquet as the hub has it: the features, with class names, in the schema's metadata."""
-    path = folder / config / f"{split}-00000-of-00001.parquet"
+    path = folder / config / (f"{split}.parquet" if split.isdigit() else f"{split}-00000-of-00001.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(columns)
     info = {"huggingface": json.dumps({"info": {"features": features}})}
@@ -83,8 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     number = {"dtype": "int32", "_type": "Value"}
     inner = {"text": {"feature": text, "_type": "List"}, "answer_start": {"feature": number, "_type": "List"}}
-    columns = {"id": ["q1"], "context": ["Asha wohnt in Arusha."], "question": ["Wo?"], "answers": answers}
-    columns["context"] = ["Asha lebt in Arusha."]
+    columns = {"id": ["q1"], "context": ["Asha lebt in Arusha."], "question": ["Wo?"], "answers": answers}
     features = {"id": text, "context": text, "question": text, "answers": inner}
     write_table(squad, "xquad.de", "validation", columns, features)
     write_card(squad, {"xquad.de": ["validation"]})
@@ -101,6 +104,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     write_table(tydi, "secondary_task", "train", columns, features)
     write_card(tydi, {"secondary_task": ["train"]})
+
+    for config in ("mlqa.es.en", "mlqa.en.en"):  # the hub's own conversion: a folder a split, and no card
+        columns = {"id": [config], "context": ["Asha lebt in Arusha."], "question": ["Wo?"], "answers": answers}
+        for split in ("test", "validation"):
+            write_table(root / "datasets" / "facebook" / "mlqa", f"{config}/{split}", "0000", columns, features)
     return root
 
 
@@ -135,6 +143,51 @@ def test_pairs_with_class_names_then_offline_from_both_caches(folder: Path, tmp_
     assert cached["rows"] == online["rows"] and cached["fingerprint"] == online["fingerprint"]
 
 
+def test_the_hubs_own_conversions_have_folders_for_configurations(folder: Path, tmp_path: Path) -> None:
+    with serve(folder) as endpoint:
+        variables = environment(endpoint, tmp_path / "hf")
+        online = open_in_process("mlqa:context=es,question=en:test", tmp_path / "a", variables)
+        assert [row["id"] for row in online["rows"]] == ["mlqa.es.en"], "and no other configuration's rows"
+        absent = open_in_process("mlqa:context=de,question=en:test", tmp_path / "a", variables)
+        assert "facebook/mlqa (configuration mlqa.de.en" in absent["error"]
+    gone = open_in_process("mlqa:context=es,question=en:test", tmp_path / "a", variables)
+    assert gone["rows"] == online["rows"] and gone["fingerprint"] == online["fingerprint"]
+
+
+def test_a_set_that_is_still_a_script(folder: Path, tmp_path: Path) -> None:
+    repositories = tmp_path / "hub" / "datasets" / "rajpurkar"
+    converted = repositories / "squad@refs%2Fconvert%2Fparquet" / "plain_text"
+    shutil.copytree(folder / "datasets" / "facebook" / "mlqa" / "mlqa.es.en", converted)
+    (repositories / "squad").mkdir()
+    (repositories / "squad" / "squad.py").write_text("", encoding="utf-8")
+    with serve(tmp_path / "hub") as endpoint:
+        told = open_in_process("squad:en:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+        again = open_in_process("squad:en:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    assert [row["question"] for row in told["rows"]] == ["Wo?"] and again["fingerprint"] == told["fingerprint"]
+
+
+def test_a_hub_that_accepts_and_says_nothing(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(50)
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        told = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    assert f"xnli:de:dev: the hub ({endpoint}) cannot be reached" in told["error"]
+    assert "facebook/xnli (configuration de, revision main) is not in its cache" in told["error"]
+    assert "CROSSLING_DATA is not set; set it to a folder that has xnli/dev-de.tsv" in told["error"]
+
+
+def test_another_revision_is_not_taken_from_the_cache(folder: Path, tmp_path: Path) -> None:
+    with serve(folder) as endpoint:
+        online = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    away = environment(endpoint, tmp_path / "hf")
+    other = open_in_process(f"panx@{'0' * 40}:sw:test", tmp_path / "a", away)
+    assert "its cache here has another revision" in other["error"]
+    commit = hash_repository(folder / "datasets" / "unimelb-nlp" / "wikiann")
+    same = open_in_process(f"panx@{commit}:sw:test", tmp_path / "a", away)
+    assert same["rows"] == online["rows"]
+
+
 def test_server_gone_without_being_told(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         online = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
@@ -147,6 +200,7 @@ def test_broken_rows_and_what_is_not_there(folder: Path, tmp_path: Path) -> None
         variables = environment(endpoint, tmp_path / "hf")
         broken = open_in_process("panx:sw:dev", tmp_path / "a", variables)
         assert "unimelb-nlp/wikiann/validation row 2" in broken["error"] and "words is empty" in broken["error"]
+        assert "CROSSLING_DATA" not in broken["error"], "the set is there: only a row of it is broken"
         absent = open_in_process("panx:sw:train", tmp_path / "a", variables)
         assert "'train'" in absent["error"] and "validation" in absent["error"], "the splits there are"
         missing = open_in_process("pawsx:de:dev", tmp_path / "a", variables)

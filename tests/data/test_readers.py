@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reader_examples import CONLLU, SQUAD, TMX
 
 from crossling import registry
 from crossling.data.cache import open_file_rows
@@ -24,7 +25,6 @@ from crossling.records import (
     Record,
     TaggedSentence,
 )
-from examples import CONLLU, SQUAD, TMX
 
 
 def read(name: str, *, on_error: str = "raise", **values: Any) -> list[Record]:
@@ -255,6 +255,40 @@ def test_quran_by_number_not_by_order(tmp_path: Path) -> None:
     assert read("quran", source=a, target=b, on_error="skip") == [ParallelPair(t, t) for t in ("t2", "t3")]
 
 
+def test_aligned_words(tmp_path: Path) -> None:
+    pairs = write(tmp_path / "p", "the house  ||| la casa \nyes ||| sí\n")
+    links = write(tmp_path / "l", "2p2 1-1\n\n")
+    values = {"path": pairs, "links_path": links, "language": "en-es"}
+    house = LinkedPair(("the", "house"), ("la", "casa"), ((0, 0),))
+    assert read("aligned", **values) == [house, LinkedPair(("yes",), ("sí",), ())]
+    assert read("aligned", **values, links="all")[0].links == ((0, 0), (1, 1))
+    turned = read("aligned", **{**values, "language": "es-en"}, left="en")
+    assert turned[0] == LinkedPair(house.target, house.source, ((0, 0),))
+
+
+@pytest.mark.parametrize(
+    ("pair", "links", "told"),
+    [
+        ("a b", "1-1", "p:1: not two sides"),
+        ("a ||| b ||| c", "1-1", "p:1: not two sides"),
+        ("a ||| ", "1-1", "p:1: not two sides"),
+        ("a ||| b", "1-2", "l:1: the link 1-2 leads outside 1 and 1 words"),
+        ("a ||| b", "0-1", "l:1: the link 0-1 leads outside"),
+        ("a ||| b", "1:1", "l:1: '1:1' is no link"),
+    ],
+)
+def test_aligned_words_that_are_not(tmp_path: Path, pair: str, links: str, told: str) -> None:
+    paths = {"path": write(tmp_path / "p", pair + "\n"), "links_path": write(tmp_path / "l", links + "\n")}
+    with pytest.raises(DataError) as error:
+        read("aligned", **paths, language="en-es")
+    assert told in str(error.value)
+    assert read("aligned", **paths, language="en-es", on_error="skip") == []
+    with pytest.raises(DataError, match="has 1 lines but"):
+        read(
+            "aligned", **{**paths, "links_path": write(tmp_path / "m", "1-1\n1-1\n")}, language="en-es", on_error="skip"
+        )
+
+
 # JSON
 
 
@@ -301,7 +335,7 @@ def test_jsonl_finds_the_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ('{"text": "a"}', "label is missing"),
+        ('{"text": "a"}', "no value for the key 'label'; the object's keys: 'text'"),
         ('{"text": "a", "label": true}', "label is not text but True"),
         ('{"text": "a", "label": 1.5}', "label is not text"),
         ('{"text": "\\ud800", "label": "x"}', "text has half of a surrogate pair"),

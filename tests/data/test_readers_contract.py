@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,13 +14,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reader_examples import EXAMPLES, Example
 
 from crossling import registry
+from crossling.data.catalogue import open_data
 from crossling.data.readers._lines import BadRows
 from crossling.data.rows import SCHEMAS
 from crossling.errors import DataError
 from crossling.records import Record
-from examples import EXAMPLES, Example
 
 CASES = [(name, example) for name, examples in EXAMPLES.items() for example in examples]
 IDS = [f"{name}-{i}" for name, examples in EXAMPLES.items() for i in range(len(examples))]
@@ -29,30 +31,28 @@ TOKENS = (
     b"-DOCSTART- # en: \xe2\x80\xa8 \xc2\x85 \x0b \x1c"
 ).split(b" ")
 """What upsets parsers: bytes that are not UTF-8, other line ends, markup, escapes, the formats' own marks."""
-EDITS = st.lists(
-    st.tuples(
-        st.sampled_from(["cut", "delete", "insert", "repeat", "token", "replace"]),
-        st.integers(0, 10_000),
-        st.integers(0, 40),
-        st.one_of(st.sampled_from(TOKENS), st.binary(max_size=12)),
-    ),
-    min_size=1,
-    max_size=4,
-)
-QUICK = settings(
-    max_examples=180,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,
-)
+KINDS = ("cut", "delete", "insert", "repeat", "replace", "swap lines", "drop line", "join lines")
+KINDS += ("junk value", "drop value", "double value")
+VALUES: tuple[Any, ...] = (None, True, -1, 10**30, 1.5, "", "x", "\ud800", [], ["x"], {}, {"id": 1}, [[0, 9]])
+CODE = st.binary(min_size=5, max_size=20)
+"""Edits as bytes, five for each: one draw a file is several times faster than drawing every part of them."""
+NOISE = st.binary(max_size=30)
+FILES, MORE_FILES = 2_000, 10_000
+"""Malformed files thrown at every reader, shared between its examples: always, and in the slow test."""
 
 
-def edit(content: bytes, edits: list[tuple[str, int, int, bytes]]) -> bytes:
+def edit(content: bytes, code: bytes) -> bytes:
     """A file with a few faults: cut short, with parts lost, doubled or replaced, with bytes that do not belong."""
-    for kind, where, length, extra in edits:
+    for step in range(0, len(code) - 4, 5):
+        kind = KINDS[code[step] % len(KINDS)]
+        where, length = int.from_bytes(code[step + 1 : step + 3], "big"), code[step + 3] % 41
+        extra = pick_bytes(code[step + 4])
         at = where % (len(content) + 1)
-        if kind == "cut":
+        if kind.endswith("value"):
+            content = edit_values(content, kind, where, length)
+        elif kind.endswith(("line", "lines")):
+            content = edit_lines(content, kind, where, length)
+        elif kind == "cut":
             content = content[:at]
         elif kind == "delete":
             content = content[:at] + content[at + length :]
@@ -63,6 +63,52 @@ def edit(content: bytes, edits: list[tuple[str, int, int, bytes]]) -> bytes:
         else:
             content = content[:at] + extra + content[at:]
     return content
+
+
+def pick_bytes(number: int) -> bytes:
+    """One of the tokens, or a byte as it is."""
+    return TOKENS[number % len(TOKENS)] if number < 200 else bytes([number])
+
+
+def edit_lines(content: bytes, kind: str, where: int, length: int) -> bytes:
+    lines = content.split(b"\n")
+    first, second = where % len(lines), (where + length) % len(lines)
+    if kind == "swap lines":
+        lines[first], lines[second] = lines[second], lines[first]
+    elif kind == "drop line":
+        del lines[first]
+    else:
+        lines[first : first + 2] = [b"".join(lines[first : first + 2])]
+    return b"\n".join(lines)
+
+
+def edit_values(content: bytes, kind: str, where: int, length: int) -> bytes:
+    """A JSON document, or one line of JSON lines, with a value that is lost, doubled or something else."""
+    lines = [content] if content.startswith(b"{\n") else content.split(b"\n")
+    line = where % len(lines)
+    try:
+        document = json.loads(lines[line])
+    except (ValueError, RecursionError):
+        return content
+    places = list(walk(document))
+    if not places:
+        return content
+    container, key = places[where % len(places)]
+    if kind == "junk value":
+        container[key] = VALUES[length % len(VALUES)]
+    elif kind == "drop value":
+        del container[key]
+    elif isinstance(container, list):
+        container.insert(key, container[key])
+    lines[line] = json.dumps(document, indent=1 if len(lines) == 1 else None).encode()
+    return b"\n".join(lines)
+
+
+def walk(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a document that holds a value: its container and its key or number."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield value, key
+        yield from walk(value[key])
 
 
 def read_all(reader: ModuleType, values: Mapping[str, Any], on_error: str) -> tuple[list[Record], int]:
@@ -137,25 +183,53 @@ def test_missing_files_are_told(name: str, example: Example, tmp_path: Path) -> 
             read_all(reader, values, "skip")
 
 
+def throw(name: str, example: Example, folder: Path, *, count: int) -> None:
+    """Malformed files at one example's reader: three of four with a few faults, the fourth nothing but noise."""
+    per_example = count // len(EXAMPLES[name])
+
+    def check(file: str, content: bytes) -> None:
+        check_contract(name, example, {**example.files, file: content}, folder)
+
+    names = st.sampled_from(sorted(example.files))
+    common: dict[str, Any] = {"deadline": None, "database": None, "derandomize": True}
+    common["suppress_health_check"] = [HealthCheck.too_slow]
+    faulty = given(names, CODE)(lambda file, code: check(file, edit(example.files[file], code)))
+    noisy = given(names, NOISE)(lambda file, code: check(file, b"".join(map(pick_bytes, code))))
+    settings(max_examples=per_example * 3 // 4, **common)(faulty)()
+    settings(max_examples=per_example // 4, **common)(noisy)()
+
+
 @pytest.mark.parametrize(("name", "example"), CASES, ids=IDS)
-def test_faulty_files(name: str, example: Example, folder: Path) -> None:
-    @QUICK
-    @given(st.sampled_from(sorted(example.files)), EDITS)
-    def run(file: str, edits: list[tuple[str, int, int, bytes]]) -> None:
-        check_contract(name, example, {**example.files, file: edit(example.files[file], edits)}, folder)
-
-    run()
+def test_malformed_files(name: str, example: Example, folder: Path) -> None:
+    throw(name, example, folder, count=FILES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "example"), CASES, ids=IDS)
-def test_random_bytes(name: str, example: Example, folder: Path) -> None:
-    @settings(QUICK, max_examples=60)
-    @given(
-        st.sampled_from(sorted(example.files)),
-        st.lists(st.one_of(st.sampled_from(TOKENS), st.binary()), max_size=30),
-    )
-    def run(file: str, parts: list[bytes]) -> None:
-        check_contract(name, example, {**example.files, file: b"".join(parts)}, folder)
+def test_many_malformed_files(name: str, example: Example, folder: Path) -> None:
+    throw(name, example, folder, count=MORE_FILES)
+
+
+JUNK = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-3, 40), st.floats(), st.sampled_from(["", ".", "/", "~x", "a\0b"])
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize("name", registry.list_kinds("readers"))
+def test_settings_that_are_junk(name: str, folder: Path) -> None:
+    reader = registry.load_kind("readers", name)
+    keys = st.sampled_from([*reader.Settings.model_fields, "unknown"])
+
+    @settings(max_examples=60, deadline=None, database=None, derandomize=True)
+    @given(st.dictionaries(keys, JUNK, max_size=4))
+    def run(values: dict[str, Any]) -> None:
+        values.pop("language", None)
+        with pytest.raises(DataError):
+            open_data({"format": name, "language": "en-hi", **values}, store=folder)
 
     run()
 

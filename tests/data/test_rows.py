@@ -187,6 +187,29 @@ def test_read_once_then_from_the_store(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(open_file_rows("bio", values, on_error="skip", **more)) == 1, "the strict reading broke nothing"
 
 
+def test_rows_skipped_earlier_are_told_of_once_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "f").write_text("a\tO\n\nb\n")
+
+    def open_again() -> Rows:
+        return open_file_rows(
+            "bio", {"path": tmp_path / "f"}, language="sw", name=str(tmp_path), store=tmp_path, on_error="skip"
+        )
+
+    open_again()
+    caplog.clear()
+    assert [open_again().skipped for _ in range(3)] == [1, 1, 1]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path}: 1 broken rows skipped, when it was first read"
+    ]
+
+
+def test_a_store_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a\tO\n")
+    (tmp_path / "store").write_text("a file, where a folder is due")
+    with pytest.raises(DataError, match=r"cannot be written to.*--store"):
+        open_file_rows("bio", {"path": tmp_path / "f"}, language="sw", name="n", store=tmp_path / "store")
+
+
 def test_no_rows_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("\n\n")
     with pytest.raises(DataError, match="no rows"):

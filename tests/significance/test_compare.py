@@ -354,3 +354,38 @@ def test_what_cannot_be_compared_says_so() -> None:
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
         Settings(**wrong)
+
+
+def test_means_by_group_with_and_without_the_source() -> None:
+    languages = {"en": 60, "de": 60, "fr": 45, "es": 45, "tr": 30}
+    systems = {
+        "plain": tag_cells(languages, wrong=0.4, seeds=(1, 2)),
+        "good": tag_cells(languages, wrong=0.1, seeds=(1, 2), salt=1),
+    }
+    comparison = compare(systems, "plain", groups=("branch", "script", "enf"), settings=QUICK)
+    titles = [r.language for r in comparison.results if r.system == "good" and r.is_average]
+    assert titles == [
+        "mean of 5",
+        "mean of 4 zero-shot",
+        "Germanic branch: mean of 2",
+        "Romance branch: mean of 2",
+        "Latin script: mean of 5",
+        "Latin script: mean of 4 zero-shot",
+        "avg_enf: mean of 2",
+        "avg_noenf: mean of 3",
+    ]
+    germanic, paper = (
+        pick(comparison, "Germanic branch: mean of 2", "good"),
+        pick(comparison, "avg_enf: mean of 2", "good"),
+    )
+    assert (
+        germanic.mean
+        == paper.mean
+        == pytest.approx(np.mean([pick(comparison, language, "good").mean for language in ("en", "de")]))
+    )
+    assert germanic.mark == "▲"
+    assert [r.mean for r in comparison.results][:10] == [
+        r.mean for r in compare(systems, "plain", settings=QUICK).results
+    ][:10], "groups change no other line"
+    with pytest.raises(UserError, match=r"no way 'famly'.*'family'"):
+        compare(systems, "plain", groups=("famly",), settings=QUICK)

@@ -14,10 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from crossling.encoder import load_encoder
 from crossling.errors import DataError, RecipeError
 from crossling.metrics import score
+from crossling.model import load_model
 from crossling.predictions import read_predictions
 from crossling.recipe import parse_recipe
 from crossling.records import TaggedSentence
@@ -150,9 +153,9 @@ def _wait_for_change(store: Path, process: subprocess.Popen[bytes]) -> None:
 def _wait_for_work(store: Path, process: subprocess.Popen[bytes]) -> None:
     """Until the process has come past its imports."""
     begun = time.time()
-    lock = store / "locks"
+    leases = store / "leases"
     while process.poll() is None:
-        if any(path.stat().st_mtime >= begun for path in lock.glob("*")):
+        if any(path.exists() and path.stat().st_mtime >= begun for path in leases.glob("*")):
             return
         time.sleep(0.005)
 
@@ -239,3 +242,29 @@ def test_a_runs_model_is_found_by_seed(tmp_path: Path, tiny_folder: Path) -> Non
     assert find_model(tmp_path / "out") == find_model(tmp_path / "out", seed=3) != find_model(tmp_path / "out", seed=4)
     with pytest.raises(ArtefactError, match="it has 3, 4"):
         find_model(tmp_path / "out", seed=9)
+
+
+def test_a_second_stage_keeps_what_the_first_one_learnt(tmp_path: Path, tiny_folder: Path) -> None:
+    """Trimmed or not, rows that only the first stage's text uses are those that it trained."""
+    texts = {"first": ["cat", "sees", "dog"], "second": ["мир", "нам", "我"]}
+    paths = {}
+    for name, words in texts.items():
+        lines = [f"{words[(i + j) % 3]}\t{'B-X' if (i + j) % 3 else 'O'}" for i in range(24) for j in range(3)]
+        text = "\n".join(line + ("\n" if n % 3 == 2 else "") for n, line in enumerate(lines))
+        paths[name] = tmp_path / f"{name}.tsv"
+        paths[name].write_text(text + "\n", encoding="utf-8")
+    table = {name: {"format": "bio", "path": str(path), "language": "en"} for name, path in paths.items()}
+    stage = {"kind": "finetune", "task": "ner", "select": "last", "epochs": 2, "lr": 1e-2, "batch": 8}
+    found = []
+    for trim in (True, False):
+        tables = {
+            "encoder": {"name": str(tiny_folder), "trim": trim},
+            "stage": [{**stage, "train": [table[name]]} for name in texts],
+            "run": {"threads": 1},
+        }
+        out = tmp_path / f"out-{trim}"
+        run_recipe(parse_recipe(tables), store=Store(tmp_path / f"store-{trim}"), out=out)
+        found.append(load_model(find_model(out))[0].encoder.model.get_input_embeddings().weight.detach().numpy())
+    assert np.allclose(found[0], found[1], atol=1e-5)
+    base = load_encoder(str(tiny_folder)).model.get_input_embeddings().weight.detach().numpy()
+    assert np.abs(found[0] - base).max() > 1e-3

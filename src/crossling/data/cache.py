@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -123,9 +124,17 @@ def open_cached(
         write_rows(read(bad), path, kind, count_skipped=lambda: bad.count)
         bad.log(name)
         rows = read_rows(path, language=language, name=name, fingerprint=fingerprint)
+    elif rows.skipped:
+        _tell_skipped(name, rows.skipped)
     if not len(rows):
         raise DataError(f"{name}: there are no rows ({rows.skipped} broken ones were skipped)")
     return rows
+
+
+@cache
+def _tell_skipped(name: str, count: int) -> None:
+    """Rows that were skipped when a set was first read are told of again, once in a run."""
+    logger.warning("%s: %d broken rows skipped, when it was first read", name, count)
 
 
 def locate_rows(store: Path, fingerprint: str) -> Path:

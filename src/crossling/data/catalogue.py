@@ -29,7 +29,7 @@ from crossling.registry import list_kinds
 logger = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "CROSSLING_DATA"
-PATH_KEYS = ("path", "source", "target", "labels_path", "references")
+PATH_KEYS = ("path", "source", "target", "labels_path", "links_path", "references")
 """Settings of readers that are files; a declaration gives them relative to the folder."""
 
 
@@ -63,7 +63,6 @@ def open_data(spec: str | Mapping[str, Any], *, split: str = "", store: Path) ->
     the reader's settings. ``limit`` takes the first rows, or with ``sample_seed`` random ones; ``on_error`` is
     "raise" or "skip".
 
-
     A split in the spec wins over the argument, so that a recipe can test on ``panx:de:dev``.
     """
     if isinstance(spec, str):
@@ -76,6 +75,18 @@ def open_data(spec: str | Mapping[str, Any], *, split: str = "", store: Path) ->
 def list_sets() -> tuple[str, ...]:
     """Names of all sets, sorted."""
     return list_names()
+
+
+def choose_split(text: str) -> str:
+    """The split to show of a set where nobody named one: test, else dev, else train, of those at hand first."""
+    spec = parse_spec(text)
+    if spec.split:
+        return spec.split
+    declared = load_declaration(spec.name, spec.version)
+    wanted = [split for split in ("test", "dev", "train") if split in declared.splits]
+    at_hand = [parse_spec(item) for item in _list_at_hand(spec.name, spec.version, declared)]
+    there = {item.split for item in at_hand if item.language.partition("_")[0] == spec.language.partition("_")[0]}
+    return next((split for split in wanted if split in there), wanted[0])
 
 
 def describe(name: str, version: str = "") -> SetDescription:
@@ -166,7 +177,10 @@ def _open_set(
         whole = replace(whole, language=_choose_treebank(spec, declared))
     rows = _open_whole(whole, declared, store=store, on_error=on_error, settings=dict(settings or {}))
     _check_count(rows, declared, whole)
-    return rows.select(spec.start, spec.stop).rename(str(spec))
+    part = rows.select(spec.start, spec.stop).rename(str(spec))
+    if not len(part):
+        raise DataError(f"{spec}: there are no such rows; the split has {len(rows):,}")
+    return part
 
 
 def _open_whole(spec: Spec, declared: Declaration, *, store: Path, on_error: OnError, settings: dict[str, Any]) -> Rows:
@@ -191,7 +205,7 @@ def _open_whole(spec: Spec, declared: Declaration, *, store: Path, on_error: OnE
         raise DataError(f"{spec}: {_tell_missing(spec, declared)}")
     if settings:
         raise DataError(f"{name} comes from the hub, where {', '.join(settings)} cannot be set")
-    from crossling.data.hub import open_hub_rows
+    from crossling.data.hub import NotFromHubError, open_hub_rows
 
     try:
         return open_hub_rows(
@@ -203,13 +217,13 @@ def _open_whole(spec: Spec, declared: Declaration, *, store: Path, on_error: OnE
             store=store,
             on_error=on_error,
         )
-    except DataError as error:
+    except NotFromHubError as error:
         raise DataError(f"{error}. {_tell_missing(spec, declared)}") from error
 
 
 def _find_folder() -> Path | None:
     value = os.environ.get(FOLDER_VARIABLE)
-    return Path(value) if value else None
+    return Path(value).expanduser() if value else None
 
 
 def _fill_settings(spec: Spec, declared: Declaration, source: FolderSource) -> dict[str, Any]:
@@ -257,11 +271,12 @@ def _tell_missing(spec: Spec, declared: Declaration) -> str:
     told = []
     folder = _find_folder()
     if declared.folder is not None:
+        filled = _fill_settings(spec, declared, declared.folder)
+        sought = [value for key, value in filled.items() if key in PATH_KEYS and isinstance(value, Path)]
+        absent = ", ".join(str(path) for path in sought if not path.is_file())
         if folder is None:
-            told.append(f"{FOLDER_VARIABLE} is not set; it names the folder in which {spec.name} can lie")
+            told.append(f"{FOLDER_VARIABLE} is not set; set it to a folder that has {absent}")
         else:
-            sought = [str(path) for path in _paths(_fill_settings(spec, declared, declared.folder))]
-            absent = ", ".join(path for path in sought if not Path(path).is_file())
             told.append(f"Not in the folder: {absent} ({FOLDER_VARIABLE} is {folder})")
             at_hand = [item for item in _list_at_hand(spec.name, spec.version, declared) if _is_near(item, spec)]
             told.append(f"There: {', '.join(at_hand) if at_hand else f'nothing of {spec.name}'}")
@@ -295,7 +310,7 @@ def _choose_treebank(spec: Spec, declared: Declaration) -> str:
     )
     if chosen is not None:
         return chosen
-    known = treebanks.list_treebanks(spec.language)
+    known = treebanks.list_treebanks(spec.language, spec.split)
     chosen = treebanks.choose_treebank(spec.language, spec.split, known, name=spec.name)
     assert chosen is not None, "every language of the table has a treebank"
     return chosen
@@ -341,10 +356,12 @@ def _show_folder(declared: Declaration) -> str:
 
 def _check_count(rows: Rows, declared: Declaration, spec: Spec) -> None:
     """A number of rows that is not the published one is told, for it makes scores hard to compare."""
-    expected = declared.expected_rows(spec.split, _key_language(spec))
-    if expected is not None and expected != len(rows) + rows.skipped:
-        logger.warning("%s: expected %s rows, found %s", spec, f"{expected:,}", f"{len(rows):,}")
-
-
-def _key_language(spec: Spec) -> str:
-    return ",".join(spec.parts.values()) if spec.parts else spec.language
+    expected, found = declared.expected_rows(spec), len(rows) + rows.skipped
+    if expected is not None and expected != found:
+        logger.warning(
+            "%s: found %s rows where the published set has %s; scores on it are not comparable with others'. "
+            "Was a file cut short, or is it another release?",
+            spec,
+            f"{found:,}",
+            f"{expected:,}",
+        )

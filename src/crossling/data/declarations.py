@@ -30,7 +30,7 @@ class FolderSource(_Declaration):
     by_split: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings that differ in one split."""
     codes: dict[str, str] = Field(default_factory=dict)
-    """What the files call a language, where that is not our code."""
+    """What the files call a language, where that is not our code, or in which order they have a pair."""
     splits: dict[str, str] = Field(default_factory=dict)
     """What the files call a split, where that is not our name."""
     join: bool = False
@@ -77,7 +77,7 @@ class Declaration(_Declaration):
     """Languages by role, such as context and question."""
     splits: tuple[str, ...]
     rows: dict[str, int] = Field(default_factory=dict)
-    """Published number of rows: of a split, or of ``split:language`` where it differs."""
+    """Published number of rows: of a split, or of ``split:language`` where it differs (of a pair, sorted)."""
     folder: FolderSource | None = None
     hub: HubSource | None = None
     reader: FolderSource | None = None
@@ -91,9 +91,14 @@ class Declaration(_Declaration):
     versions: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """What differs in a named version of the set."""
 
-    def expected_rows(self, split: str, language: str) -> int | None:
+    def expected_rows(self, spec: Spec) -> int | None:
         """The published number of rows, where there is one."""
-        return self.rows.get(f"{split}:{language}", self.rows.get(split))
+        language = spec.language
+        if self.roles:
+            language = ",".join(spec.parts.get(role, spec.language) for role in self.roles)
+        elif self.pairs:
+            language = "-".join(sorted(spec.language.split("-")))
+        return self.rows.get(f"{spec.split}:{language}", self.rows.get(spec.split))
 
 
 @cache
@@ -132,6 +137,7 @@ def fill_names(spec: Spec, declaration: Declaration, source: FolderSource | HubS
         foreign = second if first == declaration.pivot else first
         languages = {"source": first, "target": second, "foreign": foreign}
         names["pair"] = "-".join(sorted((first, second)))
+        names["left"], _, names["right"] = source.codes.get(names["pair"], names["pair"]).partition("-")
     for role, language in languages.items():
         names[role or "language"] = language
         names[f"{role}_code" if role else "code"] = source.codes.get(language, language)
@@ -144,6 +150,9 @@ def check_spec(spec: Spec, declaration: Declaration) -> None:
         unknown = [role for role in spec.parts if role not in declaration.roles]
         if unknown:
             raise DataError(f"{spec}: unknown role {unknown[0]!r}.{nearest(unknown[0], declaration.roles)}")
+        absent = [role for role in declaration.roles if role not in spec.parts]
+        if absent and spec.language:
+            raise DataError(f"{spec}: name the {absent[0]}'s language too, as in {spec},{absent[0]}=en")
     elif spec.parts:
         raise DataError(f"{spec}: {spec.name} has one language, not one by role; write {spec.name}:{spec.language}")
     if not spec.language:

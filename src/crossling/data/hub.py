@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from crossling.data.cache import locate_rows, open_cached
+from crossling.data.cache import open_cached
 from crossling.data.declarations import HubSource
 from crossling.data.readers._lines import BadRows, OnError
 from crossling.data.readers._records import build_record
@@ -17,10 +19,15 @@ from crossling.data.rows import Rows, hash_text
 from crossling.errors import DataError
 from crossling.records import Record
 
-logger = logging.getLogger(__name__)
-
 VERSION = 1
 READ_ROWS = 1_000
+REACH_SECONDS = 10
+CONVERTED = "refs/convert/parquet"
+"""The revision under which the hub keeps its own Parquet of sets that used to be scripts."""
+
+
+class NotFromHubError(DataError):
+    """A set that the hub does not give: it is away, or has no such set, configuration or split."""
 
 
 def open_hub_rows(
@@ -47,42 +54,97 @@ def open_hub_rows(
         "id_prefix": source.id_prefix.format(**names),
         "kind": kind.__name__,
     }
+    asked = _Place(source.repository, config, names["split"], source.revision, source.revision == CONVERTED)
     pointer = store / "data" / f"hub-{hash_text(json.dumps(question, sort_keys=True))}.json"
-    commit = _recall_commit(pointer)
+    place = _recall_place(pointer, asked)
     builder = None
-    if commit is None:
-        builder = _find_builder(source, config, name=name)
-        commit = str(builder.hash)
-    fingerprint = hash_text(json.dumps({**question, "commit": commit}, sort_keys=True))
-    if builder is None and not locate_rows(store, fingerprint).exists():
-        builder = _find_builder(source.model_copy(update={"revision": commit}), config, name=name)
+    if place is None:
+        builder, place = _find_builder(asked, name=name)
+    fingerprint = hash_text(json.dumps({**question, "commit": place.revision}, sort_keys=True))
 
     def read(bad: BadRows) -> Iterator[Record]:
-        found = builder or _find_builder(source.model_copy(update={"revision": commit}), config, name=name)
+        found = builder or _find_builder(place, name=name)[0]
         return _read_table(found, source, names, kind=kind, name=name, bad=bad)
 
     rows = open_cached(fingerprint, read, kind=kind, language=language, name=name, store=store, on_error=on_error)
-    if _recall_commit(pointer) != commit:
-        pointer.write_text(json.dumps({**question, "commit": commit}, indent=1), encoding="utf-8")
+    if _recall_place(pointer, asked) != place:
+        noted = {**question, "commit": place.revision, "converted": place.converted}
+        pointer.write_text(json.dumps(noted, indent=1), encoding="utf-8")
     return rows
 
 
-def _recall_commit(pointer: Path) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One split of one configuration of a repository, at one revision."""
+
+    repository: str
+    config: str
+    split: str
+    revision: str
+    converted: bool
+    """The hub's own conversion of a set that used to be a script: a folder of Parquet for each split."""
+
+    def __str__(self) -> str:
+        return f"{self.repository} (configuration {self.config}, revision {self.revision})"
+
+    def arguments(self) -> dict[str, Any]:
+        """How ``datasets`` is asked for it; a conversion has no card, and so no configurations to name."""
+        if self.converted:
+            return {"data_files": {self.split: f"{self.config}/{self.split}/*.parquet"}}
+        return {"name": self.config}
+
+
+def _recall_place(pointer: Path, asked: _Place) -> _Place | None:
     try:
-        return str(json.loads(pointer.read_text(encoding="utf-8"))["commit"])
+        noted = json.loads(pointer.read_text(encoding="utf-8"))
+        return replace(asked, revision=str(noted["commit"]), converted=noted["converted"] is True)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _find_builder(source: HubSource, config: str, *, name: str) -> Any:
-    """What ``datasets`` knows of a set at one commit: from the hub, or its cache where the hub is away."""
+def _find_builder(place: _Place, *, name: str) -> tuple[Any, _Place]:
+    """What ``datasets`` knows of a set, and its place with the commit: from the hub, or its cache if that is away."""
     import datasets
 
-    where = f"{source.repository} (configuration {config}, revision {source.revision})"
+    outage = _find_outage(datasets.config.HF_ENDPOINT)
     try:
-        return datasets.load_dataset_builder(source.repository, config, revision=source.revision)
+        with _without_network() if outage else nullcontext():
+            builder = datasets.load_dataset_builder(place.repository, revision=place.revision, **place.arguments())
     except Exception as error:  # the library raises many kinds, from ConnectionError to RuntimeError
-        raise DataError(f"{name}: {where} cannot be had from the hub: {_shorten(error)}") from error
+        if outage:
+            raise NotFromHubError(f"{name}: {outage}, and {place} is not in its cache on this machine") from error
+        if place.revision == "main" and "scripts are no longer supported" in str(error):
+            return _find_builder(replace(place, revision=CONVERTED, converted=True), name=name)
+        raise NotFromHubError(f"{name}: {place} cannot be had from the hub: {_shorten(error)}") from error
+    commit = str(builder.hash)
+    if outage and place.revision not in ("main", CONVERTED, commit):
+        raise NotFromHubError(f"{name}: {outage}, and its cache here has another revision ({commit}) than {place}")
+    return builder, replace(place, revision=commit)
+
+
+@cache
+def _find_outage(endpoint: str) -> str:
+    """Why the hub cannot be asked, or nothing; found out once, for its library would try again for minutes."""
+    session = importlib.import_module("huggingface_hub.utils").get_session()
+    try:
+        status = int(session.head(endpoint, timeout=REACH_SECONDS).status_code)
+    except Exception as error:  # of whichever HTTP library the hub's is built on
+        return f"the hub ({endpoint}) cannot be reached ({_shorten(error)})"
+    return f"the hub ({endpoint}) is out of order (status {status})" if status >= 500 else ""
+
+
+@contextmanager
+def _without_network() -> Iterator[None]:
+    """For the moment, as if HF_HUB_OFFLINE had been set: the libraries look into their caches only."""
+    places = [importlib.import_module(name) for name in ("datasets.config", "huggingface_hub.constants")]
+    before = [place.HF_HUB_OFFLINE for place in places]
+    for place in places:
+        place.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.HF_HUB_OFFLINE = value  # type: ignore[attr-defined]
 
 
 def _read_table(
@@ -94,7 +156,7 @@ def _read_table(
         table = builder.as_dataset(split=split)
     except Exception as error:
         known = ", ".join(builder.info.splits or {})
-        raise DataError(
+        raise NotFromHubError(
             f"{name}: the split {split!r} of {source.repository} cannot be read: {_shorten(error)}"
             + (f"; its splits: {known}" if known else "")
         ) from error

@@ -202,8 +202,13 @@ def write_rows(
     The file is written under another name and takes its own at the end: whoever finds it finds it whole.
     ``count_skipped`` is asked when all records have been read; its answer is kept in the file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
+    except OSError as error:
+        raise DataError(
+            f"{path.parent}: cannot be written to ({error.strerror}); name another store with --store"
+        ) from error
     try:
         with os.fdopen(handle, "wb") as stream:
             total = _write_stream(iter(records), stream, kind, count_skipped)

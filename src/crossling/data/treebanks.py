@@ -100,15 +100,18 @@ def choose_treebank(language: str, split: str, candidates: Iterable[str], *, nam
         return preferred
     if len(found) > 1:
         listed = ", ".join(f"{name}:{treebank}" for treebank in found)
-        raise DataError(f"{name}:{language} has several treebanks with the split {split!r}; choose one of {listed}")
+        raise DataError(f"{name}:{language}:{split} could be of several treebanks; choose one of {listed}")
     return found[0] if found else None
 
 
-def list_treebanks(language: str) -> tuple[str, ...]:
-    """A language's treebanks by their full names; an unknown language is an error that lists the known."""
+def list_treebanks(language: str, split: str) -> tuple[str, ...]:
+    """A language's treebanks by their full names; an unknown language is an error that lists the known.
+
+    Of their splits only this is known: that parallel treebanks are for testing alone.
+    """
     if language not in TREEBANKS:
         raise DataError(
             f"no treebank of {language!r} is known; name one in full, as in ud:{language}_xyz."
             f"{nearest(language, TREEBANKS)}"
         )
-    return tuple(f"{language}_{treebank}" for treebank in TREEBANKS[language])
+    return tuple(f"{language}_{name}" for name in TREEBANKS[language] if split == "test" or name != PARALLEL)

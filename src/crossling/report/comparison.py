@@ -80,13 +80,13 @@ class ComparisonTable:
 
         table = Table(title=escape(self.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("language", no_wrap=True)
-        for system in self._shown(view):
+        for system in self.shown(view):
             table.add_column(escape(system), justify="right", no_wrap=True)
         for before, line in zip((None, *self.lines), self.lines, strict=False):
             if line.is_average and before is not None and not before.is_average:
                 table.add_section()
             style = "italic" if line.is_average else "cyan" if line.is_source else None
-            table.add_row(escape(line.title), *self._cells(line, view), style=style)
+            table.add_row(escape(line.title), *self.cells(line, view), style=style)
         return Group(table, *(Text(sentence, style="dim") for sentence in self.legend))
 
     def to_markdown(self, *, view: View = "scores", wide: bool = False) -> str:
@@ -143,17 +143,19 @@ class ComparisonTable:
                 )
         return text.getvalue()
 
-    def _shown(self, view: View) -> tuple[str, ...]:
+    def shown(self, view: View) -> tuple[str, ...]:
+        """The systems that a view has columns for."""
         return tuple(name for name in self.systems if view == "scores" or name != self.baseline)
 
-    def _cells(self, line: Line, view: View) -> list[str]:
+    def cells(self, line: Line, view: View) -> list[str]:
+        """A line's figures as text, in the order of :meth:`shown`."""
         format_cell = _FORMATS[view]
         pairs = zip(self.systems, line.results, strict=True)
-        return [format_cell(result) if result else MISSING for name, result in pairs if name in self._shown(view)]
+        return [format_cell(result) if result else MISSING for name, result in pairs if name in self.shown(view)]
 
     def _grid(self, view: View, *, wide: bool) -> list[list[str]]:
-        rows = [["language", *self._shown(view)]]
-        rows.extend([line.code or line.title if wide else line.title, *self._cells(line, view)] for line in self.lines)
+        rows = [["language", *self.shown(view)]]
+        rows.extend([line.code or line.title if wide else line.title, *self.cells(line, view)] for line in self.lines)
         if not wide:
             return rows
         turned = [list(column) for column in zip(*rows, strict=True)]

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from crossling.errors import UserError, nearest
-from crossling.languages import find_language
+from crossling.languages import GROUPINGS, find_language, group_of
 from crossling.predictions import Predictions
 from crossling.significance.counts import align, default_score, divide, find_measure
 from crossling.significance.paired import Pair, bootstrap, correct_holm, draw_runs, p_value, permute, t_test
@@ -126,13 +126,19 @@ def compare(
     second: str | None = None,
     score: str | Mapping[str, str] | None = None,
     sources: Iterable[str] = ("en",),
+    groups: Iterable[str] = (),
     settings: Settings | None = None,
 ) -> Comparison:
     """Compare systems, given as name -> (data set, language) -> predictions of each seed.
 
     Every system is tested against the baseline, and against `second` where one is named. `score` names the
     score to compare, for all data sets or for each; by default it is the main score of each one's task.
+    `groups` names ways to group languages (`GROUPINGS`), for a line with each group's mean.
     """
+    groups = tuple(groups)
+    for name in groups:
+        if name not in GROUPINGS:
+            raise UserError(f"no way {name!r} to group languages.{nearest(name, GROUPINGS)}")
     for name in filter(None, (baseline, second)):
         if name not in systems:
             raise UserError(f"no system {name!r} to compare with.{nearest(name, systems)}")
@@ -149,6 +155,7 @@ def compare(
             second,
             settings or Settings(),
             note=lambda text: notes.setdefault(text),
+            groups=groups,
         )
         results.extend(table.results())
     return Comparison(baseline, second, tuple(systems), tuple(results), settings or Settings(), tuple(notes))
@@ -211,6 +218,20 @@ def _is_same(code: str, other: str) -> bool:
     return code == other or (first is not None and second is not None and first.code == second.code)
 
 
+def _average_groups(cells: Sequence[_Cell], grouping: str) -> dict[str, list[_Cell]]:
+    """The languages of each group, and without those trained on where it has such."""
+    groups: dict[str, list[_Cell]] = {}
+    for cell in cells:
+        groups.setdefault(group_of(cell.rows.language, grouping), []).append(cell)
+    found = {}
+    for name, part in groups.items():
+        targets = [cell for cell in part if not cell.is_source]
+        found[f"{name}: mean of {len(part)}"] = part
+        if 0 < len(targets) < len(part):
+            found[f"{name}: mean of {len(targets)} zero-shot"] = targets
+    return found
+
+
 @dataclass(eq=False)
 class _Table:
     """The work on one data set: draws are made once for all systems, swaps once for each pair of systems."""
@@ -221,6 +242,7 @@ class _Table:
     second: str | None
     settings: Settings
     note: Callable[[str], object]
+    groups: tuple[str, ...] = ()
     drawn: dict[tuple[str, str], Array] = field(default_factory=dict)
     """Resampled mean scores by language and system."""
 
@@ -255,6 +277,8 @@ class _Table:
         averages = {f"mean of {len(shared)}": shared}
         if len(zero_shot) < len(shared):
             averages[f"mean of {len(zero_shot)} zero-shot"] = zero_shot
+        for grouping in self.groups:
+            averages |= _average_groups(shared, grouping)
         return {title: part for title, part in averages.items() if len(part) > 1}
 
     def _draw(self, groups: Sequence[Group]) -> None:

@@ -210,7 +210,8 @@ def _used_ids(task: Any, data: Data, examples: Any, context: StageContext) -> An
 
     from crossling.evaluation import encode_rows
 
-    used = [examples.distinct_ids()]
+    # What an earlier stage changed is kept as well: a saved model takes all other rows from the base encoder.
+    used = [examples.distinct_ids(), context.encoder.changed_rows]
     if data.dev is not None:
         labels = (*task.labels, *sorted(set(task.collect_labels([data.dev])) - set(task.labels)))
         dev = encode_rows(task, [data.dev], context.encoder, cache=context.encoded, labels=labels)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
@@ -31,6 +33,7 @@ def describe_machine(world: World) -> dict[str, str]:
     return facts
 
 
+@cache
 def _version(name: str) -> str:
     try:
         return metadata.version(name)
@@ -38,9 +41,10 @@ def _version(name: str) -> str:
         return "?"
 
 
+@cache
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
             return next(
                 (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
                 platform.machine(),

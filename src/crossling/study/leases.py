@@ -35,7 +35,7 @@ LET_GO = 0
 """The modification time of a lease that its holder gave back."""
 
 
-class LeaseLost(UserError):
+class LeaseLostError(UserError):
     """Another process took the work over, because this one showed no sign of life for too long."""
 
 
@@ -52,9 +52,9 @@ class Lease:
         return self.path.exists() and not _path(self.path.parent, self.name, self.generation + 1).exists()
 
     def check(self) -> None:
-        """Raise :class:`LeaseLost` where it was taken over."""
+        """Raise :class:`LeaseLostError` where it was taken over."""
         if not self.is_current():
-            raise LeaseLost(f"{self.name}: taken over by another process while this one was held up")
+            raise LeaseLostError(f"{self.name}: taken over by another process while this one was held up")
 
 
 @dataclass
@@ -141,7 +141,9 @@ class Leases:
         except FileExistsError:
             return None
         except OSError as error:
-            raise ArtefactError(f"{path}: cannot be written: {error}. Free some disk space, or mend the store.") from None
+            raise ArtefactError(
+                f"{path}: cannot be written: {error}. Free some disk space, or mend the store."
+            ) from None
         finally:
             partial.unlink(missing_ok=True)
         lease = Lease(name, generation, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from crossling.report.summary import (
     TextSample,
     gather_result,
 )
-from crossling.study.run import prediction_path, read_run_file, set_name
+from crossling.study.layout import prediction_path, set_name
+from crossling.study.run import read_run_file
 
 SAMPLES = 4
 """Examples shown of each language."""
@@ -36,7 +38,8 @@ def summarise_run(out: Path, *, store: Path, next_command: str = "") -> RunSumma
         for language, spec in entry.specs()
     ]
     trained = [open_data(spec, split="train", store=store) for spec in final.train]
-    skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in trained if rows.skipped]
+    tested = [open_data(spec, split=entry.split, store=store) for entry in recipe.evaluate for _, spec in entry.specs()]
+    skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in (*trained, *tested) if rows.skipped]
     return RunSummary(
         title=out.name,
         encoder=encoder_label(recipe.encoder.name),
@@ -72,7 +75,18 @@ def _gather(recipe: Recipe, entry: Any, language: str, spec: Any, *, out: Path, 
     runs = [read_predictions(prediction_path(out, seed, entry, language)) for seed in recipe.seeds]
     rows = open_data(spec, split=entry.split, store=store)
     variant = language if language != runs[0].language else ""
-    return gather_result(set_name(entry), runs, samples=choose_samples(rows, runs[0]), variant=variant)
+    # Of rows that were changed since, other words would stand beside these tags.
+    same = runs[0].meta.get("fingerprint") == rows.fingerprint
+    samples = [_name_question(sample, language) for sample in choose_samples(rows, runs[0])] if same else []
+    return gather_result(set_name(entry), runs, samples=samples, variant=variant)
+
+
+def _name_question(sample: Sample, language: str) -> Sample:
+    """A sample with the language of its question, where a set names it apart: ``context=es,question=en``."""
+    parts = dict(part.split("=", 1) for part in language.split(",") if "=" in part)
+    if not isinstance(sample, AnswerSample) or parts.get("question") in (None, parts.get("context")):
+        return sample
+    return replace(sample, question_language=parts["question"])
 
 
 def choose_samples(rows: Rows, predictions: Predictions) -> list[Sample]:

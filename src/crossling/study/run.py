@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.encoder import Encoder, load_encoder
+from crossling.encoder import Encoder
 from crossling.errors import ArtefactError, RecipeError
 from crossling.evaluation import check_kind, predict_rows
 from crossling.model import load_model, save_model
@@ -22,7 +24,12 @@ from crossling.predictions import write_predictions
 from crossling.recipe import EvaluateSettings, Recipe, content_hash, to_toml
 from crossling.registry import load_kind
 from crossling.stages._context import StageContext
+from crossling.study.effort import count_subwords
+from crossling.study.encoders import Encoders
+from crossling.study.files import copy_whole, settle, write_whole
 from crossling.study.hardware import describe_machine
+from crossling.study.layout import prediction_path
+from crossling.study.leases import Lease
 from crossling.study.store import Store
 from crossling.study.tracking import open_trackers
 from crossling.tasks import build_task, restore_task
@@ -41,30 +48,49 @@ class Runner:
     out: Path
     world: World
     progress: Progress = field(default_factory=Silence)
+    track: Callable[..., None] = lambda values, step, seed: None
+    encoders: Encoders = field(default_factory=Encoders)
 
     def run(self, *, command: str = "") -> None:
         """Train and predict for every seed; what is already there is not done again."""
         if not self.recipe.stage:
             raise RecipeError('stage: missing; a run trains at least once: [[stage]] with kind = "finetune"')
-        self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / "recipe.toml").write_text(to_toml(self.recipe.model_dump(mode="json")), encoding="utf-8")
-        opened = [self._open_stage(settings) for settings in self.recipe.stage]
-        targets = self._open_targets()
-        self._check_targets(targets)
+        self.check_targets()
+        self.identify_stages(self.recipe.seeds[0])  # an encoder that is not there is told now
+        self._begin_folder()
         stages: dict[str, list[str]] = {}
-        with open_trackers(self.recipe, self.out, self.world) as track:
+        with open_trackers(self.recipe, self.out, self.world) as self.track:
             for seed in self.recipe.seeds:
-                stages[str(seed)] = self._train_seed(seed, opened, track)
+                stages[str(seed)] = list(self.identify_stages(seed))
+                for number, identity in enumerate(stages[str(seed)]):
+                    self._train_once(number, seed, identity)
                 self._write_run_file(stages, command)
                 if self.world.leads:
-                    self._predict_seed(seed, stages[str(seed)][-1], targets)
+                    self.predict(seed)
                 self.world.wait()
 
-    def _open_stage(self, settings: Any) -> Any:
-        kind = load_kind("stages", settings.kind)
-        return kind.open_stage_data(settings, source=self.recipe.source, store=self.store.root)
+    def _begin_folder(self) -> None:
+        """Make the folder of results, once nothing is wrong with what was asked for."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            write_whole(self.out / "recipe.toml", to_toml(self.recipe.model_dump(mode="json")))
+        except OSError as error:
+            raise ArtefactError(
+                f"{self.out}: cannot hold results: {error.strerror}. Name another with --out."
+            ) from None
 
-    def _open_targets(self) -> list[tuple[EvaluateSettings, str, Rows]]:
+    @cached_property
+    def opened(self) -> list[Any]:
+        """What each stage reads, opened."""
+        return [
+            load_kind("stages", settings.kind).open_stage_data(
+                settings, source=self.recipe.source, store=self.store.root
+            )
+            for settings in self.recipe.stage
+        ]
+
+    @cached_property
+    def targets(self) -> list[tuple[EvaluateSettings, str, Rows]]:
         """Everything to be predicted, opened before any training, so that a missing file costs no hours."""
         return [
             (entry, language, open_data(spec, split=entry.split, store=self.store.root))
@@ -72,61 +98,84 @@ class Runner:
             for language, spec in entry.specs()
         ]
 
-    def _check_targets(self, targets: list[tuple[EvaluateSettings, str, Rows]]) -> None:
+    def check_targets(self) -> None:
+        """Open everything and see that the last stage's task can read what is to be predicted."""
+        _ = self.opened
         task = build_task(self.recipe.stage[-1].task, ())
-        for _, _, rows in targets:
+        seen: set[Path] = set()
+        for entry, language, rows in self.targets:
             check_kind(task, rows)
-
-    def _train_seed(self, seed: int, opened: list[Any], track: Callable[..., None]) -> list[str]:
-        identities: list[str] = []
-        for settings, data in zip(self.recipe.stage, opened, strict=True):
-            parent = identities[-1] if identities else None
-            identities.append(self._train_stage(settings, data, seed=seed, parent=parent, track=track))
-        return identities
-
-    def _train_stage(
-        self, settings: Any, data: Any, *, seed: int, parent: str | None, track: Callable[..., None]
-    ) -> str:
-        kind = load_kind("stages", settings.kind)
-        encoder = self._load_start(parent)
-        identity = self.store.identify(
-            settings.kind,
-            kind.VERSION,
-            {
-                **kind.identity_inputs(settings, data),
-                "start": parent or encoder.identity,
-                "seed": seed,
-                **self._numerics(),
-            },
-        )
-        with self._claim(identity) as done:
-            if not done:
-                context = StageContext(
-                    seed,
-                    self.recipe.source,
-                    encoder,
-                    self.recipe.encoder,
-                    self.world,
-                    self.store.work(identity),
-                    self.store.root,
-                    checkpoint_seconds=self.recipe.run.checkpoint_seconds,
-                    progress=self.progress,
-                    track=lambda values, step: track(values, step, seed),
+            path = prediction_path(Path(), 0, entry, language)
+            if path in seen:
+                raise RecipeError(
+                    f"evaluate: two sets would be stored as {path.parent.name}/{path.stem}, one over the other; leave "
+                    "one out, or give its file another name"
                 )
-                model, card, record = kind.train(settings, data, context)
-                if self.world.leads:
-                    save_model(model, card, self.store.artefact(identity))
-                    self.store.complete(identity, {**record, "machine": describe_machine(self.world)})
+            seen.add(path)
+
+    def identify_stages(self, seed: int) -> tuple[str, ...]:
+        """The identity of each stage's artefact: known without training, from all that affects it."""
+        identities: list[str] = []
+        for settings, data in zip(self.recipe.stage, self.opened, strict=True):
+            kind = load_kind("stages", settings.kind)
+            start = identities[-1] if identities else self.encoders.identify(self.recipe.encoder)
+            inputs = {**kind.identity_inputs(settings, data), "start": start, "seed": seed, **self._numerics()}
+            identities.append(self.store.identify(settings.kind, kind.VERSION, inputs))
+        return tuple(identities)
+
+    def identify_predictions(self, seed: int) -> str:
+        """The identity of all that one seed's model predicts: what a finished cell of a study is known by."""
+        stored = [self._stored_predictions(self.identify_stages(seed)[-1], rows).name for _, _, rows in self.targets]
+        places = [str(prediction_path(Path(), seed, entry, language)) for entry, language, _ in self.targets]
+        return content_hash([self.identify_stages(seed), stored, places])
+
+    def _train_once(self, number: int, seed: int, identity: str) -> None:
+        """Train a stage while holding its lease, unless it is already there."""
+        with self._claim(identity) as (done, lease):
+            if done:
+                self.progress.say(f"{self.recipe.stage[number].kind} (seed {seed}): already trained, {identity}")
             else:
-                self.progress.say(f"{settings.kind} (seed {seed}): already trained, {identity}")
+                self.train(number, seed, still_held=lease.check if lease else None)
         self.world.wait()
-        return identity
+
+    def train(self, number: int, seed: int, *, still_held: Callable[[], None] | None = None) -> None:
+        """Train one stage and publish its artefact; ``still_held`` raises where the work was taken over."""
+        settings, began = self.recipe.stage[number], time.monotonic()
+        identities = self.identify_stages(seed)
+        identity, parent = identities[number], identities[number - 1] if number else None
+        context = StageContext(
+            seed,
+            self.recipe.source,
+            self._load_start(parent),
+            self.recipe.encoder,
+            self.world,
+            self.store.work(identity),
+            self.store.root,
+            checkpoint_seconds=self.recipe.run.checkpoint_seconds,
+            progress=Watched(self.progress, still_held) if still_held else self.progress,
+            track=lambda values, step: self.track(values, step, seed),
+        )
+        model, card, record = load_kind("stages", settings.kind).train(settings, self.opened[number], context)
+        if not self.world.leads:
+            return
+        if still_held:
+            still_held()
+        work = {
+            "encoder": self.recipe.encoder.name,
+            "seconds": round(max(time.monotonic() - began, record.get("training_seconds", 0.0)), 3),
+            "subwords": round(settings.epochs * count_subwords(self.opened[number])),
+        }
+        self.store.work(identity).mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=self.store.work(identity), ignore_cleanup_errors=True) as folder:
+            save_model(model, card, Path(folder))
+            machine = describe_machine(self.world)
+            self.store.publish(identity, Path(folder), {**record, "work": work, "machine": machine})
 
     def _load_start(self, parent: str | None) -> Encoder:
         """The encoder that a stage starts from: the recipe's, or what the stage before made of it."""
         if parent is None:
-            return load_encoder(self.recipe.encoder.name, revision=self.recipe.encoder.revision)
-        return load_model(self.store.artefact(parent))[0].encoder
+            return self.encoders.load(self.recipe.encoder.name, self.recipe.encoder.revision)
+        return load_model(self.store.artefact(parent), load=self.encoders.load)[0].encoder
 
     def _numerics(self) -> dict[str, Any]:
         """What changes bits without changing settings."""
@@ -139,27 +188,27 @@ class Runner:
         }
 
     @contextmanager
-    def _claim(self, identity: str) -> Iterator[bool]:
-        """Hold an artefact's lock (the leading process does); tells whether it is already complete."""
-        with self.store.lock(identity) if self.world.leads else nullcontext():
+    def _claim(self, identity: str) -> Iterator[tuple[bool, Lease | None]]:
+        """Hold an artefact's lease (the leading process does); tells whether it is already complete."""
+        with self.store.leases.hold(identity) if self.world.leads else nullcontext() as lease:
             self.world.wait()
             done = torch.tensor(int(self.store.is_complete(identity)), device=self.world.device)
-            yield bool(self.world.broadcast(done))
+            yield bool(self.world.broadcast(done)), lease
 
-    def _predict_seed(self, seed: int, identity: str, targets: list[tuple[EvaluateSettings, str, Rows]]) -> None:
+    def predict(self, seed: int) -> None:
         """Predictions of one seed's model, copied from the store where they were made before."""
+        identity = self.identify_stages(seed)[-1]
         waiting = []
-        for entry, language, rows in targets:
+        for entry, language, rows in self.targets:
             path = prediction_path(self.out, seed, entry, language)
             stored = self._stored_predictions(identity, rows)
             if stored.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(stored, path)
+                copy_whole(stored, path)
             else:
                 waiting.append((entry, rows, stored, path))
         if not waiting:
             return
-        model, card = load_model(self.store.artefact(identity))
+        model, card = load_model(self.store.artefact(identity), load=self.encoders.load)
         model.to(self.world.device)
         head, settings = next(iter(card.tasks.items()))
         task = restore_task(settings)
@@ -176,8 +225,8 @@ class Runner:
                 meta={"seed": seed},
             )
             write_predictions(stored, predictions)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(stored, path)
+            settle(stored)
+            copy_whole(stored, path)
 
     def _stored_predictions(self, identity: str, rows: Rows) -> Path:
         key = content_hash({"rows": rows.fingerprint, "version": PREDICTION_VERSION, **self._numerics()})
@@ -187,7 +236,28 @@ class Runner:
         if self.world.leads:
             facts = {"store": str(self.store.root.resolve()), "stages": stages, "command": command}
             text = json.dumps({**facts, "machine": describe_machine(self.world)}, indent=1, ensure_ascii=False)
-            (self.out / "run.json").write_text(text, encoding="utf-8")
+            write_whole(self.out / "run.json", text)
+
+
+@dataclass
+class Watched:
+    """A listener that also looks whether the work is still this process's own: two must not write one checkpoint."""
+
+    progress: Progress
+    still_held: Callable[[], None]
+
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        self.progress.begin(what, total, done)
+
+    def advance(self, steps: int = 1, **facts: str) -> None:
+        self.still_held()
+        self.progress.advance(steps, **facts)
+
+    def end(self) -> None:
+        self.progress.end()
+
+    def say(self, line: str) -> None:
+        self.progress.say(line)
 
 
 def run_recipe(
@@ -199,21 +269,6 @@ def run_recipe(
     return runner
 
 
-def prediction_path(out: Path, seed: int, entry: EvaluateSettings, language: str) -> Path:
-    """Where the predictions of one seed, data set and language lie."""
-    return out / f"seed-{seed}" / "predictions" / set_name(entry) / f"{_file_name(language)}.parquet"
-
-
-def set_name(entry: EvaluateSettings) -> str:
-    """A data set's name in tables and folders; another split than test is part of it."""
-    name = entry.on if isinstance(entry.on, str) else Path(str(entry.on.get("path", "data"))).stem
-    return _file_name(name if entry.split == "test" else f"{name}-{entry.split}")
-
-
-def _file_name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_.@" else "-" for c in text).strip("-")
-
-
 def read_run_file(out: Path) -> dict[str, Any]:
     """The record of a run, from its folder."""
     try:
@@ -222,8 +277,13 @@ def read_run_file(out: Path) -> dict[str, Any]:
         raise ArtefactError(
             f"{out}: not the folder of a run (run.json is missing); make one with crossling run"
         ) from None
-    except json.JSONDecodeError as error:
+    except NotADirectoryError:
+        raise ArtefactError(f"{out}: is a file; name the folder of a run, or of a saved model") from None
+    except ValueError as error:
         raise ArtefactError(f"{out / 'run.json'}: damaged: {error}; run the recipe again") from None
+    stages = facts.get("stages") if isinstance(facts, dict) else None
+    if not isinstance(stages, dict) or not stages or not all(isinstance(s, list) and s for s in stages.values()):
+        raise ArtefactError(f"{out / 'run.json'}: damaged: it names no trained stages; run the recipe again")
     return facts
 
 
@@ -236,9 +296,8 @@ def find_model(run: Path, *, seed: int | None = None) -> Path:
     wanted = str(seed) if seed is not None else seeds[0]
     if wanted not in seeds:
         raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(seeds)}")
-    folder = Path(str(facts["store"])) / "artefacts" / str(facts["stages"][wanted][-1])
+    folder = Path(str(facts.get("store"))) / "artefacts" / str(facts["stages"][wanted][-1])
     if not (folder / "model.json").exists():
-        raise ArtefactError(
-            f"{folder}: the model of {run} is gone; run its recipe again: crossling run {run}/recipe.toml"
-        )
+        again = f"crossling run {run / 'recipe.toml'} --out {run}"
+        raise ArtefactError(f"{folder}: the model of {run} is gone; run its recipe again: {again}")
     return folder

@@ -1,22 +1,21 @@
 """The store: what was trained, under an identity made of all that affects it, never overwritten.
 
-An artefact's files are written first and its marker last, so a folder without a marker is never read. No step relies
-on renaming. Work in progress (checkpoints) lives apart and can be continued by whoever holds its lock.
+An artefact's files are written first and its marker last, so a folder without a marker is never read; of several
+markers the first wins. Work in progress (checkpoints) lives apart and can be continued by whoever holds its lease.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from crossling.errors import ArtefactError
 from crossling.recipe import content_hash
+from crossling.study.files import settle, write_once
+from crossling.study.leases import EXPIRY, Leases
 
 MARKER = "complete.json"
 
@@ -29,8 +28,9 @@ def find_store(given: str | Path | None = None) -> Path:
 class Store:
     """Artefacts by identity, work in progress, encoded data and predictions, below one folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, expiry: float = EXPIRY) -> None:
         self.root = root
+        self.leases = Leases(root / "leases", expiry)
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -52,23 +52,26 @@ class Store:
         """The folder of work in progress on an artefact."""
         return self.root / "work" / identity
 
+    def publish(self, identity: str, folder: Path, record: dict[str, Any]) -> None:
+        """Put the files of a folder into an artefact and declare them final, unless another was first."""
+        target = self.artefact(identity)
+        target.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            settle(path)
+            if not self.is_complete(identity):
+                path.replace(target / path.name)
+        self.complete(identity, record)
+
     def complete(self, identity: str, record: dict[str, Any]) -> None:
         """Declare an artefact's files final, with a record of how it came about, and forget its checkpoints."""
         path = self.artefact(identity) / MARKER
-        partial = path.with_suffix(".partial")
         try:
-            partial.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-            # A link appears whole or not at all, and the first one wins.
-            os.link(partial, path)
-        except FileExistsError:
-            pass
+            write_once(path, record)
         except OSError as error:
             raise ArtefactError(
                 f"{path}: cannot be written: {error}. Free some disk space and run again; "
                 "training continues from its last checkpoint."
             ) from None
-        finally:
-            partial.unlink(missing_ok=True)
         shutil.rmtree(self.work(identity), ignore_errors=True)
 
     def record(self, identity: str) -> dict[str, Any]:
@@ -78,12 +81,3 @@ class Store:
         except (OSError, json.JSONDecodeError) as error:
             raise ArtefactError(f"{self.artefact(identity)}: not a complete artefact: {error}") from None
         return loaded
-
-    @contextmanager
-    def lock(self, identity: str) -> Iterator[None]:
-        """Hold the right to work on an artefact; a process that dies lets go of it."""
-        folder = self.root / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{identity}.lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield

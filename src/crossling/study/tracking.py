@@ -12,15 +12,22 @@ from crossling.recipe import Recipe
 from crossling.training.world import World
 
 
+def check_trackers(recipe: Recipe) -> None:
+    """Refuse a tracker that is not installed, before anything is trained."""
+    missing = [name for name in recipe.run.track if find_spec(name) is None]
+    if missing:
+        raise RecipeError(
+            f"run.track: {', '.join(missing)} not installed; pip install {' '.join(missing)}, or leave it out"
+        )
+
+
 @contextmanager
 def open_trackers(recipe: Recipe, out: Path, world: World) -> Iterator[Callable[[dict[str, float], int, int], None]]:
     """A function that logs values at a step of a seed; it does nothing where no tracker is named."""
+    check_trackers(recipe)
     if not recipe.run.track or not world.leads:
         yield lambda values, step, seed: None
         return
-    for name in recipe.run.track:
-        if find_spec(name) is None:
-            raise RecipeError(f"run.track: {name!r} is not installed; pip install {name}, or leave it out")
     from accelerate import Accelerator
 
     accelerator = Accelerator(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ class TextSettings(FrozenSettings):
     pooling: Literal["auto", "cls", "mean"] = "auto"
     """auto: [CLS] through the checkpoint's pooler where it has one, else the mean of the tokens."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the representation that the head does not see while it learns."""
 
 
 class TextTask:
@@ -91,13 +92,17 @@ class TextTask:
             confidence=confidence,
         )
 
-    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[Any]:
-        """Inputs from lines of a file: a text each, or two with a tab between."""
+    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[tuple[int, Any]]:
+        """Inputs from lines of a file, each with its line: a text, or two with a tab between."""
         refuse_words(words)
         return read_fields(lines, len(self.fields), name=name)
 
     def arrange(self, inputs: Sequence[Any], split: Any) -> dict[str, list[Any]]:
         """Columns of rows to predict."""
+        if len(self.fields) == 1:
+            check_inputs(inputs, lambda item: isinstance(item, str), "a text")
+        else:
+            check_inputs(inputs, is_pair, "a pair of texts")
         texts = [(item,) if isinstance(item, str) else tuple(item) for item in inputs]
         columns = {field: [text[place] for text in texts] for place, field in enumerate(self.fields)}
         return {**columns, "label": [""] * len(texts)}
@@ -122,18 +127,33 @@ def refuse_words(words: bool) -> None:
         raise DataError("--words: only a tagger reads words that are split already; this model reads running text")
 
 
-def read_fields(lines: Sequence[str], count: int, *, name: str) -> list[Any]:
-    """Texts, or pairs of texts with a tab between; an empty line is no text."""
+def check_inputs(inputs: Sequence[Any], fits: Callable[[Any], bool], what: str) -> None:
+    """Refuse what a task cannot read, with its place among the inputs."""
+    for number, item in enumerate(inputs):
+        if not isinstance(item, str | list | tuple) or not fits(item):
+            raise DataError(f"input {number}: {str(item)[:60]!r} is not {what}, which this model reads")
+
+
+def is_pair(item: Any) -> bool:
+    """Whether an input is two texts."""
+    return not isinstance(item, str) and len(item) == 2 and all(isinstance(text, str) for text in item)
+
+
+def read_fields(lines: Sequence[str], count: int, *, name: str) -> list[tuple[int, Any]]:
+    """Texts, or pairs of texts with a tab between, each with the number of its line; an empty line is no text."""
+    texts = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if count == 1:
-        return [line for line in lines if line.strip()]
+        return texts
     pairs = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        first, tab, second = line.partition("\t")
-        if not tab:
-            raise DataError(f"{name}:{number}: no tab; write both texts on one line with a tab between them")
-        pairs.append((first, second))
+    for number, line in texts:
+        fields = line.split("\t")
+        if len(fields) != 2:
+            found = "no tab" if len(fields) == 1 else f"{len(fields) - 1} tabs"
+            raise DataError(f"{name}:{number}: {found}; write both texts on one line with one tab between them")
+        if not all(field.strip() for field in fields):
+            side = "before" if not fields[0].strip() else "after"
+            raise DataError(f"{name}:{number}: nothing {side} the tab; write both texts on one line")
+        pairs.append((number, (fields[0], fields[1])))
     return pairs
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from crossling.predictions import Predictions
 from crossling.recipe import Settings as FrozenSettings
 from crossling.records import Question
-from crossling.tasks._texts import read_fields, refuse_words
+from crossling.tasks._texts import check_inputs, is_pair, read_fields, refuse_words
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
@@ -39,6 +39,7 @@ class Settings(FrozenSettings):
     answer: int = Field(default=30, ge=1)
     """Subwords that an answer has at most."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the representation that the head does not see while it learns."""
 
     @model_validator(mode="after")
     def _windows_advance(self) -> Self:
@@ -132,13 +133,14 @@ class Task:
             confidence=confidence,
         )
 
-    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[Any]:
-        """Inputs from lines of a file: a question and a context with a tab between."""
+    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[tuple[int, Any]]:
+        """Inputs from lines of a file, each with its line: a question and a context with a tab between."""
         refuse_words(words)
         return read_fields(lines, 2, name=name)
 
     def arrange(self, inputs: Sequence[Any], split: Any) -> dict[str, list[Any]]:
         """Columns of rows to predict from pairs of question and context."""
+        check_inputs(inputs, is_pair, "a pair of question and context")
         nothing: list[list[Any]] = [[] for _ in inputs]
         return {
             "id": [str(number) for number in range(len(inputs))],
@@ -153,12 +155,13 @@ class Task:
         return [
             {
                 "question": question,
+                "context": context,
                 "answer": row["predicted"],
                 "start": row["start"],
                 "end": row["start"] + len(row["predicted"]) if row["start"] >= 0 else -1,
                 "confidence": round(row["confidence"], 4),
             }
-            for (question, _), row in zip(inputs, predictions.table.to_pylist(), strict=True)
+            for (question, context), row in zip(inputs, predictions.table.to_pylist(), strict=True)
         ]
 
 

@@ -11,6 +11,8 @@ VERSION = 1
 
 
 class Settings(TextSettings):
+    """What is classified and how it is scored."""
+
     kind: Literal["classify"] = "classify"
 
 

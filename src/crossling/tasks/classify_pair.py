@@ -11,6 +11,8 @@ VERSION = 1
 
 
 class Settings(TextSettings):
+    """Which pairs are classified and how they are scored."""
+
     kind: Literal["classify_pair"] = "classify_pair"
 
 

@@ -10,9 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from crossling.errors import DataError
 from crossling.predictions import SCHEMAS, Predictions
 from crossling.recipe import Settings as FrozenSettings
 from crossling.records import TaggedSentence
+from crossling.spans import list_spans
+from crossling.tasks._texts import check_inputs, read_fields
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
@@ -46,6 +49,7 @@ class Settings(FrozenSettings):
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords an example may have; longer sentences are split between words, never cut off."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the representation that the head does not see while it learns."""
 
     @model_validator(mode="after")
     def _fitting_score(self) -> Self:
@@ -138,25 +142,32 @@ class Task:
         meta = {"n_rows": len(rows)}
         return Predictions("tags", rows.language, rows.name, table, tuple(labels), self.settings.scheme, meta)
 
-    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[Any]:
-        """Inputs from lines of a file: a text each, or with ``words`` one word a line and a blank one between."""
+    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[tuple[int, Any]]:
+        """Inputs from lines of a file, each with its line: a text, or with ``words`` a word a line, a blank between."""
         if not words:
-            return [line for line in lines if line.strip()]
-        sentences: list[list[str]] = [[]]
-        for line in lines:
-            if line.strip():
-                sentences[-1].append(line.split("\t")[0])
-            elif sentences[-1]:
-                sentences.append([])
-        return [sentence for sentence in sentences if sentence]
+            return read_fields(lines, 1, name=name)
+        sentences: list[tuple[int, list[str]]] = []
+        for number, line in enumerate(lines, 1):
+            word = line.split("\t")[0].strip()
+            if line.strip() and not word:
+                raise DataError(f"{name}:{number}: no word before the tab; write one word a line")
+            if word and (not sentences or not lines[number - 2].strip()):
+                sentences.append((number, []))
+            if word:
+                sentences[-1][1].append(word)
+        return sentences
 
     def arrange(self, inputs: Sequence[Any], split: Split) -> dict[str, list[Any]]:
         """Columns of rows to predict from texts or lists of words."""
+        check_inputs(inputs, lambda item: all(isinstance(word, str) for word in item), "a text or a list of words")
         words = [[word for word, _, _ in locate_words(item, split)] for item in inputs]
         return {"words": words, "tags": [[""] * len(sentence) for sentence in words]}
 
     def present(self, predictions: Predictions, inputs: Sequence[Any], split: Split) -> list[dict[str, Any]]:
-        """For every input its words, each with characters, tag and confidence."""
+        """For every input its words, each with characters, tag and confidence; of spans also where each one lies.
+
+        Words that were given are shown as if one space stood between them. A span is as sure as its least sure word.
+        """
         codes, sure = predictions.column("predicted").tolist(), predictions.column("confidence").tolist()
         tags = zip(codes, sure, strict=True)
         items = []
@@ -171,7 +182,9 @@ class Task:
                 }
                 for (word, start, end), (code, c) in zip(locate_words(item, split), tags, strict=False)
             ]
-            items.append({"words": found})
+            text = item if isinstance(item, str) else " ".join(item)
+            spans = {"spans": join_spans(text, found)} if self.settings.scheme == "bio" else {}
+            items.append({"text": text, **spans, "words": found})
         return items
 
 
@@ -181,6 +194,16 @@ def locate_words(item: str | Sequence[str], split: Split) -> list[tuple[str, int
         return list(split(item))
     ends = np.cumsum([len(word) + 1 for word in item]).tolist()
     return [(word, end - 1 - len(word), end - 1) for word, end in zip(item, ends, strict=True)]
+
+
+def join_spans(text: str, words: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The spans that tagged words form, each with its text, label, characters and confidence."""
+    spans = []
+    for first, last, label in list_spans([word["tag"] for word in words]):
+        start, end = words[first]["start"], words[last]["end"]
+        confidence = min(word["confidence"] for word in words[first : last + 1])
+        spans.append({"span": text[start:end], "label": label, "start": start, "end": end, "confidence": confidence})
+    return spans
 
 
 def split_to_fit(counts: np.ndarray[Any, Any], room: int) -> Iterator[tuple[int, int]]:

@@ -13,11 +13,13 @@ class TrainingSettings(Settings):
     """How long, how fast and with what optimiser."""
 
     epochs: int = Field(default=5, ge=1)
+    """How often all training examples are seen."""
     batch: int = Field(default=32, ge=1)
     """Examples in a batch; with several processes, shared among them."""
     accumulate: int = Field(default=1, ge=1)
     """Batches whose gradients are added up before one update."""
     lr: float = Field(default=5e-5, gt=0)
+    """The highest learning rate."""
     warmup: float = Field(default=0.1, ge=0, le=1)
     """Share of all updates during which the learning rate rises from 0."""
     schedule: Literal["linear", "constant"] = "linear"
@@ -25,7 +27,9 @@ class TrainingSettings(Settings):
     weight_decay: float = Field(default=0.0, ge=0)
     """Not applied to biases and normalisation."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's: how slowly the means of the gradient and of its square follow."""
     eps: float = Field(default=1e-8, gt=0)
+    """AdamW's: added to what the step is divided by."""
     clip: float = Field(default=1.0, ge=0)
     """Largest norm of the gradient; 0: no clipping."""
     gradient_checkpointing: bool = False

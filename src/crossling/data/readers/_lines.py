@@ -11,14 +11,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal, NamedTuple, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from crossling.errors import DataError
 
 logger = logging.getLogger(__name__)
 
 OnError = Literal["raise", "skip"]
-FilePath = Annotated[Path, Field(strict=False)]
+
+
+def _check_path(path: Path) -> Path:
+    """A path that can name a file, with ``~`` for the home folder; the system's own errors come without a place."""
+    if not path.name or "\0" in str(path):
+        raise ValueError("this cannot be the name of a file")
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+
+
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(_check_path)]
 """A path; a recipe gives it as text, which strict models would refuse."""
 
 SHOWN_PLACES = 5
@@ -75,11 +87,16 @@ def open_file(path: Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
         with gzip.open(path, "rb") if unpack and path.suffix == ".gz" else path.open("rb") as stream:
             yield cast(BinaryIO, stream)
     except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file; check the path") from error
+        raise DataError(f"{path}: there is no such file{tell_start(path)}; check the path") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({error}); fetch it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def tell_start(path: Path) -> str:
+    """Where a relative path was followed from: a recipe's may have been written for another folder."""
+    return "" if path.is_absolute() else f" below {Path.cwd()}"
 
 
 def read_lines(path: Path) -> Iterator[Line]:
@@ -91,9 +108,11 @@ def read_lines(path: Path) -> Iterator[Line]:
 def split_lines(stream: Iterable[bytes]) -> Iterator[Line]:
     """Lines end at \\n, with or without \\r before it; ``str.splitlines`` also cuts at U+2028 and U+0085."""
     for number, raw in enumerate(stream, start=1):
-        body = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
-            body = body.removeprefix(codecs.BOM_UTF8)
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+            if not raw:
+                return  # a mark and nothing after it: an empty file, which has no lines
+        body = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:
             text = body.decode("utf-8")
         except UnicodeDecodeError:

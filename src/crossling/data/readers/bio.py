@@ -68,7 +68,8 @@ def _read_word(text: str, settings: Settings) -> tuple[str, str] | str:
     fields = text.split("\t") if by_tab else SPACES.split(text.strip(" \t"))
     needed = max(column if column > 0 else -column for column in (settings.word, settings.tag))
     if len(fields) < max(needed, 2):
-        return f"{len(fields)} column(s) where {max(needed, 2)} are needed, parted by {settings.separator}"
+        between = "tabs or spaces" if settings.separator == "any" else f"{settings.separator}s"
+        return f"{len(fields)} column(s) where {max(needed, 2)} are needed, with {between} between"
     word = fields[settings.word - 1 if settings.word > 0 else settings.word].strip()
     tag = fields[settings.tag - 1 if settings.tag > 0 else settings.tag].strip()
     if settings.prefix:

@@ -91,12 +91,19 @@ def read(settings: Settings, bad: BadRows) -> Iterator[Record]:
         if isinstance(found, dict):
             values = {name: _descend(found, key) for name, key in keys.items()}
             built: Record | str = build_record(kind, values, labels=settings.labels)
+            absent = [key for name, key in keys.items() if values[name] is None]
+            if isinstance(built, str) and absent:
+                built = f"no value for the key {absent[0]!r}; the object's keys: {_list_keys(found)}"
         else:
             built = found if isinstance(found, str) else "not a JSON object"
         if isinstance(built, str):
             bad.add(f"{settings.path}:{line.number}", built)
         else:
             yield built
+
+
+def _list_keys(found: dict[str, Any]) -> str:
+    return ", ".join(map(repr, list(found)[:12])) or "none"
 
 
 def _names(kind: type[Record]) -> list[str]:

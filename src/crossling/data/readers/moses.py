@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, split_lines
+from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, split_lines, tell_start
 from crossling.data.readers.parallel import pair_lines
 from crossling.errors import DataError
 from crossling.records import ParallelPair
@@ -74,7 +74,7 @@ def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
                 names = (settings.path / members[0], settings.path / members[1])
                 yield from pair_lines(_lines(source), _lines(target), names=names, bad=bad)
     except FileNotFoundError as error:
-        raise DataError(f"{settings.path}: there is no such file; check the path") from error
+        raise DataError(f"{settings.path}: there is no such file{tell_start(settings.path)}; check the path") from error
     # An encrypted member is a RuntimeError, an unknown compression a NotImplementedError (one of them).
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as error:
         raise DataError(f"{settings.path}: damaged or unreadable archive ({error}); fetch it again") from error

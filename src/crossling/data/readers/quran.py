@@ -42,7 +42,7 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
             yield ParallelPair(text, targets[verse])
         else:
             bad.add(f"{settings.target}", f"verse {verse[0]}:{verse[1]} of {settings.source} is missing")
-    for verse in targets.keys() - sources.keys():
+    for verse in (verse for verse in targets if verse not in sources):
         bad.add(f"{settings.source}", f"verse {verse[0]}:{verse[1]} of {settings.target} is missing")
 
 

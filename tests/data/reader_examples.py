@@ -89,14 +89,21 @@ def count_gzipped(files: Mapping[str, bytes]) -> int | None:
 
 
 def count_questions(files: Mapping[str, bytes]) -> int | None:
+    """Questions, and whatever stands where an article, a paragraph or a list of questions is due."""
+
+    def find(value: Any, key: str) -> list[Any] | None:
+        inner = value.get(key) if isinstance(value, dict) else None
+        return inner if isinstance(inner, list) else None
+
     try:
-        document = json.loads(files["file"].decode("utf-8-sig"))
-        paragraphs = [paragraph for article in document["data"] for paragraph in article["paragraphs"]]
-        if all(isinstance(paragraph["qas"], list) for paragraph in paragraphs):
-            return sum(len(paragraph["qas"]) for paragraph in paragraphs)
-    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
-        pass
-    return None
+        articles = find(json.loads(files["file"].decode("utf-8-sig")), "data")
+    except (ValueError, RecursionError):
+        return None
+    if articles is None:
+        return None
+    lists = [find(article, "paragraphs") for article in articles]
+    questions = [find(paragraph, "qas") for paragraphs in lists if paragraphs for paragraph in paragraphs]
+    return lists.count(None) + sum(1 if found is None else len(found) for found in questions)
 
 
 def count_units(files: Mapping[str, bytes]) -> int | None:
@@ -114,8 +121,50 @@ def count_archive(files: Mapping[str, bytes]) -> int | None:
         return None
 
 
-def count_nothing(files: Mapping[str, bytes]) -> None:
-    return None
+def count_fused(files: Mapping[str, bytes]) -> int | None:
+    """As ``count_conllu``; which sentences are left out for withheld words is not judged here."""
+    return None if b"\t_\t_\tNOUN" in files["file"] else count_conllu(files)
+
+
+def count_verses(files: Mapping[str, bytes]) -> int | None:
+    """Runs of verses that both sides have in full, and verses that are no text."""
+    sides = [split(files[name]) for name in "abv"]
+    if len({len(side) for side in sides}) > 1:
+        return None
+    faults, runs = 0, [[]]  # type: tuple[int, list[list[tuple[str, str]]]]
+    for pair in zip(sides[0], sides[1], strict=True):
+        cells = (pair[0].strip(), pair[1].strip())
+        if not all(map(is_text, pair)):
+            faults += 1
+            runs.append([])
+        elif "<range>" in cells and runs[-1]:
+            runs[-1].append(cells)
+        else:
+            runs.append([cells])
+    whole = [run for run in runs if run and all(all(cells) for cells in run) and "<range>" not in run[0]]
+    return faults + len(whole)
+
+
+def count_chapters(files: Mapping[str, bytes]) -> int | None:
+    """Verses of either side, and entries that are none or stand twice."""
+    verses: set[tuple[int, int]] = set()
+    rest = 0
+    for name in "ab":
+        try:
+            entries = [entry for chapter in json.loads(files[name].decode("utf-8-sig")).values() for entry in chapter]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return None
+        own = {(e["chapter"], e["verse"]) for e in entries if is_verse(e)}
+        rest += len(entries) - len(own)
+        verses |= own
+    return len(verses) + rest
+
+
+def is_verse(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+        return False
+    numbers = all(type(entry.get(key)) is int for key in ("chapter", "verse"))
+    return numbers and bool(entry["text"].strip()) and is_text(entry["text"])
 
 
 CONLLU = """# newdoc
@@ -193,7 +242,8 @@ def _json(value: object) -> bytes:
 EXAMPLES: dict[str, tuple[Example, ...]] = {
     "conllu": (
         Example(2, count_conllu, {"file": CONLLU.encode()}),
-        Example(2, count_nothing, {"file": CONLLU.encode()}, settings={"style": "xtreme", "column": "xpos"}),
+        Example(2, count_fused, {"file": CONLLU.encode()}, settings={"style": "xtreme"}),
+        Example(2, count_conllu, {"file": CONLLU.encode()}, settings={"column": "xpos"}),
     ),
     "bio": (
         Example(3, count_bio, {"file": BIO.encode()}),
@@ -242,6 +292,25 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             {"source": "en", "target": "hi"},
         ),
     ),
+    "aligned": (
+        Example(
+            3,
+            count_all_lines("pairs"),
+            {
+                "pairs": "the house ||| la casa\nit rains  ||| llueve \nyes ||| s\u00ed".encode(),
+                "links": b"1-1 2p2\n2-1\n\n",
+            },
+            {"path": "pairs", "links_path": "links"},
+            {"language": "es-en", "left": "en", "links": "all"},
+        ),
+        Example(
+            1,
+            count_all_lines("pairs"),
+            {"pairs": b"a b|||c\n", "links": b"0-0 1-0\n"},
+            {"path": "pairs", "links_path": "links"},
+            {"language": "en-de", "base": 0},
+        ),
+    ),
     "moses": (
         Example(
             3,
@@ -287,7 +356,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "ebible": (
         Example(
             3,
-            count_nothing,
+            count_verses,
             {
                 "a": b"In the\nAnd it\n\nLight\nDay\n",
                 "b": b"Am\n<range>\nx\nLicht\nTag",
@@ -296,7 +365,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             {"source": "a", "target": "b", "references": "v"},
         ),
     ),
-    "quran": (Example(2, count_nothing, {"a": _json(QURAN), "b": _json(QURAN)}, {"source": "a", "target": "b"}),),
+    "quran": (Example(2, count_chapters, {"a": _json(QURAN), "b": _json(QURAN)}, {"source": "a", "target": "b"}),),
     "phrasebook": (),
 }
 """The examples of each reader; the phrasebook has no files to break."""

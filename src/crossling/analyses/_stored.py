@@ -1,0 +1,73 @@
+"""One model analysed, once: its table is kept in the store under all that affects it."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crossling.analyses._context import AnalysisContext
+from crossling.recipe import content_hash
+from crossling.registry import load_kind
+
+
+def analyse_folder(settings: Any, data: Any, folder: Path, context: AnalysisContext) -> pa.Table:
+    """The table of the model in a folder, from the store where the same was asked before.
+
+    ``data`` is what the kind's ``open_analysis_data`` gave for these settings.
+    """
+    kind = load_kind("analyses", settings.kind)
+    path = _table_path(settings, data, folder, store=context.store)
+    stored = _read_table(path, kind.SCHEMA)
+    if stored is not None:
+        return stored
+    from crossling.model import load_model
+
+    model, card = load_model(folder)
+    model.to(context.world.device)
+    table = kind.analyse(model, card, data, settings=settings, context=context).cast(kind.SCHEMA)
+    _write_table(table, path)
+    return table
+
+
+def _table_path(settings: Any, data: Any, folder: Path, *, store: Path) -> Path:
+    """Data count by content and in their order, wherever they lie."""
+    version = load_kind("analyses", settings.kind).VERSION
+    key = content_hash([version, settings.model_dump(mode="json"), list(data.fingerprints())])
+    return store / "analyses" / _identify_model(folder) / f"{settings.kind}-{key}.parquet"
+
+
+def _identify_model(folder: Path) -> str:
+    """An artefact goes by its identity, any other model by its content."""
+    if (folder / "complete.json").is_file():
+        return folder.name
+    digest = hashlib.sha256()
+    for name in ("model.json", "model.safetensors"):
+        with (folder / name).open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return f"model-{digest.hexdigest()[:20]}"
+
+
+def _read_table(path: Path, schema: pa.Schema) -> pa.Table | None:
+    """A stored table; one that a power cut damaged is made again."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid):
+        return None
+    return table if table.schema.equals(schema) else None
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    """Write a table so that whoever finds it finds it whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
+    try:
+        pq.write_table(table, unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

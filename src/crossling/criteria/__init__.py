@@ -1,0 +1,1 @@
+"""Criteria: how a study picks one value of an axis, and which labels that takes."""

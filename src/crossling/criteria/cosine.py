@@ -1,0 +1,20 @@
+"""The mean cosine of sentences and their translations: needs no label, but rewards a model that collapses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from crossling.criteria._context import ChoiceContext, FinishedCell
+from crossling.criteria._similarity import LABELS, SimilaritySettings, mean_similarity
+
+__all__ = ["LABELS", "Settings", "score"]
+
+
+class Settings(SimilaritySettings):
+    kind: Literal["cosine"] = "cosine"
+
+
+def score(cells: Sequence[FinishedCell], context: ChoiceContext) -> float:
+    """The mean over seeds and languages; more is better, and a model that gives all sentences one vector has 1."""
+    return mean_similarity(cells, context, column="cosine")

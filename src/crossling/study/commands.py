@@ -1,0 +1,117 @@
+"""The verbs of ``crossling study``; nothing heavy is imported before a verb needs it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Run systems over tasks and seeds, and compare them.")
+
+StudyArgument = Annotated[Path, typer.Argument(help="A study: a TOML file.", metavar="STUDY.toml")]
+FolderArgument = Annotated[
+    Path, typer.Argument(help="A study file, or the folder of its results.", metavar="STUDY.toml|OUT")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key in every recipe, or in the study: seeds=[1]."),
+]
+OutOption = Annotated[Path | None, typer.Option(help="Folder of the results; default: studies/NAME-OF-STUDY.")]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option("--store", help="Where trained models and caches live (CROSSLING_STORE, .crossling)."),
+]
+
+
+@app.command()
+def run(
+    study: StudyArgument,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes side by side; default: 1 on a CPU, as many as fit on GPUs.")
+    ] = None,
+    overrides: SetOption = None,
+    out: OutOption = None,
+    store: StoreOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show cells, shared work, what exists, and a forecast.")
+    ] = False,
+) -> None:
+    """Run every cell of a study. Killed and started again, it goes on; started twice, both share the work."""
+    from crossling.study.grid import load_study
+    from crossling.study.layout import default_out
+    from crossling.study.store import Store, find_store
+
+    loaded = load_study(study, overrides or ())
+    folder, kept = out or default_out(study), Store(find_store(store))
+    if dry_run:
+        from crossling.study.dry_run import forecast_study
+        from crossling.study.show import show_forecast
+
+        show_forecast(forecast_study(loaded, store=kept, out=folder, workers=workers))
+        return
+    from crossling.study.show import show_outcome
+    from crossling.terminal import TerminalProgress
+
+    with TerminalProgress() as progress:
+        from crossling.study.runner import run_study
+
+        command = shlex.join(["crossling", *sys.argv[1:]])
+        outcome = run_study(loaded, out=folder, store=kept, workers=workers, progress=progress, command=command)
+    show_outcome(outcome, folder)
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    study: FolderArgument,
+    out: OutOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until the study is over.")] = False,
+) -> None:
+    """Show which cells are done, running, waiting or failed, and the time left."""
+    from crossling.study.layout import find_out
+    from crossling.study.show import show_status, watch_status
+    from crossling.study.status import read_status
+
+    folder = find_out(study, out)
+    if watch:
+        watch_status(folder)
+    else:
+        show_status(read_status(folder))
+    if any(cell.state == "failed" for cell in read_status(folder).cells):
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    study: FolderArgument,
+    out: OutOption = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also every value of an axis that [choose] picks one from.")
+    ] = False,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--groups", help="Also means by family, branch, script, order or enf. Repeat as needed."),
+    ] = None,
+) -> None:
+    """Compare all systems with the baseline, with significance; writes tables and a page into the study's folder."""
+    from crossling.study.comparing import compare_study
+    from crossling.study.layout import find_out
+    from crossling.study.show import show_comparison
+
+    folder = find_out(study, out)
+    show_comparison(compare_study(folder, every=every, groups=groups or ()), folder)
+
+
+@app.command()
+def choices(study: FolderArgument, out: OutOption = None) -> None:
+    """Judge what each [choose] picks, with all seeds' models and with one's, by the scores nobody may choose by."""
+    from crossling.study.layout import find_out
+    from crossling.study.picks import judge_choices
+    from crossling.study.show_picks import show_judgement
+
+    folder = find_out(study, out)
+    show_judgement(judge_choices(folder), folder)

@@ -1,0 +1,227 @@
+"""A study's systems compared: stored predictions of all finished cells, tested against the baseline of each task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crossling.data.spec import parse_spec
+from crossling.errors import ArtefactError
+from crossling.predictions import Predictions, read_predictions
+from crossling.recipe import Recipe, load_recipe
+from crossling.report.comparison import ComparisonTable, comparison_tables
+from crossling.report.study_page import render_study
+from crossling.significance import Comparison, compare
+from crossling.study.choices import Choice, make_choices
+from crossling.study.files import read_json, write_whole
+from crossling.study.layout import CHOICES, COMPLETE, prediction_path, read_plan, set_name
+
+MACHINE_FACTS = ("torch", "device", "gpu", "precision", "processor", "threads")
+"""What can change the last bits of a result, or more."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The comparison of one task."""
+
+    task: str
+    comparison: Comparison
+    tables: tuple[ComparisonTable, ...]
+
+
+@dataclass(frozen=True)
+class StudyComparison:
+    """All that ``crossling study compare`` shows and writes."""
+
+    name: str
+    parts: tuple[Part, ...]
+    choices: tuple[Choice, ...]
+    lines: tuple[str, ...]
+    """What a reader must not miss: choices, missing cells, different machines."""
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _System:
+    """A name in the tables and the variant behind it."""
+
+    name: str
+    folder: str
+
+
+def compare_study(out: Path, *, every: bool = False, groups: Sequence[str] = ()) -> StudyComparison:
+    """Compare every system with the baseline of its task and write the tables into the study's folder.
+
+    ``groups`` are ways to group languages, for a line with each group's mean.
+    """
+    plan = read_plan(out)
+    choices, notes = make_choices(plan, out)
+    finished = _read_finished(plan, out)
+    notes += _note_missing(plan, finished) + _note_machines(finished)
+    parts = []
+    for task in dict.fromkeys(variant["task"] for variant in plan["variants"]):
+        systems = _list_systems(plan, task, choices, every=every)
+        part, more = _compare_task(plan, task, systems, choices, finished=finished, out=out, groups=groups)
+        notes += more
+        parts += [part] if part is not None else []
+    if not parts:
+        raise ArtefactError(f"{out}: nothing to compare yet; {'; '.join(notes) or 'no cell is finished'}")
+    lines = (*(choice.describe() for choice in choices), *(f"Note: {note}." for note in dict.fromkeys(notes)))
+    result = StudyComparison(plan["name"], tuple(parts), tuple(choices), lines)
+    return replace(result, files=_write(result, out))
+
+
+def _read_finished(plan: Mapping[str, Any], out: Path) -> dict[str, dict[int, dict[str, Any]]]:
+    """The markers of finished cells, by folder of their variant and seed."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for cell in plan["cells"]:
+        marker = read_json(out / cell["name"] / COMPLETE)
+        if isinstance(marker, dict) and marker.get("identity") == cell["identity"]:
+            found.setdefault(cell["folder"], {})[cell["seed"]] = marker
+    return found
+
+
+def _note_missing(plan: Mapping[str, Any], finished: Mapping[str, Mapping[int, Any]]) -> list[str]:
+    missing = [cell["name"] for cell in plan["cells"] if cell["seed"] not in finished.get(cell["folder"], {})]
+    if not missing:
+        return []
+    listed = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+    return [f"{len(missing)} of {len(plan['cells'])} cells are not finished: {listed}"]
+
+
+def _note_machines(finished: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
+    """Say where cells were made with different hardware or versions."""
+    machines = [marker.get("machine", {}) for seeds in finished.values() for marker in seeds.values()]
+    notes = []
+    for fact in MACHINE_FACTS:
+        values = sorted({str(machine.get(fact)) for machine in machines})
+        if len(values) > 1:
+            notes.append(f"cells were made with different {fact}: {', '.join(values)}")
+    return notes
+
+
+def _list_systems(plan: Mapping[str, Any], task: str, choices: Sequence[Choice], *, every: bool) -> list[_System]:
+    """Names and folders, in the study's order; of a system with a choice the chosen variant, or all of them too."""
+    systems: list[_System] = []
+    for variant in plan["variants"]:
+        if variant["task"] != task:
+            continue
+        of_system = [c for c in choices if c.task == task and c.system == variant["system"]]
+        if every or not of_system:
+            systems.append(_System(variant["label"], variant["folder"]))
+        known = {system.name for system in systems}
+        systems += [_System(choice.name, choice.folder) for choice in of_system if choice.name not in known]
+    return systems
+
+
+def _compare_task(
+    plan: Mapping[str, Any],
+    task: str,
+    systems: Sequence[_System],
+    choices: Sequence[Choice],
+    *,
+    finished: Mapping[str, Mapping[int, Any]],
+    out: Path,
+    groups: Sequence[str] = (),
+) -> tuple[Part | None, list[str]]:
+    recipes = {system.name: load_recipe(out / system.folder / "recipe.toml") for system in systems}
+    predictions = {
+        system.name: _read_predictions(recipes[system.name], out / system.folder, sorted(finished[system.folder]))
+        for system in systems
+        if finished.get(system.folder)
+    }
+    own = plan["settings"]["tasks"].get(task, {})
+    renamed = {choice.system: choice.name for choice in choices if choice.task == task}
+    baseline = own.get("baseline") or plan["settings"]["baseline"]
+    second = own.get("second") or plan["settings"]["second"]
+    baseline, second = renamed.get(baseline, baseline), renamed.get(second, second)
+    if baseline not in predictions:
+        return None, [f"{task or plan['name']}: the baseline {baseline!r} has no finished cell"]
+    notes = []
+    if second is not None and second not in predictions:
+        notes.append(f"{task or plan['name']}: the second system {second!r} has no finished cell")
+        second = None
+    comparison = compare(
+        predictions,
+        baseline,
+        second=second,
+        score=_main_scores(recipes[baseline]),
+        sources=sorted({source for name in predictions for source in trained_languages(recipes[name])}),
+        groups=groups,
+    )
+    return Part(task, comparison, comparison_tables(comparison)), notes
+
+
+def _read_predictions(recipe: Recipe, folder: Path, seeds: Sequence[int]) -> dict[tuple[str, str], list[Predictions]]:
+    return {
+        (set_name(entry), language): [
+            read_predictions(prediction_path(folder, seed, entry, language)) for seed in seeds
+        ]
+        for entry in recipe.evaluate
+        for language, _ in entry.specs()
+    }
+
+
+def _main_scores(recipe: Recipe) -> dict[str, str]:
+    """The score that the last stage's task names, for each data set."""
+    return {set_name(entry): recipe.stage[-1].task.score for entry in recipe.evaluate}
+
+
+def trained_languages(recipe: Recipe) -> set[str]:
+    """Languages of the labels that a recipe's last stage learns from."""
+    found = {recipe.source}
+    for spec in getattr(recipe.stage[-1], "train", ()):
+        named = spec if isinstance(spec, str) else spec.get("data", "")
+        language = parse_spec(named).language if named else str(spec["language"])
+        found.add(language.partition("_")[0])
+    return found - {""}
+
+
+def _write(result: StudyComparison, out: Path) -> tuple[str, ...]:
+    """Everything as files: for a document, a paper, a spreadsheet, a program and a browser."""
+    files = {
+        "compare.md": _to_markdown(result),
+        "comparison.json": _to_json(result),
+        "compare.html": render_study(
+            result.name, [(part.task, part.tables) for part in result.parts], notes=result.lines
+        ),
+    }
+    for part in result.parts:
+        for table, data in zip(part.tables, part.comparison.data_sets, strict=True):
+            stem = "-".join(filter(None, ("compare", part.task, data)))
+            files |= {f"{stem}.csv": table.to_csv(), f"{stem}.tex": table.to_latex()}
+    if result.choices:
+        files[CHOICES] = json.dumps([asdict(choice) for choice in result.choices], indent=1, ensure_ascii=False)
+    for name, text in files.items():
+        write_whole(out / name, text)
+    return tuple(files)
+
+
+def _to_markdown(result: StudyComparison) -> str:
+    lines = [f"# {result.name}", ""]
+    lines += [line for sentence in result.lines for line in (sentence, "")]
+    for part in result.parts:
+        for table in part.tables:
+            title = f"{part.task}: {table.title}" if part.task else table.title
+            lines += [
+                f"## {title}",
+                "",
+                table.to_markdown(),
+                "### Differences",
+                "",
+                table.to_markdown(view="differences"),
+            ]
+    return "\n".join(lines)
+
+
+def _to_json(result: StudyComparison) -> str:
+    facts = {
+        "name": result.name,
+        "notes": list(result.lines),
+        "choices": [asdict(choice) for choice in result.choices],
+        "tasks": [{"task": part.task, **asdict(part.comparison)} for part in result.parts],
+    }
+    return json.dumps(facts, indent=1, ensure_ascii=False)

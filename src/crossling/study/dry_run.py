@@ -1,0 +1,189 @@
+"""What a study would do: its cells, what they share, what is there already, and how long the rest would take."""
+
+from __future__ import annotations
+
+import heapq
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crossling.encoder import load_encoder
+from crossling.study.effort import count_subwords, estimate_subwords
+from crossling.study.files import read_json
+from crossling.study.grid import Study
+from crossling.study.jobs import Board, Job
+from crossling.study.plan import PlannedCell, count_shared, find_finished, fix_threads, plan_study
+from crossling.study.run import Runner
+from crossling.study.sizing import Size, choose_size
+from crossling.study.store import MARKER, Store
+
+REFERENCE_PARAMETERS = 21.3e6
+"""Weights of multilingual-e5-small without its subword table, which the speeds below were measured with."""
+SPEEDS = {"cpu": 375.0, "cuda": 10_000.0}
+"""Subwords trained on in a second where nothing of the kind was trained yet: on one CPU core (measured: 750 on two, in
+float32), and in one of ten processes side by side on an H200 (measured: 8,000 to 10,000 each)."""
+PREDICTION_FACTOR = 3.0
+"""Prediction is this much faster than training: there is no backward pass."""
+SATURATION = 10
+"""Processes side by side on one GPU up to which each keeps its speed (measured on an H200)."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What ``--dry-run`` shows."""
+
+    rows: tuple[tuple[Any, ...], ...]
+    """For each variant: task, system, cells, cells done, cells to predict, stages to train."""
+    lines: tuple[str, ...]
+    hours: tuple[tuple[int, float, float], ...]
+    """Workers, hours until the end, hours to pay for."""
+    on_gpu: bool
+    basis: str
+
+
+def forecast_study(study: Study, *, store: Store, out: Path, workers: int | None = None) -> Forecast:
+    """Plan a study without training anything."""
+    size = choose_size(study, out, workers=workers)
+    study = fix_threads(study, size.threads) if size.device == "cpu" else study
+    cells, runners = plan_study(study, store, out)
+    size = size.fit(runners)
+    finished = find_finished(cells, runners, out, clean=False)
+    board = Board.lay_out(cells, finished=finished, is_trained=store.is_complete)
+    speeds = Speeds.measure(store, size, runners)
+    seconds = {job.key: speeds.estimate(job, runners[job.folder]) for job in board.jobs.values()}
+    shared = count_shared(cells, store)
+    trained = sum(job.stage is not None for job in board.jobs.values())
+    lines = (
+        f"{len(cells)} cells, {len(finished)} of them done",
+        f"{shared.stages} stages in all, {shared.distinct} different ones: {shared.serving_several} serve several "
+        f"cells, {shared.existing} are trained already, {trained} are to be trained",
+        size.describe(),
+    )
+    hours = tuple(_forecast_hours(board, seconds, count, size) for count in _counts(size, len(board.jobs)))
+    return Forecast(_list_rows(study, cells, finished, board), lines, hours, size.device != "cpu", speeds.basis)
+
+
+def _list_rows(
+    study: Study, cells: Sequence[PlannedCell], finished: Iterable[str], board: Board
+) -> tuple[tuple[Any, ...], ...]:
+    done = set(finished)
+    rows = []
+    for variant in study.variants:
+        names = [cell.name for cell in cells if cell.folder == variant.folder]
+        open_cells = [name for name in names if name not in done]
+        stages = {key for name in open_cells for key in board.cells[name] if board.jobs[key].stage is not None}
+        rows.append(
+            (variant.task, variant.label, len(names), len(names) - len(open_cells), len(open_cells), len(stages))
+        )
+    return tuple(rows)
+
+
+def _counts(size: Size, jobs: int) -> list[int]:
+    """Numbers of workers worth a line: 1, 2, 4 and so on up to what would be used, or to the cores."""
+    top = max(size.workers, min(size.cores, max(1, jobs)))
+    doubling = [2**power for power in range(top.bit_length()) if 2**power <= top]
+    return sorted({*doubling, size.workers, top})
+
+
+def _forecast_hours(board: Board, seconds: Mapping[str, float], workers: int, size: Size) -> tuple[int, float, float]:
+    """Hours until the last job ends when jobs go to free workers in their order."""
+    if size.device == "cpu":
+        # A worker has size.threads threads; more workers than cores for them share what there is.
+        slow = max(1.0, workers * size.threads / size.cores)
+    else:
+        slow = max(1.0, workers / (size.gpus * SATURATION))
+    total = _simulate(board, {key: value * slow for key, value in seconds.items()}, workers) / 3600
+    paid = total * (
+        max(1, min(size.gpus, workers)) if size.device != "cpu" else min(size.cores, workers * size.threads)
+    )
+    return workers, total, paid
+
+
+def _simulate(board: Board, seconds: Mapping[str, float], workers: int) -> float:
+    """The time at which everything is done, job after job handed to the first free worker."""
+    ends: dict[str, float] = {}
+    free = [0.0] * workers
+    for job in sorted(board.jobs.values(), key=lambda job: (_depth(board, job), job.place)):
+        begin = max(heapq.heappop(free), ends.get(job.needs or "", 0.0))
+        ends[job.key] = begin + seconds[job.key]
+        heapq.heappush(free, ends[job.key])
+    return max(ends.values(), default=0.0)
+
+
+def _depth(board: Board, job: Job) -> int:
+    return 0 if job.needs is None else 1 + _depth(board, board.jobs[job.needs])
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Subwords in a second, as measured in the store or as known from elsewhere."""
+
+    measured: Mapping[tuple[str, str], float]
+    """By encoder and kind of stage."""
+    size: Size
+    basis: str
+    parameters: dict[str, float]
+
+    @classmethod
+    def measure(cls, store: Store, size: Size, runners: Mapping[str, Runner]) -> Speeds:
+        """Speeds of what the store's artefacts were trained with, on the same device and as many threads."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for path in (store.root / "artefacts").glob(f"*/{MARKER}"):
+            record = read_json(path) or {}
+            work, machine = record.get("work", {}), record.get("machine", {})
+            alike = machine.get("device") == size.device
+            alike &= size.device != "cpu" or machine.get("threads") == str(size.threads)
+            if alike and work.get("subwords") and work.get("seconds"):
+                kind = path.parent.name.partition("-")[0]
+                found.setdefault((work["encoder"], kind), []).append(work["subwords"] / work["seconds"])
+        measured = {key: statistics.median(values) for key, values in found.items()}
+        wanted = {
+            (runner.recipe.encoder.name, settings.kind)
+            for runner in runners.values()
+            for settings in runner.recipe.stage
+        }
+        return cls(measured, size, _tell_basis(measured, found, wanted, size), {})
+
+    def estimate(self, job: Job, runner: Runner) -> float:
+        """Seconds that a job takes."""
+        if job.stage is None:
+            kind = runner.recipe.stage[-1].kind
+            subwords = sum(estimate_subwords(rows) for _, _, rows in runner.targets)
+            return subwords / (PREDICTION_FACTOR * self._speed(runner, kind))
+        settings = runner.recipe.stage[job.stage]
+        subwords = settings.epochs * count_subwords(runner.opened[job.stage])
+        return float(subwords / self._speed(runner, settings.kind))
+
+    def _speed(self, runner: Runner, kind: str) -> float:
+        name = runner.recipe.encoder.name
+        if (name, kind) in self.measured:
+            return self.measured[name, kind]
+        scale = REFERENCE_PARAMETERS / self._body(runner)
+        return SPEEDS[self.size.device] * (self.size.threads if self.size.device == "cpu" else 1) * scale
+
+    def _body(self, runner: Runner) -> float:
+        """Weights of the encoder without its subword table."""
+        name = runner.recipe.encoder.name
+        if name not in self.parameters:
+            encoder = load_encoder(name, revision=runner.recipe.encoder.revision)
+            table = encoder.model.get_input_embeddings().weight.numel()
+            self.parameters[name] = max(1.0, sum(p.numel() for p in encoder.parameters()) - table)
+        return self.parameters[name]
+
+
+def _tell_basis(
+    measured: Mapping[Any, float], found: Mapping[Any, Sequence[float]], wanted: Iterable[tuple[str, str]], size: Size
+) -> str:
+    where = f"{size.threads} CPU threads" if size.device == "cpu" else "this kind of device"
+    told = []
+    for name, kind in sorted(wanted):
+        if (name, kind) in measured:
+            count = len(found[name, kind])
+            told.append(
+                f"{kind} of {name}: {measured[name, kind]:,.0f} subwords/s, measured in {count} runs of the store"
+            )
+        else:
+            told.append(f"{kind} of {name}: nothing like it in the store for {where}, so a rate known from elsewhere")
+    return "Speeds: " + "; ".join(told) + "."

@@ -1,0 +1,47 @@
+"""Encoders at hand: their identities, and for a process that trains many times a copy that is loaded once."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+from crossling.encoder import Encoder, load_encoder
+from crossling.errors import ArtefactError
+from crossling.recipe import EncoderSettings
+
+KEPT_BYTES = 1.5e9
+"""Encoders larger than this are read anew each time rather than held twice in memory."""
+
+
+@dataclass
+class Encoders:
+    """Encoders by name and revision, each with the identity it was first met with."""
+
+    keep: bool = False
+    """Hold the last encoder untouched and hand out copies of it."""
+    _identities: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    _kept: tuple[tuple[str, str | None], Encoder] | None = None
+
+    def identify(self, settings: EncoderSettings) -> str:
+        """The hash of an encoder's content."""
+        name = (settings.name, settings.revision)
+        if name not in self._identities:
+            self.load(*name)
+        return self._identities[name]
+
+    def load(self, name: str, revision: str | None = None) -> Encoder:
+        """An encoder to train or to predict with; it must still be what it was when it was first met."""
+        if self._kept is not None and self._kept[0] == (name, revision):
+            return _copy(self._kept[1])
+        encoder = load_encoder(name, revision=revision)
+        if self._identities.setdefault((name, revision), encoder.identity) != encoder.identity:
+            raise ArtefactError(f"{name}: was changed while it was in use; run again")
+        if self.keep and 4 * sum(p.numel() for p in encoder.parameters()) < KEPT_BYTES:
+            self._kept = ((name, revision), encoder)
+            return _copy(encoder)
+        return encoder
+
+
+def _copy(encoder: Encoder) -> Encoder:
+    """A copy with weights of its own; the tokenizer, which training does not change, is shared."""
+    return copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})

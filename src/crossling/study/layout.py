@@ -1,0 +1,71 @@
+"""The files of the folders of runs and studies, by name; nothing heavy is imported to look at them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossling.errors import ArtefactError
+from crossling.study.files import read_json
+
+if TYPE_CHECKING:
+    from crossling.recipe import EvaluateSettings
+
+PLAN = "study.json"
+"""What the study asks for, and all its cells."""
+COMPLETE = "complete.json"
+"""In a cell's folder: its results are all there."""
+FAILED = "failed.json"
+"""In a cell's folder: why it has no results."""
+RUNNERS = "runners"
+"""A file for each runner at work, renewed every second."""
+EVENTS = "events.jsonl"
+"""What began and ended, a line each."""
+LOGS = "logs"
+CHOICES = "choices.json"
+
+
+def find_out(given: Path, out: Path | None = None) -> Path:
+    """The folder of a study: as given, or the default one of a study file."""
+    if out is not None:
+        return out
+    return given if given.is_dir() else default_out(given)
+
+
+def default_out(study: Path) -> Path:
+    """Where a study's results go unless told otherwise."""
+    return Path("studies") / study.stem
+
+
+def read_plan(out: Path) -> dict[str, Any]:
+    """The plan of a study, from its folder."""
+    plan = read_json(out / PLAN)
+    if not isinstance(plan, dict):
+        raise ArtefactError(f"{out}: not the folder of a study ({PLAN} is missing); make one with crossling study run")
+    return plan
+
+
+def is_finished(out: Path, cell: str, identity: str) -> bool:
+    """Whether a cell's marker is there, and is of this very work."""
+    marker = read_json(out / cell / COMPLETE)
+    return isinstance(marker, dict) and marker.get("identity") == identity
+
+
+def prediction_path(out: Path, seed: int, entry: EvaluateSettings, language: str) -> Path:
+    """Where the predictions of one seed, data set and language lie."""
+    return out / f"seed-{seed}" / "predictions" / set_name(entry) / f"{_file_name(language)}.parquet"
+
+
+def set_name(entry: EvaluateSettings) -> str:
+    """A data set's name in tables and folders; another split than test is part of it."""
+    if isinstance(entry.on, str):
+        name = entry.on
+    elif "data" in entry.on:
+        name = str(entry.on["data"]).partition(":")[0]
+    else:
+        name = Path(str(entry.on.get("path", "data"))).stem
+    return _file_name(name if entry.split == "test" else f"{name}-{entry.split}")
+
+
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_.@" else "-" for c in text).strip("-")

@@ -1,0 +1,176 @@
+"""How good a criterion's picks are: judged afterwards by the scores in languages that nobody trained on."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from crossling.errors import ArtefactError
+from crossling.study.choices import choose_value, find_finished_cells, group_variants
+from crossling.study.layout import read_plan
+from crossling.study.scoring import CellScores, score_cells
+
+BEST = 3
+"""A pick among this many best ones counts as good."""
+CHANCE = "by chance"
+"""The name under which a blind pick stands beside the criteria."""
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One value that a criterion picked, and how it did."""
+
+    criterion: str
+    task: str
+    system: str
+    """With the values of its other axes, where it has more."""
+    seed: int | None
+    """The one seed whose models the criterion saw; none: all."""
+    chosen: str
+    rank: int
+    """Among all values, 1 the best; equal scores share a rank."""
+    values: int
+    regret: float
+    """How far the pick is below the best, as a fraction."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A criterion's picks, summed up."""
+
+    criterion: str
+    picks: int
+    mean_rank: float
+    share_of_best: float
+    """How often it picked among the best three."""
+    mean_regret: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What ``crossling study choices`` shows."""
+
+    picks: tuple[Pick, ...]
+    records: tuple[Record, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_csv(self) -> str:
+        """A line for each pick."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["criterion", "task", "system", "seed", "chosen", "rank", "values", "regret"])
+        for pick in self.picks:
+            seed = "all" if pick.seed is None else pick.seed
+            known = (pick.criterion, pick.task, pick.system, seed, pick.chosen, pick.rank, pick.values)
+            writer.writerow([*known, f"{100 * pick.regret:.3f}"])
+        return text.getvalue()
+
+
+def rank_pick(scores: Mapping[str, float], chosen: str) -> tuple[int, float]:
+    """The rank of a value among all by their scores, and how far it is below the best."""
+    own = scores[chosen]
+    return 1 + sum(score > own for score in scores.values()), max(scores.values()) - own
+
+
+def expect_blind(scores: Mapping[str, float]) -> tuple[float, float, float]:
+    """What a blind pick has on average: rank, chance of the best three, regret."""
+    outcomes = [rank_pick(scores, label) for label in scores]
+    ranks, regrets = [rank for rank, _ in outcomes], [regret for _, regret in outcomes]
+    return fmean(ranks), fmean(rank <= BEST for rank in ranks), fmean(regrets)
+
+
+def sum_up(picks: Iterable[Pick]) -> list[Record]:
+    """For each criterion its mean rank, how often it picked among the best three, and its mean regret."""
+    by_criterion: dict[str, list[Pick]] = {}
+    for pick in picks:
+        by_criterion.setdefault(pick.criterion, []).append(pick)
+    return [
+        Record(
+            criterion,
+            len(some),
+            fmean(pick.rank for pick in some),
+            fmean(pick.rank <= BEST for pick in some),
+            fmean(pick.regret for pick in some),
+        )
+        for criterion, some in by_criterion.items()
+    ]
+
+
+def judge_choices(out: Path) -> Judgement:
+    """Judge every [choose] of a study: picked with one seed's models, and with all; judged by the mean of all seeds.
+
+    The scores are means over the languages not trained on. A blind pick stands beside the criteria.
+    """
+    plan = read_plan(out)
+    if not plan["settings"]["choose"]:
+        raise ArtefactError(f"{out}: the study has no [choose] table, so there is nothing to judge")
+    cells = score_cells(plan, out)
+    picks: list[Pick] = []
+    notes: list[str] = []
+    blind: dict[str, tuple[float, float, float]] = {}
+    for table in plan["settings"]["choose"]:
+        for variants in group_variants(plan["variants"], table):
+            scores = _mean_scores(variants, cells, seeds=len(plan["settings"]["seeds"]))
+            if scores is None:
+                notes.append(
+                    f"{table['system']}: not judged yet; some of its cells are not finished, or have no target"
+                )
+                continue
+            found = _pick(table, variants, scores, plan=plan, out=out)
+            blind[f"{found[0].task} {found[0].system} {table['axis']}"] = expect_blind(scores)
+            picks += found
+    return Judgement(tuple(picks), (*_sum_up_apart(picks), *_describe_blind(list(blind.values()))), tuple(notes))
+
+
+def _mean_scores(
+    variants: Sequence[Mapping[str, Any]], cells: Sequence[CellScores], *, seeds: int
+) -> dict[str, float] | None:
+    """Each variant's mean over seeds, by label; none where something is missing."""
+    found: dict[str, float] = {}
+    for variant in variants:
+        values = [cell.zero_shot for cell in cells if cell.folder == variant["folder"]]
+        known = [value for value in values if value is not None]
+        if len(known) < seeds:
+            return None
+        found[variant["label"]] = fmean(known)
+    return found
+
+
+def _pick(
+    table: Mapping[str, Any],
+    variants: Sequence[dict[str, Any]],
+    scores: Mapping[str, float],
+    *,
+    plan: Mapping[str, Any],
+    out: Path,
+) -> list[Pick]:
+    """What the criterion picks with all seeds' models, and with each one's alone."""
+    finished = {variant["label"]: find_finished_cells(plan, variant, out) for variant in variants}
+    seeds = plan["settings"]["seeds"]
+    picks = []
+    for seed in (None, *(seeds if len(seeds) > 1 else ())):
+        seen = {label: [cell for cell in some if seed in (None, cell.seed)] for label, some in finished.items()}
+        choice = choose_value(table, variants, seen, plan=plan, out=out)
+        rank, regret = rank_pick(scores, choice.chosen)
+        system = choice.name.removesuffix(f" (chosen by {choice.criterion})")
+        picks.append(Pick(choice.criterion, choice.task, system, seed, choice.chosen, rank, len(scores), regret))
+    return picks
+
+
+def _sum_up_apart(picks: Sequence[Pick]) -> list[Record]:
+    """Picks with one seed's models, and with all seeds', are not mixed."""
+    with_all, with_one = ([p for p in picks if (p.seed is None) == whole] for whole in (True, False))
+    named = [(record, "all seeds") for record in sum_up(with_all)] + [(r, "one seed") for r in sum_up(with_one)]
+    return [Record(f"{r.criterion}, {seen}", r.picks, r.mean_rank, r.share_of_best, r.mean_regret) for r, seen in named]
+
+
+def _describe_blind(expected: Sequence[tuple[float, float, float]]) -> list[Record]:
+    if not expected:
+        return []
+    rank, share, regret = (fmean(values) for values in zip(*expected, strict=True))
+    return [Record(CHANCE, len(expected), rank, share, regret)]

@@ -1,0 +1,270 @@
+"""A study carried out: jobs are leased, handed to workers, tried again when a worker dies, and written down."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crossling.errors import ArtefactError, UserError
+from crossling.study.crew import Crew, Worker
+from crossling.study.files import append_line, write_whole
+from crossling.study.grid import Study
+from crossling.study.jobs import Board, Job
+from crossling.study.layout import EVENTS, FAILED, LOGS, is_finished
+from crossling.study.leases import Lease, describe_machine
+from crossling.study.plan import PlannedCell, find_finished, fix_threads, plan_study, write_plan
+from crossling.study.sizing import Size, choose_size
+from crossling.study.status import announce_runner, find_runners, withdraw_runner
+from crossling.study.store import Store
+from crossling.study.worker import Order
+from crossling.training.progress import Progress, Silence
+
+MORE_TRIES = 2
+"""Times that a job is tried again after its worker died."""
+LISTEN_SECONDS = 0.2
+ANNOUNCE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a study ended."""
+
+    cells: int
+    done: int
+    failed: Mapping[str, str]
+    """Cells without results, and why."""
+
+
+def run_study(
+    study: Study,
+    *,
+    out: Path,
+    store: Store,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    command: str = "",
+) -> Outcome:
+    """Carry a study out: what is finished is left alone, all else is done, here or by other runners on the store."""
+    progress = progress or Silence()
+    out = out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    size = choose_size(study, out, workers=workers)
+    study = fix_threads(study, size.threads) if size.device == "cpu" else study
+    refuse_other_study(study, out)
+    crew = Crew(out, store.root.resolve(), gpus=size.gpus)
+    try:
+        crew.hire()  # imports while the study is being planned
+        return _Run(study, out, store, crew, size, progress).run(command)
+    except OSError as error:
+        raise ArtefactError(
+            f"{error.filename or out}: {error.strerror or error}. Mend that (often the disk is full) and start the "
+            "study again: it goes on from where it was."
+        ) from error
+    finally:
+        crew.dismiss_all()
+        withdraw_runner(out)
+
+
+def refuse_other_study(study: Study, out: Path) -> None:
+    """Two runners may share a folder only for the same study."""
+    for runner in find_runners(out):
+        if runner["study"] != study.identity and runner["process"] != os.getpid():
+            raise UserError(
+                f"{out}: process {runner['process']} on {runner['host']} is running another version of this study "
+                "there; wait for it, or name another folder with --out"
+            )
+
+
+@dataclass
+class _Run:
+    """One call of :func:`run_study`."""
+
+    study: Study
+    out: Path
+    store: Store
+    crew: Crew
+    size: Size
+    progress: Progress
+    board: Board = field(default_factory=Board)
+    cells: dict[str, PlannedCell] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    announced: float = 0.0
+
+    def run(self, command: str) -> Outcome:
+        """Plan, work, tell."""
+        self._announce()
+        self._plan(command)
+        self.progress.say(self.size.describe())
+        self.progress.begin(f"study {self.study.name}", len(self.cells))
+        self.progress.advance(self.board.count()["done"])
+        try:
+            while not self.board.is_over():
+                self._hire()
+                self._hand_out()
+                for worker, message in self.crew.listen(LISTEN_SECONDS):
+                    self._handle(worker, message)
+                self._announce()
+        finally:
+            for lease in self.leases.values():
+                self.store.leases.release(lease, finished=False)
+        self.progress.end()
+        return Outcome(len(self.cells), self.board.count()["done"], self.failed)
+
+    def _plan(self, command: str) -> None:
+        planned, runners = plan_study(self.study, self.store, self.out)
+        self.size = self.size.fit(runners)
+        self.cells = {cell.name: cell for cell in planned}
+        facts = {"threads": self.size.threads, "device": self.size.device}
+        world = next(iter(runners.values())).world
+        write_plan(self.study, planned, self.out, store=self.store, facts=facts, command=command, world=world)
+        finished = find_finished(planned, runners, self.out)
+        for cell in planned:
+            (self.out / cell.name / FAILED).unlink(missing_ok=True)
+        self.board = Board.lay_out(planned, finished=finished, is_trained=self.store.is_complete)
+
+    def _hire(self) -> None:
+        """As many workers as are wanted and have something to do."""
+        useful = sum(job.state in ("waiting", "running") for job in self.board.jobs.values())
+        while len(self.crew.workers) < min(self.size.workers, useful):
+            self.crew.hire()
+
+    def _hand_out(self) -> None:
+        """Give every idle worker the next job that nobody else has."""
+        idle = self.crew.idle()
+        while idle:
+            job = next(self.board.ready(), None)
+            if job is None:
+                return
+            if self._is_there(job):
+                self._finish(job)
+                continue
+            lease = self.store.leases.try_acquire(job.lease)
+            if lease is None:
+                self.board.put_off(job)
+            elif self._is_there(job):  # finished by another runner just before
+                self.store.leases.release(lease, finished=True)
+                self._finish(job)
+            else:
+                self.leases[job.key] = lease
+                idle.pop().give(job, self._order(job, lease))
+
+    def _order(self, job: Job, lease: Lease) -> Order:
+        identity = job.key if job.stage is not None else self.cells[job.cell].identity
+        return Order(job.key, job.cell, job.folder, job.seed, job.stage, identity, lease, self.size.threads)
+
+    def _is_there(self, job: Job) -> bool:
+        if job.stage is not None:
+            return self.store.is_complete(job.key)
+        return is_finished(self.out, job.cell, self.cells[job.cell].identity)
+
+    def _handle(self, worker: Worker, message: dict[str, Any] | None) -> None:
+        if message is not None and message["outcome"] == "progress":
+            worker.progress = message
+        elif worker.job is None:
+            return
+        elif message is None:
+            self._retry(worker, worker.describe_end(), trace="")
+        else:
+            _HANDLERS[message["outcome"]](self, worker, message)
+
+    def _handle_done(self, worker: Worker, message: dict[str, Any]) -> None:
+        job, _ = worker.rest()
+        self._release(job, finished=True)
+        self._finish(job, seconds=message["seconds"])
+
+    def _handle_failed(self, worker: Worker, message: dict[str, Any]) -> None:
+        job, _ = worker.rest()
+        self._give_up(job, message["error"], message["trace"])
+
+    def _handle_lost(self, worker: Worker, message: dict[str, Any]) -> None:
+        """Another runner took the work over: it is looked at again like any other's."""
+        job, _ = worker.rest()
+        self._release(job, finished=False)
+        self.board.put_off(job)
+
+    def _handle_memory(self, worker: Worker, message: dict[str, Any]) -> None:
+        """A GPU was too full: from now on one worker fewer, so that the rest has room."""
+        if self.size.workers > 1:
+            self.size = self.size.with_workers(self.size.workers - 1)
+            self.progress.say(f"a GPU's memory was full; going on with {self.size.describe()}")
+        self._retry(worker, message["error"], trace=message["trace"])
+        self.crew.dismiss(worker)
+
+    def _retry(self, worker: Worker, reason: str, *, trace: str) -> None:
+        job, _ = worker.rest()
+        job.attempts += 1
+        self._note("died", job, reason)
+        if job.attempts > MORE_TRIES:
+            self._give_up(job, f"{reason} ({job.attempts} times)", trace or reason)
+            return
+        self._release(job, finished=False)
+        job.state = "waiting"
+        self.progress.say(f"{job.cell}: {reason}; tried again")
+
+    def _give_up(self, job: Job, error: str, trace: str) -> None:
+        self._release(job, finished=False)
+        log = self.out / LOGS / f"{job.cell.replace('/', '-')}.log"
+        write_whole(log, f"{job.cell}, job {job.key}, after {job.attempts + 1} tries\n\n{trace}\n")
+        line = " ".join(error.split())
+        for cell in self.board.fail(job, line):
+            self.failed[cell] = line
+            text = {"error": line, "log": str(log.relative_to(self.out)), "time": time.time()}
+            write_whole(self.out / cell / FAILED, _to_json(text))
+            self.progress.advance(1)
+            self.progress.say(f"failed  {cell}: {line}")
+        self._note("failed", job, line)
+
+    def _finish(self, job: Job, *, seconds: float | None = None) -> None:
+        job.state = "done"
+        if job.stage is None:
+            self.progress.advance(1)
+            took = f" ({seconds:.1f} s to predict)" if seconds is not None else " (by another runner)"
+            self.progress.say(f"done    {job.cell}{took}")
+
+    def _release(self, job: Job, *, finished: bool) -> None:
+        lease = self.leases.pop(job.key, None)
+        if lease is not None:
+            self.store.leases.release(lease, finished=finished)
+
+    def _note(self, event: str, job: Job, reason: str) -> None:
+        facts = {"time": round(time.time(), 3), "event": event, "job": job.key, "cell": job.cell, "reason": reason}
+        append_line(self.out / EVENTS, {**facts, "process": os.getpid(), "machine": describe_machine()})
+
+    def _announce(self) -> None:
+        """Renew this runner's file, from which status is read."""
+        if time.monotonic() - self.announced < ANNOUNCE_SECONDS:
+            return
+        self.announced = time.monotonic()
+        working = [
+            {
+                "process": worker.process.pid,
+                "cell": worker.job.cell,
+                "job": worker.job.key,
+                "stage": worker.job.stage,
+                "since": worker.since,
+                "progress": {key: worker.progress.get(key) for key in ("what", "done", "total", "facts")},
+            }
+            for worker in self.crew.workers
+            if worker.job is not None
+        ]
+        with contextlib.suppress(OSError):
+            announce_runner(self.out, self.study.identity, workers=self.size.workers, working=working)
+
+
+_HANDLERS = {
+    "done": _Run._handle_done,
+    "failed": _Run._handle_failed,
+    "lost": _Run._handle_lost,
+    "memory": _Run._handle_memory,
+}
+
+
+def _to_json(facts: Mapping[str, Any]) -> str:
+    return json.dumps(facts, indent=1, ensure_ascii=False)

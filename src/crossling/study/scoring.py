@@ -1,0 +1,64 @@
+"""Scores of a study's finished cells, one by one, from their stored predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crossling.languages import find_language
+from crossling.metrics import score
+from crossling.predictions import read_predictions
+from crossling.recipe import Recipe, load_recipe
+from crossling.study.comparing import trained_languages
+from crossling.study.layout import is_finished, prediction_path, set_name
+
+
+@dataclass(frozen=True)
+class CellScores:
+    """The main score of one seed of one variant, in every language that it was evaluated in."""
+
+    task: str
+    label: str
+    folder: str
+    """Its variant's."""
+    seed: int
+    scores: Mapping[tuple[str, str], float]
+    """By data set and language, as in the recipe."""
+    zero_shot: float | None
+    """The mean of all scores but those of languages trained on; none where there are no others."""
+
+
+def score_cells(plan: Mapping[str, Any], out: Path) -> list[CellScores]:
+    """Scores of all cells that are finished, in the plan's order."""
+    recipes: dict[str, Recipe] = {}
+    found = []
+    for cell in plan["cells"]:
+        if not is_finished(out, cell["name"], cell["identity"]):
+            continue
+        folder = cell["folder"]
+        if folder not in recipes:
+            recipes[folder] = load_recipe(out / folder / "recipe.toml")
+        scores, zero_shot = _score_cell(recipes[folder], out / folder, cell["seed"])
+        found.append(CellScores(cell["task"], cell["label"], folder, cell["seed"], scores, zero_shot))
+    return found
+
+
+def _score_cell(recipe: Recipe, folder: Path, seed: int) -> tuple[dict[tuple[str, str], float], float | None]:
+    trained = {_normalise(code) for code in trained_languages(recipe)}
+    name = recipe.stage[-1].task.score
+    scores: dict[tuple[str, str], float] = {}
+    others = []
+    for entry in recipe.evaluate:
+        for language, _ in entry.specs():
+            predictions = read_predictions(prediction_path(folder, seed, entry, language))
+            value = scores[set_name(entry), language] = float(score(predictions)[name])
+            if _normalise(predictions.language) not in trained:
+                others.append(value)
+    return scores, sum(others) / len(others) if others else None
+
+
+def _normalise(code: str) -> str:
+    language = find_language(code)
+    return language.code if language else code

@@ -1,0 +1,105 @@
+"""How many workers a study gets, and how many threads each: by cores, by GPUs and by the memory that runs need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crossling.encoder import load_encoder
+from crossling.errors import UserError
+from crossling.study.files import read_json
+from crossling.study.forecast import forecast_gpu_bytes
+from crossling.study.grid import Study
+from crossling.study.layout import PLAN
+from crossling.training.world import join_world
+
+if TYPE_CHECKING:
+    from crossling.study.run import Runner
+
+GPU_SHARE = 0.9
+"""Of a GPU's memory, what runs may fill."""
+CORES_PER_GPU_WORKER = 2
+"""One feeds the GPU, one prepares batches."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shape of a runner."""
+
+    device: str
+    workers: int
+    threads: int
+    cores: int
+    gpus: int = 0
+    is_given: bool = False
+    """Whether the user named the number of workers."""
+    note: str = ""
+
+    def with_workers(self, workers: int) -> Size:
+        """The same with another number of workers; threads stay, since they count in identities."""
+        return replace(self, workers=workers)
+
+    def fit(self, runners: Mapping[str, Runner]) -> Size:
+        """On GPUs, as many workers as their memory and the cores hold, unless the user said how many."""
+        if self.device == "cpu" or self.is_given:
+            return self
+        import torch
+
+        total = torch.cuda.get_device_properties(0).total_memory
+        need = _most_bytes(runners)
+        fitting = max(1, int(GPU_SHARE * total / need))
+        workers = max(self.gpus, min(self.gpus * fitting, self.cores // CORES_PER_GPU_WORKER))
+        note = f"{need / 1e9:.1f} GB each of {total / 1e9:.0f}"
+        return replace(self, workers=workers, threads=max(1, self.cores // workers), note=note)
+
+    def describe(self) -> str:
+        """One line for the reader."""
+        what = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        if self.device == "cpu":
+            noun = "thread" if self.threads == 1 else "threads"
+            return f"{what} on {self.cores} CPU cores, {self.threads} {noun} each{self.note}"
+        gpus = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
+        return f"{what} on {gpus}" + (f": {self.note}" if self.note else "")
+
+
+def choose_size(study: Study, out: Path, *, workers: int | None) -> Size:
+    """Workers and threads, as asked for, or as fits."""
+    if workers is not None and workers < 1:
+        raise UserError(f"--workers {workers}: at least 1")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    gpus = _count_gpus(study)
+    if gpus:
+        count = workers or gpus
+        return Size("cuda", count, max(1, cores // count), cores, gpus, is_given=workers is not None)
+    count = workers or 1
+    earlier = _earlier_threads(out)
+    threads = earlier or max(1, cores // count)
+    note = ", as in the earlier run of this study" if earlier and earlier != max(1, cores // count) else ""
+    return Size("cpu", count, threads, cores, is_given=workers is not None, note=note)
+
+
+def _count_gpus(study: Study) -> int:
+    """GPUs that the study would use; a study is on GPUs as soon as one of its recipes is."""
+    import torch
+
+    devices = {join_world(variant.recipe.run).device.type for variant in study.variants}
+    return torch.cuda.device_count() if "cuda" in devices else 0
+
+
+def _earlier_threads(out: Path) -> int | None:
+    """Threads that an earlier run settled on: with another number, all that it finished would be other work."""
+    plan = read_json(out / PLAN)
+    return plan.get("threads") if isinstance(plan, dict) and plan.get("device") == "cpu" else None
+
+
+def _most_bytes(runners: Mapping[str, Runner]) -> float:
+    """GPU memory of the largest run; each encoder is read once."""
+    needs = []
+    for settings in {runner.recipe.encoder for runner in runners.values()}:
+        encoder = load_encoder(settings.name, revision=settings.revision)
+        of_encoder = [runner.recipe for runner in runners.values() if runner.recipe.encoder == settings]
+        needs += [forecast_gpu_bytes(recipe, encoder) for recipe in of_encoder]
+    return max(needs)

@@ -1,0 +1,87 @@
+"""What every analysis keeps to, and that one model is analysed once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from crossling.analyses import _stored
+from crossling.analyses._context import AnalysisContext
+from crossling.analyses._stored import analyse_folder
+from crossling.encoder import load_encoder
+from crossling.model import ModelCard, build_model, save_model
+from crossling.registry import list_kinds, load_kind
+from crossling.training.world import World
+
+WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "similarity": {"on": "phrasebook-parallel", "languages": ("de", "hi"), "sentences": 6},
+}
+"""For each analysis, settings that need no file."""
+
+
+def save_small(folder: Path, encoder: Path, *, add: float = 0.0) -> Path:
+    model = build_model(load_encoder(str(encoder)), {"kind": "mean", "layer": 1})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(add)
+    save_model(model, ModelCard(str(encoder), model.encoder.identity, fusion={"kind": "mean", "layer": 1}), folder)
+    return folder
+
+
+def prepare(name: str, store: Path) -> tuple[Any, Any]:
+    kind = load_kind("analyses", name)
+    settings = kind.Settings(**SETTINGS[name])
+    return settings, kind.open_analysis_data(settings, source="en", store=store)
+
+
+@pytest.mark.parametrize("name", list_kinds("analyses"))
+def test_contract(name: str, tmp_path: Path, tiny_folder: Path) -> None:
+    kind = load_kind("analyses", name)
+    assert isinstance(kind.VERSION, int)
+    assert kind.Settings.model_config["frozen"]
+    settings, data = prepare(name, tmp_path)
+    assert settings.kind == name
+    assert data.fingerprints() == prepare(name, tmp_path)[1].fingerprints(), "the same data, the same fingerprints"
+    table = analyse_folder(
+        settings, data, save_small(tmp_path / "m", tiny_folder), AnalysisContext(WORLD, tmp_path / "s")
+    )
+    assert table.schema.equals(kind.SCHEMA)
+    assert len(table)
+
+
+@pytest.mark.parametrize("name", list_kinds("analyses"))
+def test_what_is_done_is_not_done_again(
+    name: str, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, data = prepare(name, tmp_path)
+    folder, context = save_small(tmp_path / "m", tiny_folder), AnalysisContext(WORLD, tmp_path / "s")
+    first = analyse_folder(settings, data, folder, context)
+    (path,) = (tmp_path / "s" / "analyses").rglob("*.parquet")
+
+    def refuse(_: Path) -> None:
+        raise AssertionError("the model was loaded again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("crossling.model.load_model", refuse)
+        assert analyse_folder(settings, data, folder, context).equals(first)
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(AssertionError, match="loaded again"):
+            analyse_folder(settings, data, folder, context)
+    assert analyse_folder(settings, data, folder, context).equals(first), "a damaged table is made again"
+    other = analyse_folder(settings, data, save_small(tmp_path / "other", tiny_folder, add=0.3), context)
+    assert not other.equals(first), "another model has another table"
+
+
+def test_other_data_or_settings_are_another_table(tmp_path: Path) -> None:
+    settings, data = prepare("similarity", tmp_path)
+    (tmp_path / "complete.json").write_text("{}", encoding="utf-8")
+    paths = {
+        _stored._table_path(changed, data, tmp_path, store=tmp_path)
+        for changed in (settings, settings.model_copy(update={"pool": "cls"}))
+    }
+    fewer = load_kind("analyses", "similarity").Data(data.pairs[:1])
+    assert len(paths | {_stored._table_path(settings, fewer, tmp_path, store=tmp_path)}) == 3

@@ -1,0 +1,116 @@
+"""Study files: what they expand to, and every mistake told at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_study import TWO_SYSTEMS, write_recipe, write_study
+
+from crossling.errors import RecipeError
+from crossling.study.grid import load_study
+
+STUDIES = Path(__file__).parents[2] / "recipes" / "studies"
+
+
+def test_systems_become_variants_and_cells(tmp_path: Path, tiny_folder: Path) -> None:
+    study = load_study(write_study(tmp_path, tiny_folder))
+    assert [variant.label for variant in study.variants] == ["plain", "mean"]
+    assert [cell.name for cell in study.cells] == ["plain/seed-1", "mean/seed-1", "plain/seed-2", "mean/seed-2"]
+    assert study.variants[0].recipe.stage[0].fusion == {"kind": "last"}
+    assert study.variants[1].recipe.stage[0].fusion["layer"] == 1
+    assert study.variants[1].recipe.seeds == (1, 2)
+
+
+def test_a_system_without_a_recipe_takes_part_in_every_task(tmp_path: Path, tiny_folder: Path) -> None:
+    write_recipe(tmp_path, tiny_folder, "pos")
+    text = """
+seeds = [7]
+baseline = "plain"
+[tasks.ner]
+recipe = "ner.toml"
+[tasks.pos]
+recipe = "pos.toml"
+baseline = "mean"
+[systems.plain]
+[systems.mean]
+set = { "stage.0.fusion" = { kind = "mean", layer = 1 } }
+[systems.mean.axes]
+"stage.0.lr" = [1e-3, 2e-3]
+"stage.0.fusion.weight" = [0.25]
+[systems.only]
+tasks = ["pos"]
+[systems.own]
+tasks = ["ner"]
+recipe = "ner.toml"
+[choose]
+system = "mean"
+axis = "stage.0.lr"
+"""
+    study = load_study(write_study(tmp_path, tiny_folder, text))
+    assert [variant.folder for variant in study.variants] == [
+        "ner/plain",
+        "ner/mean/lr=0.001/weight=0.25",
+        "ner/mean/lr=0.002/weight=0.25",
+        "ner/own",
+        "pos/plain",
+        "pos/mean/lr=0.001/weight=0.25",
+        "pos/mean/lr=0.002/weight=0.25",
+        "pos/only",
+    ]
+    assert study.variants[2].recipe.stage[0].lr == 2e-3
+    assert study.criteria[0].kind == "source_dev"
+
+
+def test_overrides_reach_every_recipe_or_the_study(tmp_path: Path, tiny_folder: Path) -> None:
+    path = write_study(tmp_path, tiny_folder)
+    study = load_study(path, ["stage.0.epochs=4", "seeds=[5]"])
+    assert {variant.recipe.stage[0].epochs for variant in study.variants} == {4}
+    assert [cell.seed for cell in study.cells] == [5, 5]
+    assert study.identity != load_study(path).identity == load_study(path).identity
+
+
+MISTAKES = {
+    "unknown key": (TWO_SYSTEMS.replace("baseline =", "base_line ="), ["base_line", "'baseline'"]),
+    "baseline": (TWO_SYSTEMS.replace('"plain"', '"plian"', 1), ["baseline = 'plian'", "Did you mean 'plain'"]),
+    "two at once": (
+        TWO_SYSTEMS.replace("recipe", "recipee", 1).replace("[1, 2]", "[1, 1]"),
+        ["systems.plain.recipee", "different"],
+    ),
+    "no file": (TWO_SYSTEMS.replace("ner.toml", "nerr.toml", 1), ["nerr.toml: no such file", "'ner.toml'"]),
+    "value in a recipe": (TWO_SYSTEMS.replace('"mean"', '"meen"'), ["systems.mean", "meen"]),
+    "list item": (TWO_SYSTEMS.replace("stage.0.fusion", "stage.3.fusion"), ["stage.3", "1 items"]),
+    "baseline with axes": (
+        TWO_SYSTEMS.replace('"plain"', '"mean"', 1) + '[systems.mean.axes]\n"stage.0.lr" = [1.0, 2.0]\n',
+        ["has axes", "[choose]"],
+    ),
+    "repeated value": (TWO_SYSTEMS + '[systems.mean.axes]\n"stage.0.lr" = [1.0, 1.0]\n', ["all different"]),
+    "criterion": (
+        TWO_SYSTEMS + '[systems.mean.axes]\n"stage.0.lr" = [1.0]\n'
+        '[choose]\nsystem = "mean"\naxis = "stage.0.lr"\ncriterion = "source_def"\n',
+        ["source_def", "source_dev"],
+    ),
+    "axis of a choice": (
+        TWO_SYSTEMS + '[choose]\nsystem = "mean"\naxis = "stage.0.lr"\n',
+        ["choose.axis", "not an axis of mean"],
+    ),
+    "task": (TWO_SYSTEMS.replace("[systems.mean]", '[systems.mean]\ntasks = ["nre"]'), ["'nre' is no task"]),
+    "no recipe": (TWO_SYSTEMS.replace('recipe = "ner.toml"', "", 1), ["systems.plain.recipe: missing"]),
+    "two systems in one folder": (TWO_SYSTEMS.replace("systems.mean", 'systems."plain/"'), ["share the folder"]),
+    "a recipe": ('[encoder]\nname = "x"\n', ["is a recipe, not a study"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told_with_their_place(tmp_path: Path, tiny_folder: Path, name: str) -> None:
+    text, expected = MISTAKES[name]
+    with pytest.raises(RecipeError) as caught:
+        load_study(write_study(tmp_path, tiny_folder, text))
+    for part in expected:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_studies_that_come_along_are_valid(path: Path) -> None:
+    study = load_study(path)
+    assert len(study.cells) == len(study.settings.seeds) * len(study.variants) > 2

@@ -1,0 +1,248 @@
+"""Studies carried out: shared work, faults of every kind, and results as if there had been none."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from chaos import Chaos
+from small_study import (
+    TWO_SYSTEMS,
+    events_of,
+    finish,
+    live_workers,
+    markers_of,
+    predictions_of,
+    redone,
+    serve_a_full_gpu,
+    serve_and_die,
+    start,
+    wait_for,
+    weights_of,
+    write_study,
+)
+
+from crossling.errors import DataError, UserError
+from crossling.recipe import load_recipe
+from crossling.study import crew
+from crossling.study.grid import load_study
+from crossling.study.jobs import Board
+from crossling.study.leases import LeaseLostError, is_running
+from crossling.study.present import summarise_run
+from crossling.study.run import Runner, find_model, run_recipe
+from crossling.study.runner import refuse_other_study, run_study
+from crossling.study.status import announce_runner, read_status
+from crossling.study.store import Store
+from crossling.training.progress import Silence
+from crossling.training.world import join_world
+
+SHARING = """
+seeds = [1]
+baseline = "slow"
+[systems.slow]
+recipe = "ner.toml"
+[systems.fast]
+recipe = "ner.toml"
+set = { "stage.1.lr" = 1e-2 }
+"""
+
+
+@dataclass(frozen=True)
+class _Planned:
+    name: str
+    stages: tuple[str, ...]
+    folder: str = "x"
+    seed: int = 1
+    identity: str = "i"
+
+
+def test_a_shared_stage_is_one_job_and_others_wait_for_it() -> None:
+    cells = [_Planned("a", ("first", "a2")), _Planned("b", ("first", "b2")), _Planned("c", ("other",))]
+    board = Board.lay_out(cells, finished=(), is_trained=lambda identity: identity == "other")
+    assert set(board.jobs) == {"first", "a2", "b2", "a", "b", "c"}
+    assert [job.key for job in board.ready()] == ["c", "first"], "what finishes a cell comes first"
+    board.jobs["first"].state = "running"
+    assert [job.key for job in board.ready()] == ["c"]
+    assert (board.state_of("a"), board.state_of("b"), board.state_of("c")) == ("running", "running", "waiting")
+    board.jobs["first"].state = "done"
+    assert [job.key for job in board.ready()] == ["c", "a2", "b2"]
+    assert board.fail(board.jobs["a2"], "broken") == ["a"]
+    assert board.count() == {"done": 0, "running": 0, "waiting": 2, "failed": 1}
+
+
+def test_what_is_finished_needs_no_job() -> None:
+    cells = [_Planned("a", ("first", "a2")), _Planned("b", ("first", "b2"))]
+    board = Board.lay_out(cells, finished={"a"}, is_trained=lambda identity: identity == "b2")
+    assert set(board.jobs) == {"b"}, "a trained last stage needs no stage before it"
+    assert board.state_of("a") == "done"
+
+
+def test_a_study_equals_its_runs_one_by_one_and_its_folders_are_those_of_runs(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    study = load_study(write_study(tmp_path, tiny_folder))
+    store, out = Store(tmp_path / "s"), tmp_path / "out"
+    outcome = run_study(study, out=out, store=store, workers=1)
+    assert (outcome.done, outcome.failed) == (4, {})
+    for system in ("plain", "mean"):
+        run_recipe(
+            load_recipe(out / system / "recipe.toml"), store=Store(tmp_path / "t"), out=tmp_path / "one" / system
+        )
+        assert summarise_run(out / system, store=store.root).seeds == (1, 2)
+        assert find_model(out / system, seed=2).is_dir()
+    assert weights_of(tmp_path / "s") == weights_of(tmp_path / "t") != {}
+    assert predictions_of(out) == predictions_of(tmp_path / "one") != {}
+    assert not list((tmp_path / "s" / "leases").iterdir()), "finished work leaves no lease"
+    before = markers_of(tmp_path / "s"), events_of(out)
+    assert run_study(study, out=out, store=store, workers=1).done == 4
+    assert (markers_of(tmp_path / "s"), events_of(out)) == before, "nothing is done again"
+
+
+def test_a_stage_that_cells_share_is_trained_once(tmp_path: Path, tiny_folder: Path) -> None:
+    path = write_study(tmp_path, tiny_folder, SHARING)
+    text = (tmp_path / "ner.toml").read_text(encoding="utf-8")
+    stage = text[text.index("[[stage]]") : text.index("[[evaluate]]")]
+    (tmp_path / "ner.toml").write_text(text.replace("[[evaluate]]", f"{stage}\n[[evaluate]]"), encoding="utf-8")
+    outcome = run_study(load_study(path), out=tmp_path / "out", store=Store(tmp_path / "s"), workers=2)
+    assert outcome.failed == {}
+    assert len(markers_of(tmp_path / "s")) == 3
+    begun = Counter(event["job"] for event in events_of(tmp_path / "out") if event["event"] == "begin")
+    assert sorted(begun.values()) == [1] * 5
+
+
+def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, tiny_folder: Path) -> None:
+    text = (
+        TWO_SYSTEMS
+        + '[systems.wrong]\nrecipe = "ner.toml"\nset = { "stage.0.fusion" = { kind = "mean", layer = 9 } }\n'
+    )
+    path = write_study(tmp_path, tiny_folder, text)
+    arguments = (path, "--out", tmp_path / "out", "--store", tmp_path / "s", "--set", "seeds=[1]")
+    output = finish(start(*arguments), code=1)
+    assert "fusion.layer = 9" in output
+    status = read_status(tmp_path / "out")
+    assert [cell.state for cell in status.cells] == ["done", "done", "failed"]
+    assert "layers" in status.cells[2].error
+    assert "Traceback" in (tmp_path / "out" / status.cells[2].log).read_text(encoding="utf-8")
+    finish(start(*arguments, "--set", "systems.wrong.set={}"))
+    assert read_status(tmp_path / "out").count("failed") == 0
+
+
+def test_a_cell_whose_worker_always_dies_is_given_up(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "serve", serve_and_die)
+    study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
+    outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=1)
+    assert set(outcome.failed) == {"mean/seed-1"}
+    assert "SIGKILL" in outcome.failed["mean/seed-1"]
+    assert "3 times" in outcome.failed["mean/seed-1"]
+    assert sum(event["event"] == "died" for event in events_of(tmp_path / "out")) == 3
+    assert outcome.done == 1
+
+
+def test_a_full_gpu_costs_a_worker_and_no_cell(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "serve", serve_a_full_gpu)
+    told: list[str] = []
+    progress = Silence()
+    monkeypatch.setattr(progress, "say", told.append)
+    study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
+    outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=2, progress=progress)
+    assert (outcome.done, outcome.failed) == (2, {})
+    assert any("memory was full; going on with 1 worker on" in line for line in told)
+
+
+def test_work_that_was_taken_over_is_not_published(tmp_path: Path, tiny_folder: Path) -> None:
+    recipe = load_study(write_study(tmp_path, tiny_folder, epochs=6)).variants[0].recipe
+    store = Store(tmp_path / "s")
+    runner = Runner(recipe, store, tmp_path / "out", join_world(recipe.run))
+    (identity,) = runner.identify_stages(1)
+    lease = store.leases.try_acquire(identity)
+    assert lease is not None
+    lease.path.with_name(f"{identity}.2").touch()  # another machine's
+    with pytest.raises(LeaseLostError):
+        runner.train(0, 1, still_held=lease.check)
+    assert not store.is_complete(identity)
+    assert not list(store.work(identity).glob("step-*")), "it wrote into the other's checkpoints"
+
+
+def test_mistakes_are_told_before_training(tmp_path: Path, tiny_folder: Path) -> None:
+    path = write_study(tmp_path, tiny_folder)
+    (tmp_path / "test.tsv").unlink()
+    with pytest.raises(DataError) as caught:
+        run_study(load_study(path), out=tmp_path / "out", store=Store(tmp_path / "s"))
+    assert str(caught.value).count("test.tsv") >= 2, "the problem of each variant"
+    with pytest.raises(UserError, match="--workers 0"):
+        run_study(load_study(path), out=tmp_path / "out", store=Store(tmp_path / "s"), workers=0)
+    assert not (tmp_path / "s" / "artefacts").exists()
+
+
+def test_a_folder_is_not_shared_with_another_study(tmp_path: Path, tiny_folder: Path) -> None:
+    study = load_study(write_study(tmp_path, tiny_folder))
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        announce_runner(tmp_path, study.identity, workers=1, working=[])
+        path = next((tmp_path / "runners").iterdir())
+        path.write_text(path.read_text(encoding="utf-8").replace(str(os.getpid()), str(other.pid)), encoding="utf-8")
+        refuse_other_study(study, tmp_path)
+        with pytest.raises(UserError, match="another version of this study"):
+            refuse_other_study(load_study(tmp_path / "study.toml", ["seeds=[8]"]), tmp_path)
+    finally:
+        other.kill()
+        other.wait()
+    refuse_other_study(load_study(tmp_path / "study.toml", ["seeds=[8]"]), tmp_path)
+
+
+def test_two_runners_share_the_cells_of_one_store(tmp_path: Path, tiny_folder: Path) -> None:
+    """One runner writes to a folder of its own: predictions are shared, too."""
+    path = write_study(tmp_path, tiny_folder, epochs=4)
+    store = ("--store", tmp_path / "s", "--set", "seeds=[1,2,3]")
+    first, second = start(path, "--out", tmp_path / "a", *store), start(path, "--out", tmp_path / "b", *store)
+    finish(first)
+    finish(second)
+    assert predictions_of(tmp_path / "a") == predictions_of(tmp_path / "b") != {}
+    assert len(markers_of(tmp_path / "s")) == 6
+    jobs = [event["job"] for out in "ab" for event in events_of(tmp_path / out) if event["event"] == "begin"]
+    trained = Counter(job for job in jobs if job.startswith("finetune"))
+    assert sorted(trained.values()) == [1] * 6, "no stage was trained by both"
+
+
+def test_ctrl_c_ends_the_workers_too(tmp_path: Path, tiny_folder: Path) -> None:
+    path = write_study(tmp_path, tiny_folder, epochs=300)
+    process = start(path, "--out", tmp_path / "out", "--store", tmp_path / "s")
+    assert wait_for(lambda: live_workers(tmp_path / "out"), process)
+    workers = live_workers(tmp_path / "out")
+    process.send_signal(signal.SIGINT)
+    finish(process, code=130)
+    assert not any(is_running(worker) for worker in workers)
+    assert not list((tmp_path / "out" / "runners").iterdir())
+
+
+def _survive(folder: Path, encoder: Path, *, workers: int, runners: int, seed: int) -> None:
+    path = write_study(folder, encoder, epochs=6)
+    for variant in load_study(path).variants:
+        run_recipe(variant.recipe, store=Store(folder / "calm-store"), out=folder / "calm" / variant.folder)
+    chaos = Chaos(path, folder / "out", folder / "store", random.Random(seed))
+    chaos.run(workers=workers, runners=runners)
+    assert chaos.workers_killed + chaos.runners_killed >= 1
+    assert weights_of(folder / "store") == weights_of(folder / "calm-store") != {}
+    assert predictions_of(folder / "out") == predictions_of(folder / "calm") != {}
+    assert redone(folder / "out") == []
+    assert read_status(folder / "out").count("done") == 4
+
+
+def test_killed_workers_and_runners_cost_nothing(tmp_path: Path, tiny_folder: Path) -> None:
+    _survive(tmp_path, tiny_folder, workers=2, runners=1, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 16))
+def test_many_more_kills_cost_nothing(tmp_path: Path, tiny_folder: Path, seed: int) -> None:
+    _survive(tmp_path, tiny_folder, workers=5, runners=5, seed=seed)

@@ -1,0 +1,200 @@
+"""Comparisons of a study's systems, choices of an axis's value, and forecasts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_study import write_recipe, write_study
+
+from crossling.criteria import source_dev
+from crossling.criteria._context import FinishedCell
+from crossling.errors import ArtefactError
+from crossling.predictions import Predictions, write_predictions
+from crossling.recipe import load_recipe, parse_recipe, to_toml
+from crossling.study.comparing import compare_study, trained_languages
+from crossling.study.dry_run import forecast_study
+from crossling.study.files import write_once
+from crossling.study.grid import load_study
+from crossling.study.plan import PlannedCell, fix_threads, write_plan
+from crossling.study.store import Store
+from crossling.training.world import join_world
+
+CHOOSING = """
+seeds = [1, 2]
+baseline = "plain"
+second = "other"
+[tasks.ner]
+recipe = "ner.toml"
+[tasks.pos]
+recipe = "pos.toml"
+second = "mean"
+[systems.plain]
+[systems.other]
+set = { "stage.0.lr" = 2e-3 }
+[systems.mean]
+set = { "stage.0.fusion" = { kind = "mean", layer = 1 } }
+[systems.mean.axes]
+"stage.0.fusion.weight" = [0.25, 0.75]
+[choose]
+system = "mean"
+axis = "stage.0.fusion.weight"
+"""
+RIGHT = {"plain": 0.3, "other": 0.5, "mean weight=0.25": 0.6, "mean weight=0.75": 0.95}
+DEV = {"mean weight=0.25": 0.8, "mean weight=0.75": 0.9}
+ROWS = 120
+
+
+@pytest.fixture
+def finished(tmp_path: Path, tiny_folder: Path) -> Path:
+    """The folder of a study that looks as if it had been run: predictions made up, right to a known share."""
+    write_recipe(tmp_path, tiny_folder, "pos")
+    study = load_study(write_study(tmp_path, tiny_folder, CHOOSING))
+    store, out = Store(tmp_path / "s"), tmp_path / "out"
+    cells = []
+    for cell in study.cells:
+        variant = cell.variant
+        stage = f"finetune-1-{variant.folder.replace('/', '-')}-{cell.seed}"
+        planned = PlannedCell(
+            cell.name, variant.folder, variant.task, variant.system, variant.label, cell.seed, (stage,), cell.name
+        )
+        cells.append(planned)
+        store.artefact(stage).mkdir(parents=True)
+        store.complete(stage, {"dev_score": DEV.get(variant.label, 0.1) + cell.seed / 1000})
+        predictions = make_predictions(RIGHT[variant.label], cell.seed, spans=variant.task == "ner")
+        write_predictions(out / cell.name / "predictions" / "test" / "hi.parquet", predictions)
+        write_once(out / cell.name / "complete.json", {"identity": cell.name, "seconds": 1, "machine": {"torch": "2"}})
+    world = join_world(study.variants[0].recipe.run)
+    write_plan(study, cells, out, store=store, facts={}, command="", world=world)
+    return out
+
+
+def make_predictions(right: float, seed: int, *, spans: bool) -> Predictions:
+    dice = np.random.default_rng(seed)
+    gold = [[int(code) for code in dice.integers(0, 2, 4)] for _ in range(ROWS)]
+    guesses = [[code if dice.random() < right else 1 - code for code in sentence] for sentence in gold]
+    return Predictions.from_tags(
+        "hi",
+        "test",
+        labels=("O", "B-X"),
+        scheme="bio" if spans else "none",
+        gold=[[0, 1, 0, 1]] * ROWS,
+        predicted=[
+            [g ^ s ^ t for g, s, t in zip(a, b, (0, 1, 0, 1), strict=True)] for a, b in zip(gold, guesses, strict=True)
+        ],
+        confidence=[[1.0] * 4] * ROWS,
+        meta={"seed": seed},
+    )
+
+
+def means(comparison: Any, task: str) -> dict[str, float]:
+    part = next(part for part in comparison.parts if part.task == task)
+    return {result.system: result.mean for result in part.comparison.results}
+
+
+def test_every_task_is_compared_with_its_baseline(finished: Path) -> None:
+    comparison = compare_study(finished)
+    assert [part.task for part in comparison.parts] == ["ner", "pos"]
+    found = means(comparison, "pos")
+    assert list(found) == ["plain", "other", "mean (chosen by source_dev)"]
+    assert found["mean (chosen by source_dev)"] == pytest.approx(0.95, abs=0.05)
+    marks = {result.system: result.mark for result in comparison.parts[1].comparison.results}
+    assert marks["other"].startswith("▲")
+    assert comparison.parts[0].comparison.second == "other"
+    assert comparison.parts[1].comparison.second == "mean (chosen by source_dev)", "a task may have its own"
+    assert means(compare_study(finished, every=True), "pos").keys() >= {"mean weight=0.25", "mean weight=0.75"}
+
+
+def test_a_choice_is_on_record_with_the_labels_it_used(finished: Path) -> None:
+    comparison = compare_study(finished)
+    choices = json.loads((finished / "choices.json").read_text(encoding="utf-8"))
+    assert [choice["chosen"] for choice in choices] == ["mean weight=0.75"] * 2
+    assert choices[0]["scores"] == pytest.approx({"mean weight=0.25": 0.8015, "mean weight=0.75": 0.9015})
+    assert "source language" in choices[0]["labels"]
+    assert any("dev set" in line and "mean weight=0.75" in line for line in comparison.lines)
+
+
+def test_tables_are_written_for_every_reader(finished: Path) -> None:
+    comparison = compare_study(finished)
+    assert {"compare.md", "comparison.json", "compare.html", "compare-pos-test.csv", "compare-ner-test.tex"} <= set(
+        comparison.files
+    )
+    assert "| hi Hindi |" in (finished / "compare.md").read_text(encoding="utf-8")
+    facts = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
+    assert [task["task"] for task in facts["tasks"]] == ["ner", "pos"]
+    assert facts["tasks"][0]["results"][1]["from_baseline"]["p"] < 0.05
+    page = (finished / "compare.html").read_text(encoding="utf-8")
+    assert page.count("<table>") == 4
+    assert "mean (chosen by source_dev)" in page
+
+
+def test_what_is_missing_or_unlike_is_told(finished: Path) -> None:
+    (finished / "ner/other/seed-2/complete.json").unlink()
+    marker = finished / "ner/plain/seed-1/complete.json"
+    marker.write_text(marker.read_text(encoding="utf-8").replace('"2"', '"3"'), encoding="utf-8")
+    comparison = compare_study(finished)
+    told = "\n".join(comparison.lines)
+    assert "1 of 16 cells are not finished: ner/other/seed-2" in told
+    assert "different torch: 2, 3" in told
+    (finished / "ner/mean/weight=0.25/seed-1/complete.json").unlink()
+    comparison = compare_study(finished)
+    assert any("nothing is chosen for mean yet: mean weight=0.25" in line for line in comparison.lines)
+    assert "mean weight=0.75" in means(comparison, "ner")
+    for path in finished.glob("*/plain/*/complete.json"):
+        path.unlink()
+    with pytest.raises(ArtefactError, match="baseline 'plain' has no finished cell"):
+        compare_study(finished)
+
+
+def test_a_choice_by_dev_needs_dev_scores(tmp_path: Path) -> None:
+    cell = FinishedCell(1, tmp_path / "seed-1", tmp_path, {"dev_score": None})
+    with pytest.raises(ArtefactError, match="dev score"):
+        source_dev.score([cell], None)  # type: ignore[arg-type]
+
+
+def test_the_languages_of_labels_are_read_from_the_recipe(tmp_path: Path, tiny_folder: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, tiny_folder))
+    assert trained_languages(recipe) == {"en"}
+    tables = recipe.model_dump(mode="json")
+    tables["stage"][0]["train"] = ["ud:de_gsd", {"data": "panx:sw", "limit": 5}]
+    assert trained_languages(parse_recipe(json.loads(json.dumps(tables)))) == {"en", "de", "sw"}
+    assert "sw" in to_toml(tables)
+
+
+def test_a_forecast_trains_nothing_and_counts_what_is_shared(tmp_path: Path, tiny_folder: Path) -> None:
+    text = CHOOSING.split("[choose]")[0].replace("2e-3", "1e-3")  # so that `other` is `plain` again
+    write_recipe(tmp_path, tiny_folder, "pos")
+    study = load_study(write_study(tmp_path, tiny_folder, text.replace('second = "mean"', "")))
+    store = Store(tmp_path / "s")
+    forecast = forecast_study(study, store=store, out=tmp_path / "out", workers=1)
+    assert "16 stages in all, 12 different ones: 4 serve several cells, 0 are trained already" in forecast.lines[1]
+    assert "known from elsewhere" in forecast.basis
+    hours = {workers: wall for workers, wall, _ in forecast.hours}
+    assert 0 < hours[2] == pytest.approx(hours[1]), "on a CPU two workers share the cores"
+    assert not (tmp_path / "s" / "artefacts").exists()
+    stage = store.artefact("finetune-1-x")
+    stage.mkdir(parents=True)
+    work = {"encoder": str(tiny_folder), "seconds": 2.0, "subwords": 2000}
+    store.complete(
+        "finetune-1-x", {"work": work, "machine": {"device": "cpu", "threads": str(forecast_threads(study))}}
+    )
+    again = forecast_study(study, store=store, out=tmp_path / "out", workers=1)
+    assert "1,000 subwords/s, measured in 1 runs" in again.basis
+
+
+def forecast_threads(study: Any) -> int:
+    """Threads of a worker that has the machine for itself."""
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+def test_threads_of_a_recipe_are_left_alone(tmp_path: Path, tiny_folder: Path) -> None:
+    study = fix_threads(load_study(write_study(tmp_path, tiny_folder)), 7)
+    assert {variant.recipe.run.threads for variant in study.variants} == {1}
+    text = (tmp_path / "ner.toml").read_text(encoding="utf-8").replace("threads = 1\n", "")
+    (tmp_path / "ner.toml").write_text(text, encoding="utf-8")
+    assert {v.recipe.run.threads for v in fix_threads(load_study(tmp_path / "study.toml"), 7).variants} == {7}
