@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 
 from crossling.coverage import divergence, find_scripts, measure_coverage
+from crossling.encoder import load_encoder
 from crossling.errors import DataError
-from tiny import tiny_tokenizer
+from crossling.tokenization import Subwords
+from crossling.vocabulary import write_trimmed
+from tiny import tiny_encoder, tiny_tokenizer
 
 REFERENCES = {
     "en": [["the", "cat", "sleeps"], ["the", "dog"]],
@@ -40,6 +44,32 @@ def test_numbers_by_hand(tmp_path: Path) -> None:
     shown = found.facts()
     assert shown["subwords a word"] == "1.33" and shown["words with an unknown subword"] == "33.33%"
     assert shown["characters it cannot write"] == "ß (1), ॐ (1)"
+
+
+def test_characters_a_subword_are_those_of_running_text(tmp_path: Path) -> None:
+    file = write(tmp_path / "text.txt", "the  cat, walks\n我是\n")
+    found = measure_coverage(tiny_tokenizer("xlm-r"), file, references=REFERENCES)
+    # ▁the ▁cat , ▁walk s; ▁ 我 是: 12 and 2 characters
+    assert found.density == pytest.approx(14 / 8)
+
+
+def test_accents_that_compose_are_not_missed(tmp_path: Path) -> None:
+    file = write(tmp_path / "text.txt", unicodedata.normalize("NFD", "сай Й ç\n"))
+    found = measure_coverage(tiny_tokenizer("xlm-r"), file, references=REFERENCES)
+    assert dict(found.unwritable) == {"Й": 1, "ç": 1}
+
+
+def test_a_trimmed_encoder_is_not_blamed_for_letters_that_it_has_within_pieces(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = tiny_encoder("xlm-r")
+    file = write(tmp_path / "text.txt", "the cat sleeps\n")
+    kept = Subwords(encoder.tokenizer).encode_words([["the", "cat", "sleeps"]]).pieces.values
+    smaller = load_encoder(str(write_trimmed(encoder, kept, tmp_path / "smaller")))
+    found = measure_coverage(smaller, file, references=REFERENCES)
+    assert found.unknown_words == 0 and found.unwritable == () and not caplog.records
+    lost = measure_coverage(smaller, write(tmp_path / "more.txt", "the cat x\n"), references={})
+    assert lost.unwritable == (("x", 1),) and caplog.records
 
 
 def test_languages_cut_alike_come_first(tmp_path: Path) -> None:

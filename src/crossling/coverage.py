@@ -105,7 +105,7 @@ class Coverage:
     scripts: tuple[tuple[str, float], ...]
     """Scripts of the letters, the most frequent first."""
     unwritable: tuple[tuple[str, int], ...]
-    """Characters for which the encoder has no piece, and how often they stand in the text."""
+    """Characters for which the encoder has no piece, and how often they stand in the words that it loses."""
     neighbours: tuple[Neighbour, ...]
     """Languages by the likeness of their pieces, the nearest first."""
     density: float
@@ -168,7 +168,6 @@ def measure_coverage(
     while chunk := list(islice(source, _CHUNK)):
         lines += len(chunk)
         for line in chunk:
-            # Composed, as tokenizers do it: an accent that stands apart may have no piece of its own.
             characters.update(unicodedata.normalize("NFC", line))
         running += len(subwords.encode_pieces(chunk).values)
         split = [[word.text for word in split_words(line, language, pieces=pieces_of)] for line in chunk]
@@ -185,8 +184,9 @@ def measure_coverage(
         unknown_pieces=counts.unknown_pieces / counts.pieces,
         unknown_words=counts.unknown_words / counts.words,
         scripts=find_scripts(characters),
-        unwritable=_find_unwritable(subwords, characters),
-        neighbours=_compare(subwords, tokenizer, counts.frequencies, known),
+        unwritable=_find_unwritable(subwords, counts.lost),
+        # That a trimmed encoder lacks letters of other languages is no news.
+        neighbours=_compare(Subwords(tokenizer, warns=False), tokenizer, counts.frequencies, known),
         density=sum(n for character, n in characters.items() if not character.isspace()) / max(running, 1),
     )
 
@@ -198,6 +198,8 @@ class _Counts:
         self.unknown = unknown
         self.words = self.pieces = self.whole = self.unknown_pieces = self.unknown_words = 0
         self.frequencies: Counter[int] = Counter()
+        self.lost: Counter[str] = Counter()
+        """Characters of the words with an unknown subword."""
 
     def add(self, subwords: Subwords, sentences: Sequence[Sequence[str]]) -> None:
         """Count one chunk; every word stands as a row of its own."""
@@ -208,7 +210,11 @@ class _Counts:
         self.pieces += len(encoded.values)
         self.whole += int(((encoded.lengths == 1) & ~_any_in_rows(unknown, encoded)).sum())
         self.unknown_pieces += int(unknown.sum())
-        self.unknown_words += int(_any_in_rows(unknown, encoded).sum())
+        lost = np.flatnonzero(_any_in_rows(unknown, encoded))
+        self.unknown_words += len(lost)
+        for place in lost:
+            # Composed, as tokenizers do it: an accent that stands apart may have no piece of its own.
+            self.lost.update(unicodedata.normalize("NFC", words[place][0]))
         ids, numbers = np.unique(encoded.values, return_counts=True)
         self.frequencies.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
 
@@ -250,6 +256,7 @@ def find_scripts(characters: Mapping[str, int]) -> tuple[tuple[str, float], ...]
 
 
 def _find_unwritable(subwords: Subwords, characters: Counter[str]) -> tuple[tuple[str, int], ...]:
+    """Of the characters of lost words, those that are to blame: a trimmed encoder may write others within pieces."""
     candidates = [c for c, _ in characters.most_common() if not c.isspace() and c.isprintable()]
     encoded = subwords.encode_words([[character] for character in candidates]).pieces
     lost = _any_in_rows(encoded.values == subwords.unknown, encoded)

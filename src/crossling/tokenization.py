@@ -106,7 +106,7 @@ def _grow(array: IntArray, size: int) -> IntArray:
 class Subwords:
     """An encoder's tokenizer for bulk work; remembers the pieces of the words it has met."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, warns: bool = True) -> None:
         self._backend = tokenizer.backend_tokenizer
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -114,7 +114,7 @@ class Subwords:
         self._control = np.asarray(sorted(set(tokenizer.all_special_ids) - {self.unknown}), np.int64)
         self._blank = {self._backend.token_to_id(marker) for marker in _MARKERS} - {None}
         self._spaces_itself, self._needs_space = _probe_spacing(self._backend)
-        self._trimmed = TRIMMED_FROM in getattr(tokenizer, "init_kwargs", {})
+        self._trimmed = warns and TRIMMED_FROM in getattr(tokenizer, "init_kwargs", {})
         self._warned = False
         self._bare_splitter = _without_prefix(self._backend.pre_tokenizer) if self._spaces_itself else None
         self._known = _KnownWords()

