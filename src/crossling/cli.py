@@ -88,7 +88,10 @@ def run(
     _run(loaded, out=out or Path("runs") / recipe.stem, store=store, command=_command_line())
 
 
-def _run(loaded: Any, *, out: Path, store: Path | None, command: str) -> None:
+def _run(loaded: Any, *, out: Path, store: Path | None, command: str, example: tuple[str, str] | None = None) -> None:
+    """Carry out a recipe and show it; ``example`` is a language and a text to predict next, where one is at hand."""
+    from dataclasses import replace
+
     from crossling.console import show_run
     from crossling.study.present import summarise_run
     from crossling.study.run import run_recipe
@@ -102,9 +105,18 @@ def _run(loaded: Any, *, out: Path, store: Path | None, command: str) -> None:
         _tell("stopped; the same command goes on from the last checkpoint")
         raise typer.Exit(130) from None
     if runner.world.leads and loaded.evaluate:
-        language = loaded.evaluate[-1].specs()[-1][0]
-        next_command = f"crossling predict {out} --language {language} FILE"
-        show_run(summarise_run(out, store=runner.store.root, next_command=next_command), out)
+        summary = summarise_run(out, store=runner.store.root)
+        language, text = example or (summary.results[-1].language, "")
+        said = f"{_program()} predict {out} --language {language}"
+        show_run(replace(summary, next_command=f"echo '{text}' | {said}" if text else f"{said} FILE"), out)
+
+
+def _program() -> str:
+    """How this very program can be called again: by its name, where the shell finds it."""
+    import shutil
+
+    started = Path(sys.argv[0])
+    return "crossling" if shutil.which("crossling") or started.name != "crossling" else str(started)
 
 
 def _command_line() -> str:
@@ -239,7 +251,7 @@ def demo(
 
     recipe = Path(str(files("crossling").joinpath("recipes/demo.toml")))
     loaded = load_recipe(recipe, overrides or ())
-    _run(loaded, out=out, store=store, command=_command_line())
+    _run(loaded, out=out, store=store, command=_command_line(), example=("ru", "Мария работает в Берлине."))
 
 
 if __name__ == "__main__":

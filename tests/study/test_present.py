@@ -12,7 +12,7 @@ from crossling.predictions import Predictions
 from crossling.recipe import parse_recipe
 from crossling.records import LabelledPair, LabelledText, Question, TaggedSentence
 from crossling.report.summary import AnswerSample, TagSample, TextSample
-from crossling.study.present import SAMPLES, choose_samples, encoder_label, summarise_run, task_name
+from crossling.study.present import SAMPLES, choose_samples, summarise_run, task_name
 from crossling.study.run import run_recipe
 from crossling.study.store import Store
 from crossling.tasks import PRESETS, parse_task
@@ -40,14 +40,15 @@ def make_tables(folder: Path, encoder: Path, *targets: dict[str, Any]) -> dict[s
 def summarise(folder: Path, encoder: Path, *targets: dict[str, Any]) -> Any:
     recipe = parse_recipe(make_tables(folder, encoder, *targets))
     run_recipe(recipe, store=Store(folder / "store"), out=folder / "out", command="crossling run it")
-    return summarise_run(folder / "out", store=folder / "store", next_command="what next")
+    return summarise_run(folder / "out", store=folder / "store")
 
 
 def test_a_run_is_gathered_from_what_it_left(tmp_path: Path, tiny_folder: Path) -> None:
     target = {"format": "bio", "path": str(write_bio(tmp_path / "own.tsv", 9)), "language": "sw"}
     summary = summarise(tmp_path, tiny_folder, target)
     assert (summary.title, summary.task, summary.main_score) == ("out", "ner", "span_f1")
-    assert (summary.command, summary.next_command, summary.sources) == ("crossling run it", "what next", ("en",))
+    assert (summary.command, summary.sources) == ("crossling run it", ("en",))
+    assert summary.encoder == tiny_folder.name
     [result] = summary.results
     assert (result.data, result.language, result.examples, result.variant) == ("own", "sw", 9, "")
     assert len(result.scores["span_f1"]) == 2
@@ -93,8 +94,6 @@ def test_tasks_go_by_their_presets_names(name: str) -> None:
 
 def test_names_that_are_told_apart() -> None:
     assert task_name(parse_task({"kind": "tag", "score": "macro_f1"})) == "tag"
-    assert encoder_label("multilingual-e5-small") == "multilingual-e5-small-q4"
-    assert encoder_label("intfloat/multilingual-e5-small") == "intfloat/multilingual-e5-small"
 
 
 def test_samples_of_tags_are_sentences_with_spans_of_readable_length() -> None:

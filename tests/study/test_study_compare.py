@@ -20,6 +20,7 @@ from crossling.study.dry_run import forecast_study
 from crossling.study.files import write_once
 from crossling.study.grid import load_study
 from crossling.study.plan import PlannedCell, fix_threads, write_plan
+from crossling.study.run import Runner
 from crossling.study.store import Store
 from crossling.training.world import join_world
 
@@ -67,8 +68,11 @@ def finished(tmp_path: Path, tiny_folder: Path) -> Path:
         predictions = make_predictions(RIGHT[variant.label], cell.seed, spans=variant.task == "ner")
         write_predictions(out / cell.name / "predictions" / "test" / "hi.parquet", predictions)
         write_once(out / cell.name / "complete.json", {"identity": cell.name, "seconds": 1, "machine": {"torch": "2"}})
-    world = join_world(study.variants[0].recipe.run)
-    write_plan(study, cells, out, store=store, facts={}, command="", world=world)
+    runners = {
+        variant.folder: Runner(variant.recipe, store, out / variant.folder, join_world(variant.recipe.run))
+        for variant in study.variants
+    }
+    write_plan(study, cells, out, store=store, facts={}, command="", runners=runners)
     return out
 
 

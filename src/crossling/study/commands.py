@@ -90,7 +90,7 @@ def compare(
     study: FolderArgument,
     out: OutOption = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Also every value of an axis that [choose] picks one from.")
+        bool, typer.Option("--all", help="Also every value of an axis that a choose table picks one from.")
     ] = False,
     groups: Annotated[
         list[str] | None,
@@ -108,7 +108,7 @@ def compare(
 
 @app.command()
 def choices(study: FolderArgument, out: OutOption = None) -> None:
-    """Judge what each [choose] picks, with all seeds' models and with one's, by the scores nobody may choose by."""
+    """Judge what each choose table picks, with all seeds' models and with one's, by the scores nobody may choose by."""
     from crossling.study.layout import find_out
     from crossling.study.picks import judge_choices
     from crossling.study.show_picks import show_judgement

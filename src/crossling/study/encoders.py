@@ -20,6 +20,7 @@ class Encoders:
     keep: bool = False
     """Hold the last encoder untouched and hand out copies of it."""
     _identities: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    _labels: dict[tuple[str, str | None], str] = field(default_factory=dict)
     _kept: tuple[tuple[str, str | None], Encoder] | None = None
 
     def identify(self, settings: EncoderSettings) -> str:
@@ -29,6 +30,11 @@ class Encoders:
             self.load(*name)
         return self._identities[name]
 
+    def label(self, settings: EncoderSettings) -> str:
+        """What an encoder calls itself in tables: a folder of 4-bit blocks knows what it was cut from."""
+        self.identify(settings)
+        return self._labels[(settings.name, settings.revision)]
+
     def load(self, name: str, revision: str | None = None) -> Encoder:
         """An encoder to train or to predict with; it must still be what it was when it was first met."""
         if self._kept is not None and self._kept[0] == (name, revision):
@@ -36,6 +42,7 @@ class Encoders:
         encoder = load_encoder(name, revision=revision)
         if self._identities.setdefault((name, revision), encoder.identity) != encoder.identity:
             raise ArtefactError(f"{name}: was changed while it was in use; run again")
+        self._labels[(name, revision)] = encoder.name
         if self.keep and 4 * sum(p.numel() for p in encoder.parameters()) < KEPT_BYTES:
             self._kept = ((name, revision), encoder)
             return _copy(encoder)

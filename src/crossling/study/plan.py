@@ -18,7 +18,7 @@ from crossling.study.hardware import describe_machine
 from crossling.study.layout import COMPLETE, PLAN, is_finished, prediction_path
 from crossling.study.run import Runner
 from crossling.study.store import Store
-from crossling.training.world import World, join_world
+from crossling.training.world import join_world
 
 
 @dataclass(frozen=True)
@@ -98,17 +98,18 @@ def write_plan(
     store: Store,
     facts: Mapping[str, Any],
     command: str,
-    world: World,
+    runners: Mapping[str, Runner],
 ) -> None:
     """Lay out the study's folder: the plan, and for each variant what the folder of a run has."""
     stages: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
         stages.setdefault(cell.folder, {})[str(cell.seed)] = list(cell.stages)
-    run = {"store": str(store.root.resolve()), "command": command, "machine": describe_machine(world)}
+    run = {"store": str(store.root.resolve()), "command": command}
     for variant in study.variants:
-        folder = out / variant.folder
+        folder, runner = out / variant.folder, runners[variant.folder]
         write_whole(folder / "recipe.toml", to_toml(variant.recipe.model_dump(mode="json")))
-        text = json.dumps({**run, "stages": stages[variant.folder]}, indent=1, ensure_ascii=False)
+        own = {"encoder": runner.encoders.label(variant.recipe.encoder), "machine": describe_machine(runner.world)}
+        text = json.dumps({**run, **own, "stages": stages[variant.folder]}, indent=1, ensure_ascii=False)
         write_whole(folder / "run.json", text)
     plan = {
         "name": study.name,

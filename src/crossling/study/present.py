@@ -28,7 +28,7 @@ SAMPLES = 4
 """Examples shown of each language."""
 
 
-def summarise_run(out: Path, *, store: Path, next_command: str = "") -> RunSummary:
+def summarise_run(out: Path, *, store: Path) -> RunSummary:
     """Everything that tables and the page show of a run."""
     recipe, facts = load_recipe(out / "recipe.toml"), read_run_file(out)
     final = recipe.stage[-1]
@@ -42,7 +42,7 @@ def summarise_run(out: Path, *, store: Path, next_command: str = "") -> RunSumma
     skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in (*trained, *tested) if rows.skipped]
     return RunSummary(
         title=out.name,
-        encoder=encoder_label(recipe.encoder.name),
+        encoder=facts.get("encoder", recipe.encoder.name),
         task=task_name(final.task),
         source=recipe.source,
         main_score=final.task.score,
@@ -50,16 +50,10 @@ def summarise_run(out: Path, *, store: Path, next_command: str = "") -> RunSumma
         recipe=to_toml(recipe.model_dump(mode="json")),
         seeds=recipe.seeds,
         command=facts.get("command", ""),
-        next_command=next_command,
         facts=facts.get("machine", {}),
         notes=tuple(skipped),
         sources=tuple(dict.fromkeys(rows.language for rows in trained)),
     )
-
-
-def encoder_label(name: str) -> str:
-    """The offline encoder goes by a name of its own: its 4 bits are not the hub's weights."""
-    return "multilingual-e5-small-q4" if name == "multilingual-e5-small" else name
 
 
 def task_name(settings: Any) -> str:

@@ -234,7 +234,12 @@ class Runner:
 
     def _write_run_file(self, stages: dict[str, list[str]], command: str) -> None:
         if self.world.leads:
-            facts = {"store": str(self.store.root.resolve()), "stages": stages, "command": command}
+            facts = {
+                "store": str(self.store.root.resolve()),
+                "encoder": self.encoders.label(self.recipe.encoder),
+                "stages": stages,
+                "command": command,
+            }
             text = json.dumps({**facts, "machine": describe_machine(self.world)}, indent=1, ensure_ascii=False)
             write_whole(self.out / "run.json", text)
 

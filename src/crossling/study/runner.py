@@ -122,8 +122,7 @@ class _Run:
         self.size = self.size.fit(runners)
         self.cells = {cell.name: cell for cell in planned}
         facts = {"threads": self.size.threads, "device": self.size.device}
-        world = next(iter(runners.values())).world
-        write_plan(self.study, planned, self.out, store=self.store, facts=facts, command=command, world=world)
+        write_plan(self.study, planned, self.out, store=self.store, facts=facts, command=command, runners=runners)
         finished = find_finished(planned, runners, self.out)
         for cell in planned:
             (self.out / cell.name / FAILED).unlink(missing_ok=True)
