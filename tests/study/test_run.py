@@ -268,3 +268,13 @@ def test_a_second_stage_keeps_what_the_first_one_learnt(tmp_path: Path, tiny_fol
     assert np.allclose(found[0], found[1], atol=1e-5)
     base = load_encoder(str(tiny_folder)).model.get_input_embeddings().weight.detach().numpy()
     assert np.abs(found[0] - base).max() > 1e-3
+
+
+def test_systems_that_share_a_seed_share_their_luck(tmp_path: Path, tiny_folder: Path) -> None:
+    """A fusion that starts as the last layer and hardly learns ends where no fusion does: one head, one dropout."""
+    weights = []
+    for fusion in ({"kind": "last"}, {"kind": "dlfa", "layer": 1, "start": "identity", "lr": 1e-12}):
+        recipe = parse_recipe(make_tables(tmp_path, tiny_folder, fusion=fusion, epochs=1))
+        run_recipe(recipe, store=Store(tmp_path / "store"), out=tmp_path / fusion["kind"])
+        weights.append(load_model(find_model(tmp_path / fusion["kind"]))[0].heads["tag"].linear.weight.detach().numpy())
+    assert np.allclose(weights[0], weights[1], atol=1e-4)

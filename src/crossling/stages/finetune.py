@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from crossling.model import Model, ModelCard
     from crossling.stages._context import StageContext
 
-VERSION = 1
+VERSION = 2
 
 DataSpec = str | dict[str, Any]
 
@@ -157,11 +157,14 @@ def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model,
     task = _make_task(settings, data)
     for rows in (*data.train, *([data.dev] if data.dev is not None else [])):
         check_kind(task, rows)
-    torch.manual_seed(context.seed)
-    model = build_model(context.encoder, settings.fusion)
     name = settings.task.kind
     objective = task.build_objective(name)
-    model.heads[name] = objective.build_head(context.encoder.width)
+    # The head is drawn first: it then starts alike whatever the fusion, and systems that share a seed are compared
+    # under the same luck.
+    torch.manual_seed(context.seed)
+    head = objective.build_head(context.encoder.width)
+    model = build_model(context.encoder, settings.fusion)
+    model.heads[name] = head
     examples = encode_rows(task, data.train, context.encoder, cache=context.encoded, labels=task.labels)
     if _should_trim(settings, context):
         model.trim(_used_ids(task, data, examples, context))
