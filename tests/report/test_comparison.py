@@ -153,6 +153,23 @@ def test_terminal_shows_names_as_they_are_and_the_legend() -> None:
     assert "+5.0 [+4.0, +7.0] ▲▽" in shown.getvalue()
 
 
+@pytest.mark.parametrize("width", [50, 80, 260])
+def test_no_figure_is_cut_however_narrow_the_terminal(width: int) -> None:
+    names = ["plain", *(f"dlfa layer={layer} start=identity" for layer in range(1, 12))]
+    made = make_comparison().results
+    results = [replace(one, system=name) for name in names for one in made if one.system == "plain"]
+    table = comparison_table(make_comparison(results=tuple(results), systems=tuple(names)))
+    text = io.StringIO()
+    Console(file=text, width=width, color_system=None).print(table.to_rich())
+    printed = text.getvalue()
+    assert "…" not in printed
+    parts = sum(line.strip().startswith("language ") for line in printed.splitlines())
+    german = next(line for line in table.lines if line.code == "de")
+    # The baseline stands in every part, each other system in one.
+    assert printed.count(table.cells(german, "scores")[0]) >= len(names) + parts - 1
+    assert (parts == 1) == (width == 260)
+
+
 def test_one_table_for_each_data_set_with_its_own_notes() -> None:
     first = make_comparison()
     other = tuple(replace(result, data="ud", score="accuracy") for result in first.results[:2])

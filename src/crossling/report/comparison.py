@@ -15,12 +15,15 @@ from crossling.significance import Comparison, Difference, Result
 from crossling.significance.compare import MARKS
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
 
 View = Literal["scores", "differences"]
 """`scores` shows means with marks, `differences` what separates each system from the baseline, with intervals."""
 
 MISSING = "–"
+PADDING = 3
+"""Blanks between two columns in the terminal."""
 _WORDS = {1: "better", -1: "worse", 0: ""}
 _LATEX_MARKS = {"▲": r"\blacktriangle", "▼": r"\blacktriangledown", "△": r"\vartriangle", "▽": r"\triangledown"}
 _LATEX_SPECIAL = {
@@ -70,24 +73,9 @@ class ComparisonTable:
     legend: tuple[str, ...]
     """What marks and figures mean, how they were tested, and what a reader must not miss."""
 
-    def to_rich(self, *, view: View = "scores") -> Group:
-        """For the terminal, the legend below."""
-        from rich import box
-        from rich.console import Group
-        from rich.markup import escape
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(title=escape(self.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("language", no_wrap=True)
-        for system in self.shown(view):
-            table.add_column(escape(system), justify="right", no_wrap=True)
-        for before, line in zip((None, *self.lines), self.lines, strict=False):
-            if line.is_average and before is not None and not before.is_average:
-                table.add_section()
-            style = "italic" if line.is_average else "cyan" if line.is_source else None
-            table.add_row(escape(line.title), *self.cells(line, view), style=style)
-        return Group(table, *(Text(sentence, style="dim") for sentence in self.legend))
+    def to_rich(self, *, view: View = "scores") -> Fitted:
+        """For the terminal, the legend below; more systems than fit side by side go below each other."""
+        return Fitted(self, view)
 
     def to_markdown(self, *, view: View = "scores", wide: bool = False) -> str:
         """For a document; `wide` puts systems in rows and languages in columns, as papers do."""
@@ -161,6 +149,61 @@ class ComparisonTable:
         turned = [list(column) for column in zip(*rows, strict=True)]
         turned[0][0] = "system"
         return turned
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A table in as many parts as the terminal's width asks for: a figure is never cut short."""
+
+    table: ComparisonTable
+    view: View
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        for number, columns in enumerate(self._parts(options.max_width)):
+            yield self._draw(columns, title=self.table.title if number == 0 else None)
+        for sentence in self.table.legend:
+            yield Text(sentence, style="dim")
+
+    def _parts(self, room: int) -> list[list[int]]:
+        """Columns that fit side by side; the baseline's comes first in every part."""
+        names = self.table.shown(self.view)
+        cells = list(zip(*(self.table.cells(line, self.view) for line in self.table.lines), strict=True))
+        figures = cells or [()] * len(names)
+        widths = [
+            max(map(len, [*name.split(), *column, ""])) + PADDING for name, column in zip(names, figures, strict=True)
+        ]
+        first = [0] if names[:1] == (self.table.baseline,) else []
+        room -= max((len(line.title) for line in self.table.lines), default=8) + PADDING
+        parts: list[list[int]] = [list(first)]
+        for column in range(len(first), len(names)):
+            used = sum(widths[c] for c in parts[-1])
+            if len(parts[-1]) > len(first) and used + widths[column] > room:
+                parts.append(list(first))
+            parts[-1].append(column)
+        return parts
+
+    def _draw(self, columns: Sequence[int], *, title: str | None) -> Table:
+        from rich import box
+        from rich.markup import escape
+        from rich.table import Table
+
+        heading = escape(title) if title is not None else None
+        table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("language", no_wrap=True)
+        lines = self.table.lines
+        for column in columns:
+            figures = [self.table.cells(line, self.view)[column] for line in lines]
+            name = self.table.shown(self.view)[column]
+            table.add_column(escape(name), justify="right", min_width=max(map(len, figures), default=1))
+        for before, line in zip((None, *lines), lines, strict=False):
+            if line.is_average and before is not None and not before.is_average:
+                table.add_section()
+            style = "italic" if line.is_average else "cyan" if line.is_source else None
+            cells = self.table.cells(line, self.view)
+            table.add_row(escape(line.title), *(cells[column] for column in columns), style=style)
+        return table
 
 
 def comparison_table(comparison: Comparison, data: str = "") -> ComparisonTable:
