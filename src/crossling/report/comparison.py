@@ -272,7 +272,7 @@ def _tell_marks(comparison: Comparison, results: Sequence[Result], tests: set[st
         f"{', '.join(marked)}: p < {settings.level:g} {corrected} (averages: one test each), two-sided.",
         *(_TESTS[test](comparison) for test in sorted(tests)),
         f"Differences in points [{100 * settings.confidence:g}% interval: paired bootstrap over seeds and "
-        f"examples, {settings.draws:,} draws].",
+        f"examples, {settings.draws:,} draws]; a test takes the trained models as given, an interval does not.",
     ]
 
 
