@@ -30,4 +30,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .crossling demo runs .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .crossling demo runs studies .mypy_cache .ruff_cache .pytest_cache
