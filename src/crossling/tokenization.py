@@ -194,8 +194,8 @@ class Subwords:
         if self._trimmed and not self._warned and bool((ids == self.unknown).any()):
             self._warned = True
             logger.warning(
-                "this encoder was trimmed, and the text has characters for which it kept no piece: they are "
-                "read as unknown. Trim it again on text of this language, or use the whole encoder."
+                "this encoder was trimmed, and reads some characters of the text as unknown. Unless the whole encoder "
+                "does not know them either, trim it again on text of this language, or use the whole one."
             )
 
 
