@@ -148,3 +148,13 @@ def test_a_wrong_key_inside_a_kind_is_told_with_the_nearest(tmp_path: Path) -> N
         "stage.1.task: score = 'span_f1' is about spans",
     ):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("train", ["panx:en", "panx:en:train[:-2000]", {"data": "panx:en", "limit": 5}])
+def test_the_first_training_sets_dev_split_selects(train: object) -> None:
+    table = {"kind": "finetune", "task": "ner", "train": [train, "panx:hi"]}
+    recipe = parse_recipe({"encoder": {"name": "x"}, "stage": [table]})
+    assert recipe.stage[0].dev_spec() == "panx:en"
+    with pytest.raises(RecipeError, match="dev: missing"):
+        own = {"format": "bio", "path": "a.tsv", "language": "en"}
+        parse_recipe({"encoder": {"name": "x"}, "stage": [{**table, "train": own}]})

@@ -189,6 +189,7 @@ def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path) -> None
             [*launcher, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300
         )
         assert done.returncode == 0, done.stderr[-3000:]
+        assert (done.stdout + done.stderr).count("epoch 1: dev") == 1, "progress is told by one process"
         record = json.loads(next(store.glob("artefacts/*/complete.json")).read_text(encoding="utf-8"))
         assert record["machine"]["processes"] == str(processes)
         losses[processes] = [row["loss"] for row in record["history"] if "loss" in row]
@@ -278,3 +279,13 @@ def test_systems_that_share_a_seed_share_their_luck(tmp_path: Path, tiny_folder:
         run_recipe(recipe, store=Store(tmp_path / "store"), out=tmp_path / fusion["kind"])
         weights.append(load_model(find_model(tmp_path / fusion["kind"]))[0].heads["tag"].linear.weight.detach().numpy())
     assert np.allclose(weights[0], weights[1], atol=1e-4)
+
+
+def test_a_mistake_in_data_is_told_with_its_key(tmp_path: Path, tiny_folder: Path) -> None:
+    tables = make_tables(tmp_path, tiny_folder)
+    wrong = {"format": "bio", "path": str(tmp_path / "none.tsv"), "language": "hi"}
+    for key, part in (("stage.0", tables["stage"][0]), ("evaluate.0", tables["evaluate"][0])):
+        name = "train" if key == "stage.0" else "on"
+        changed = {**tables, key.split(".")[0]: [{**part, name: wrong}]}
+        with pytest.raises(DataError, match=rf"^{key}: .*none\.tsv"):
+            run_recipe(parse_recipe(changed), store=Store(tmp_path / "s"), out=tmp_path / "out")

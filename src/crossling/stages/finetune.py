@@ -83,7 +83,7 @@ class Settings(TrainingSettings):
 
     @model_validator(mode="after")
     def _some_dev(self) -> Self:
-        if self.select == "best" and self.dev is None and not isinstance(self.train[0], str):
+        if self.select == "best" and self.dev is None and self._first_name() is None:
             raise ValueError('dev: missing; name what selects the checkpoint, or set select = "last"')
         return self
 
@@ -91,9 +91,16 @@ class Settings(TrainingSettings):
         """What selects the checkpoint."""
         if self.dev is not None or self.select == "last":
             return self.dev
-        assert isinstance(self.train[0], str)
-        name, _, rest = self.train[0].partition(":")
+        first = self._first_name()
+        assert first is not None
+        name, _, rest = first.partition(":")
         return f"{name}:{rest.split(':')[0]}"
+
+    def _first_name(self) -> str | None:
+        """The name of the first training set; files of one's own have none."""
+        first = self.train[0]
+        named = first if isinstance(first, str) else first.get("data")
+        return named if isinstance(named, str) else None
 
 
 def _check_spec(spec: Any) -> None:

@@ -17,7 +17,7 @@ import torch
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.encoder import Encoder
-from crossling.errors import ArtefactError, RecipeError
+from crossling.errors import ArtefactError, DataError, RecipeError
 from crossling.evaluation import check_kind, predict_rows
 from crossling.model import load_model, save_model
 from crossling.predictions import write_predictions
@@ -82,21 +82,22 @@ class Runner:
     @cached_property
     def opened(self) -> list[Any]:
         """What each stage reads, opened."""
-        return [
-            load_kind("stages", settings.kind).open_stage_data(
-                settings, source=self.recipe.source, store=self.store.root
-            )
-            for settings in self.recipe.stage
-        ]
+        found = []
+        for number, settings in enumerate(self.recipe.stage):
+            with named_key(f"stage.{number}"):
+                kind = load_kind("stages", settings.kind)
+                found.append(kind.open_stage_data(settings, source=self.recipe.source, store=self.store.root))
+        return found
 
     @cached_property
     def targets(self) -> list[tuple[EvaluateSettings, str, Rows]]:
         """Everything to be predicted, opened before any training, so that a missing file costs no hours."""
-        return [
-            (entry, language, open_data(spec, split=entry.split, store=self.store.root))
-            for entry in self.recipe.evaluate
-            for language, spec in entry.specs()
-        ]
+        found = []
+        for number, entry in enumerate(self.recipe.evaluate):
+            for language, spec in entry.specs():
+                with named_key(f"evaluate.{number}"):
+                    found.append((entry, language, open_data(spec, split=entry.split, store=self.store.root)))
+        return found
 
     def check_targets(self) -> None:
         """Open everything and see that the last stage's task can read what is to be predicted."""
@@ -244,6 +245,15 @@ class Runner:
             write_whole(self.out / "run.json", text)
 
 
+@contextmanager
+def named_key(key: str) -> Iterator[None]:
+    """Say of a mistake in data which key of the recipe named them."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{key}: {error}") from None
+
+
 @dataclass
 class Watched:
     """A listener that also looks whether the work is still this process's own: two must not write one checkpoint."""
@@ -269,7 +279,9 @@ def run_recipe(
     recipe: Recipe, *, store: Store, out: Path, progress: Progress | None = None, command: str = ""
 ) -> Runner:
     """Carry a recipe out; predictions and the record of the run are then in ``out``."""
-    runner = Runner(recipe, store, out, join_world(recipe.run), progress or Silence())
+    world = join_world(recipe.run)
+    shown = progress if progress and world.leads else Silence()  # else every process would say the same
+    runner = Runner(recipe, store, out, world, shown)
     runner.run(command=command)
     return runner
 

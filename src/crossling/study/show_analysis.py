@@ -37,7 +37,9 @@ def show_analysis(analysis: Analysis, files: list[Path]) -> None:
     head, rows = _summarise(analysis)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(head):
-        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+        # Names wrap where the terminal is narrow; a figure is never cut short.
+        longest = max((len(row[number]) for row in rows), default=1) if number else 1
+        table.add_column(column, justify="right" if number else "left", overflow="fold", min_width=longest)
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)
