@@ -15,7 +15,7 @@ LAYERS = (
     {"errors", "records", "languages", "registry", "recipe", "predictions", "words", "ragged", "terminal"},
     {"data", "phrasebook", "metrics", "spans", "answer_scores", "significance"},
     {"blocks", "offline", "tokenization", "encoder", "vocabulary", "coverage", "report"},
-    {"fusions", "heads"},
+    {"fusions", "heads", "alignment"},
     {"model", "objectives"},
     {"tasks"},
     {"training"},

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from crossling.alignment.commands import app as align_app
 from crossling.study.analysis_commands import app as analysis_app
 from crossling.study.commands import app as study_app
 
@@ -30,6 +31,7 @@ data_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, help=
 app.add_typer(data_app, name="data")
 app.add_typer(study_app, name="study")
 app.add_typer(analysis_app, name="analyse")
+app.add_typer(align_app, name="align")
 
 RecipeArgument = Annotated[Path, typer.Argument(help="A recipe: a TOML file.", metavar="RECIPE.toml")]
 SetOption = Annotated[

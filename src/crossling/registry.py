@@ -17,6 +17,7 @@ FAMILIES = {
     "stages": "crossling.stages",
     "analyses": "crossling.analyses",
     "criteria": "crossling.criteria",
+    "aligners": "crossling.alignment.aligners",
 }
 
 

@@ -1,0 +1,20 @@
+"""Functions compiled to machine code once and kept on disk; the wrappers only tell the type checker so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function for one thread."""
+    return cast(Function, numba.njit(cache=True, nogil=True)(function))
+
+
+def compiled_parallel(function: Function) -> Function:
+    """Compile a function whose ``prange`` loops run on all cores."""
+    return cast(Function, numba.njit(cache=True, nogil=True, parallel=True)(function))
