@@ -21,13 +21,13 @@ from crossling.study.store import MARKER, Store
 
 REFERENCE_PARAMETERS = 21.3e6
 """Weights of multilingual-e5-small without its subword table, which the speeds below were measured with."""
-SPEEDS = {"cpu": 375.0, "cuda": 10_000.0}
+SPEEDS = {"cpu": 375.0, "cuda": 19_000.0}
 """Subwords trained on in a second where nothing of the kind was trained yet: on one CPU core (measured: 750 on two, in
-float32), and in one of ten processes side by side on an H200 (measured: 8,000 to 10,000 each)."""
+float32), and in one of 15 processes side by side on an H200 (78 runs: 19,000 each, at the median)."""
 PREDICTION_FACTOR = 3.0
 """Prediction is this much faster than training: there is no backward pass."""
-SATURATION = 10
-"""Processes side by side on one GPU up to which each keeps its speed (measured on an H200)."""
+SATURATION = 15
+"""Processes side by side on one GPU that the speed above was measured with; more are taken to share it."""
 
 
 @dataclass(frozen=True)
