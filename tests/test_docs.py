@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crossling.recipe import EncoderSettings, EvaluateSettings, Recipe, RunSettings, load_recipe
-from crossling.registry import list_kinds, load_kind
+from crossling.registry import FAMILIES, list_kinds, load_kind
 from crossling.study.grid import load_study
 
 ROOT = Path(__file__).parent.parent
@@ -22,6 +22,12 @@ def test_every_setting_is_documented() -> None:
     named = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`\n]+)`", text))))
     assert {name for model in models for name in model.model_fields} - named == set()
     assert {kind for family in ("stages", "tasks", "fusions") for kind in list_kinds(family)} - named == set()
+
+
+def test_every_family_has_its_line_for_contributors() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| (\w+) \| `([\w/]+)/` \|", text, flags=re.MULTILINE))
+    assert listed == {name: package.removeprefix("crossling.").replace(".", "/") for name, package in FAMILIES.items()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
