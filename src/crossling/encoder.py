@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,20 +157,25 @@ class Encoder(nn.Module):
             for layer in set(layers)
             if layer < self.layers
         ]
+        weight: Tensor = self.model.get_input_embeddings().weight
+        whole = weight.dtype == torch.float32
+        # Weights that are reduced already need no casts, and what they give is float32 again for whoever reads it.
+        autocast = nullcontext() if whole else torch.autocast(weight.device.type, enabled=False)
         try:
-            output = self.model(**inputs)
+            with autocast:
+                output = self.model(**inputs)
             kept[self.layers] = output.last_hidden_state
         except _EnoughError:
             pass
         finally:
             for handle in handles:
                 handle.remove()
-        return {layer: kept[layer] for layer in layers}
+        return {layer: kept[layer] if whole else kept[layer].float() for layer in layers}
 
     def _mask_type(self) -> torch.dtype:
         """The type in which attention will compute: masks of another type are refused by some kernels."""
         weight: Tensor = self.model.get_input_embeddings().weight
-        if torch.is_autocast_enabled(weight.device.type):
+        if weight.dtype == torch.float32 and torch.is_autocast_enabled(weight.device.type):
             return torch.get_autocast_dtype(weight.device.type)
         return weight.dtype
 
@@ -281,6 +286,14 @@ def _find_encoder(name: str, revision: str | None) -> Encoder:
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
         raise EncoderError(f"encoder {name!r}: no such folder.")
     return _load_folder(_download(name, revision), name=name)
+
+
+def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
+    """The folder with all of an encoder's files; none for 4-bit blocks, which hold the encoder and nothing else."""
+    folder = Path(name).expanduser()
+    if name in OFFLINE_ALIASES or is_blocks_folder(folder):
+        return None
+    return folder if folder.is_dir() else _download(name, revision)
 
 
 def _load_folder(folder: Path, *, name: str) -> Encoder:

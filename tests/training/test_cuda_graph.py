@@ -113,6 +113,7 @@ def test_capturing_really_happens_and_moves_nothing(tmp_path: Path) -> None:
 
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), world.device)
+    steps._set_scales({stream.objective.name: [1.0]})
     steps._find(stream.objective, batch)
     steps._capture_finish()
     assert steps.works and steps.passes and steps.finish is not None

@@ -16,7 +16,8 @@ from crossling.model import Model, build_model
 from crossling.registry import load_kind
 from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints, Position
-from crossling.training.loop import Execution, Stream, count_steps, fit, plan_steps, rate_at, step_seed
+from crossling.training.loop import Execution, Stream, fit, rate_at, step_seed
+from crossling.training.program import Program
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from crossling.training.world import World
@@ -228,7 +229,8 @@ def test_steps_are_counted_as_planned(tmp_path: Path) -> None:
     _, stream = _setup(tmp_path)
     for batch, accumulate in ((8, 1), (8, 3), (64, 1), (7, 2)):
         settings = _settings(batch=batch, accumulate=accumulate)
-        assert len(plan_steps(stream, settings, seed=1, epoch=0)) == count_steps(len(stream.examples), settings)
+        program = Program(stream)
+        assert len(program.plan_steps(settings, seed=1, epoch=0)) == program.count_steps(settings)
 
 
 def test_steps_have_seeds_of_their_own() -> None:

@@ -67,6 +67,28 @@ class Examples:
         return np.unique(np.concatenate(seen)) if seen else np.zeros(0, np.int32)
 
 
+class Chosen(Examples):
+    """Examples seen through a list of rows: some of them, or some more often than others."""
+
+    def __init__(self, examples: Examples, rows: Array) -> None:
+        self.path = examples.path
+        self.columns = examples.columns
+        self.lengths = examples.lengths[rows]
+        self._all, self._rows = examples, rows
+
+    def get(self, column: str, row: int) -> Array:
+        """The values of one of the chosen examples."""
+        return self._all.get(column, int(self._rows[row]))
+
+    def scalars(self, column: str) -> Array:
+        """The chosen examples' values of a scalar column."""
+        return self._all.scalars(column)[self._rows]
+
+    def distinct_ids(self) -> Array:
+        """The subwords that occur in the chosen examples, sorted."""
+        return np.unique(np.concatenate([np.zeros(0, np.int32), *(self.get("ids", i) for i in range(len(self)))]))
+
+
 def _view(column: Any) -> tuple[Array, Any]:
     """Zero-copy numpy views of a column: its values, and its offsets where it is ragged."""
     if pa.types.is_list(column.type):
@@ -141,6 +163,8 @@ class Batch:
 
     rows: Array
     length: int
+    epoch: int = 0
+    """What an objective that draws something for each example, such as masks, draws by."""
 
 
 def pad_length(length: int) -> int:
@@ -160,7 +184,7 @@ def plan_epoch(lengths: Array, batch: int, *, seed: int, epoch: int) -> list[Bat
         window = order[start : start + batch * WINDOW]
         window = window[np.argsort(lengths[window], kind="stable")]
         cut = [window[i : i + batch] for i in range(0, len(window), batch)]
-        batches += [Batch(rows, pad_length(lengths[rows].max())) for rows in cut]
+        batches += [Batch(rows, pad_length(lengths[rows].max()), epoch) for rows in cut]
     return [batches[i] for i in generator.permutation(len(batches))]
 
 

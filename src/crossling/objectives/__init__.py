@@ -1,10 +1,12 @@
 """What a model is trained on: batches of a few fixed shapes and a loss that is a pure function of tensors.
 
-One file each. An objective's module defines ``Objective``; tasks say which one they use.
+One file each. An objective's module defines ``Objective``; tasks say which one they use. A loss of several terms, each
+a mean over labels of its own, names them (``terms``) and may say how they add up (``weigh``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -28,11 +30,23 @@ class Objective(Protocol):
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         """A batch as arrays of fixed shapes: ``size`` rows, the last ones empty where the plan has fewer."""
 
-    def count_targets(self, batch: Arrays) -> int:
-        """How many labels the batch holds: what a mean loss divides by."""
+    def count_targets(self, batch: Arrays) -> int | tuple[int, ...]:
+        """How many labels the batch holds, for each term: what a mean loss divides by."""
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
-        """The loss summed over the batch's labels."""
+        """The loss summed over the batch's labels: one number, or one for each term."""
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """What is to be stored of each example, without gradients."""
+
+
+def list_terms(objective: Objective) -> tuple[str, ...]:
+    """The names of a loss's terms; of a single one, ``loss``."""
+    terms: tuple[str, ...] = getattr(objective, "terms", ("loss",))
+    return terms
+
+
+def weigh_terms(objective: Objective, targets: Sequence[float]) -> list[float]:
+    """What each term of a summed loss is multiplied by, given the labels of the whole update: a mean, by default."""
+    weigh: Callable[[Sequence[float]], Sequence[float]] | None = getattr(objective, "weigh", None)
+    return list(weigh(targets)) if weigh else [1.0 / max(count, 1.0) for count in targets]

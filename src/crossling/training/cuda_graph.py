@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from crossling.training.steps import Batches, PlainSteps
+from crossling.training.steps import Batches, Losses, PlainSteps, Scales
 
 if TYPE_CHECKING:
     from crossling.objectives import Objective
@@ -24,7 +24,7 @@ WARM_UPS = 2
 
 
 class _Captured:
-    """A graph with the tensors that it reads and the loss that it writes."""
+    """A graph with the tensors that it reads and the losses that it writes."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, inputs: dict[str, Tensor], loss: Tensor) -> None:
         self.graph, self.inputs, self.loss = graph, inputs, loss
@@ -33,7 +33,7 @@ class _Captured:
         for name, tensor in batch.items():
             self.inputs[name].copy_(tensor, non_blocking=True)
         self.graph.replay()
-        return self.loss
+        return self.loss.clone()  # the next replay writes over it
 
 
 class CapturedSteps(PlainSteps):
@@ -43,14 +43,15 @@ class CapturedSteps(PlainSteps):
         super().__init__(*arguments)
         self.stream = torch.cuda.Stream(self.world.device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
-        self.scale = torch.ones((), device=self.world.device)
+        self.scales: dict[str, Tensor] = {}
         self.passes: dict[tuple[Any, ...], _Captured] = {}
         self.finish: torch.cuda.CUDAGraph | None = None
         self.works = True
 
-    def update(self, batches: Batches, *, targets: float, rate: float) -> Tensor:
+    def update(self, batches: Batches, *, scales: Scales, rate: float) -> Losses:
         if not self.works:
-            return super().update(batches, targets=targets, rate=rate)
+            return super().update(batches, scales=scales, rate=rate)
+        self._set_scales(scales)
         try:
             captured = [self._find(objective, batch) for objective, batch in batches]
             finish = self.finish or self._capture_finish()
@@ -59,14 +60,22 @@ class CapturedSteps(PlainSteps):
             self.passes.clear()
             torch.cuda.synchronize()
             log.warning("training without CUDA graphs: capturing failed (%s)", str(error).splitlines()[0])
-            return super().update(batches, targets=targets, rate=rate)
-        self.scale.fill_(1.0 / max(targets, 1.0))
+            return super().update(batches, scales=scales, rate=rate)
         self.set_rate(rate)
-        total = torch.zeros((), device=self.world.device)
-        for one, (_, batch) in zip(captured, batches, strict=True):
-            total += one.replay(batch)
+        losses: Losses = [
+            (objective, one.replay(batch)) for one, (objective, batch) in zip(captured, batches, strict=True)
+        ]
         finish.replay()
-        return total
+        return losses
+
+    def _set_scales(self, scales: Scales) -> None:
+        """Where graphs read them."""
+        for name, values in scales.items():
+            fresh = torch.tensor(values, pin_memory=True)
+            if name in self.scales:
+                self.scales[name].copy_(fresh, non_blocking=True)
+            else:
+                self.scales[name] = fresh.to(self.world.device)
 
     def _find(self, objective: Objective, batch: dict[str, Tensor]) -> _Captured:
         key = (objective.name, *((name, tuple(tensor.shape)) for name, tensor in sorted(batch.items())))
@@ -104,9 +113,7 @@ class CapturedSteps(PlainSteps):
         return torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local")
 
     def _pass(self, objective: Objective, inputs: dict[str, Tensor]) -> Tensor:
-        loss = self.mean_loss(objective, inputs, self.scale)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return self.backward(objective, inputs, self.scales[objective.name])
 
     def _capture_finish(self) -> torch.cuda.CUDAGraph:
         """Capture clipping, the optimiser's step and the clearing of gradients; all weights are put back."""
@@ -137,6 +144,8 @@ class CapturedSteps(PlainSteps):
         for tensors in kept:
             for tensor, before in tensors:
                 tensor.copy_(before)
+        if self._reduced is not None:
+            self._reduced.refresh()
 
     def _warm_up(self, work: Any) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())

@@ -1,6 +1,7 @@
 """The one training loop: every stage calls :func:`fit`.
 
-A step is a list of turns (an objective and a batch of fixed shape); its gradients add up and one update follows.
+A step is a list of turns (an objective and a batch of fixed shape); its gradients add up and one update follows. Steps
+of auxiliary streams stand among the main one's; a replayed stream has a turn in every step (see ``program.py``).
 Order, dropout and learning rate are functions of seed and step alone, so a run that was killed and continued ends in
 the same weights as one that was not.
 """
@@ -8,23 +9,26 @@ the same weights as one that was not.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from crossling.data.batching import Batch, Examples, plan_epoch
+from crossling.data.batching import Batch, Examples
 from crossling.errors import UserError
 from crossling.model import to_device
+from crossling.objectives import list_terms, weigh_terms
 from crossling.training.checkpoint import Checkpoints, Position
+from crossling.training.program import Program, Stream, Turn
 from crossling.training.progress import Progress, Silence
 from crossling.training.settings import TrainingSettings
-from crossling.training.steps import PlainSteps, build_optimiser
+from crossling.training.steps import Losses, PlainSteps, build_optimiser
 from crossling.training.world import World
 
 if TYPE_CHECKING:
@@ -32,32 +36,18 @@ if TYPE_CHECKING:
     from crossling.objectives import Objective
 
 T = TypeVar("T")
+Array = np.ndarray[Any, np.dtype[Any]]
 REPORT_EVERY = 10
 """Steps between looks at the loss: reading it makes a GPU wait."""
-
-
-@dataclass(frozen=True)
-class Stream:
-    """An objective and the encoded examples that it learns from."""
-
-    objective: Objective
-    examples: Examples
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One batch of one stream."""
-
-    stream: Stream
-    batch: Batch
 
 
 @dataclass
 class Prepared:
     """A step's batches in main memory, ready to go."""
 
-    batches: list[tuple[Objective, dict[str, Tensor]]]
-    targets: int = 0
+    batches: list[tuple[Objective, dict[str, Tensor]]] = field(default_factory=list)
+    targets: dict[str, Array] = field(default_factory=dict)
+    """By objective: the labels of each term of its loss, in all of its batches here."""
     subwords: int = 0
 
 
@@ -78,19 +68,20 @@ class Execution:
 
 def fit(
     model: Model,
-    main: Stream,
+    main: Stream | Program,
     settings: TrainingSettings,
     execution: Execution,
     *,
     evaluate: Callable[[], float] | None = None,
 ) -> Position:
-    """Train a model on its main stream; with ``evaluate``, end with the weights of the best epoch.
+    """Train a model on its main stream and what goes with it; with ``evaluate``, end with the best epoch's weights.
 
     Continues from the last checkpoint in the execution's folder, if there is one.
     """
-    if not len(main.examples):
+    program = main if isinstance(main, Program) else Program(main)
+    if any(not len(stream.examples) for stream in program.streams()):
         raise UserError(f"{execution.what}: no examples to train on")
-    run = _Run(model, main, settings, execution)
+    run = _Run(model, program, settings, execution)
     run.position = run.checkpoints.restore(model, run.optimiser)
     execution.progress.begin(execution.what, run.total_steps, run.position.step)
     while run.position.step < run.total_steps:
@@ -108,8 +99,8 @@ def fit(
 class _Run:
     """The moving parts of one call of :func:`fit`."""
 
-    def __init__(self, model: Model, main: Stream, settings: TrainingSettings, execution: Execution) -> None:
-        self.model, self.main, self.settings, self.execution = model, main, settings, execution
+    def __init__(self, model: Model, program: Program, settings: TrainingSettings, execution: Execution) -> None:
+        self.model, self.program, self.settings, self.execution = model, program, settings, execution
         self.world = execution.world
         model.to(self.world.device)
         if settings.gradient_checkpointing:
@@ -118,10 +109,10 @@ class _Run:
         self.steps = self._choose_steps()
         self.checkpoints = Checkpoints(execution.folder)
         self.position = Position()
-        self.steps_per_epoch = count_steps(len(main.examples), settings)
+        self.steps_per_epoch = program.count_steps(settings)
         self.total_steps = settings.epochs * self.steps_per_epoch
         self._saved_at = time.monotonic()
-        self._losses: list[Tensor] = []
+        self._losses: list[Losses] = []
         self._subwords = 0
 
     def _choose_steps(self) -> PlainSteps:
@@ -137,7 +128,7 @@ class _Run:
     def train_epoch(self) -> None:
         """The rest of the epoch that the position is in."""
         epoch, done = divmod(self.position.step, self.steps_per_epoch)
-        steps = plan_steps(self.main, self.settings, seed=self.execution.seed, epoch=epoch)
+        steps = self.program.plan_steps(self.settings, seed=self.execution.seed, epoch=epoch)
         self.model.train()
         began = self._reported_at = time.monotonic()
         for prepared in prefetch(map(self._prepare, steps[done:])):
@@ -152,30 +143,31 @@ class _Run:
                 self.save_checkpoint()
         self.position.seconds += time.monotonic() - began
 
-    def _step(self, prepared: Prepared) -> Tensor:
+    def _step(self, prepared: Prepared) -> Losses:
         """One update, whose dropout depends on seed, step and process alone."""
         torch.manual_seed(step_seed(self.execution.seed, self.position.step, self.world.rank))
         self._subwords += prepared.subwords
-        targets = self.world.sum_number(prepared.targets)
+        targets = {name: [self.world.sum_number(float(n)) for n in counts] for name, counts in prepared.targets.items()}
+        scales = {objective.name: weigh_terms(objective, targets[objective.name]) for objective, _ in prepared.batches}
         rate = rate_at(self.position.step, self.total_steps, self.settings)
-        return self.steps.update(prepared.batches, targets=targets, rate=rate)
+        return self.steps.update(prepared.batches, scales=scales, rate=rate)
 
     def _prepare(self, turns: Sequence[Turn]) -> Prepared:
         """This process's share of a step's batches, with how many labels and subwords they hold."""
-        world, size = self.world, -(-self.settings.batch // self.world.size)
-        prepared = Prepared([])
+        world, prepared = self.world, Prepared()
         for turn in turns:
             objective = turn.stream.objective
-            share = Batch(turn.batch.rows[world.rank :: world.size], turn.batch.length)
-            arrays = objective.collate(turn.stream.examples, share, size=size)
+            share = replace(turn.batch, rows=turn.batch.rows[world.rank :: world.size])
+            arrays = objective.collate(turn.stream.examples, share, size=-(-turn.size // world.size))
             prepared.batches.append((objective, self.model.prepare(arrays, world.device)))
-            prepared.targets += objective.count_targets(arrays)
+            counts = np.atleast_1d(objective.count_targets(arrays)).astype(np.float64)
+            prepared.targets[objective.name] = prepared.targets.get(objective.name, 0) + counts
             prepared.subwords += int(arrays["mask"].sum())
         return prepared
 
     def _report(self) -> None:
-        losses = torch.stack(self._losses)
-        loss = self.world.sum_number(float(losses.mean()))
+        total, parts = self._mean_losses()
+        loss = self.world.sum_number(total)
         if loss != loss or loss == float("inf"):
             raise UserError(
                 f"{self.execution.what}: the loss is not a number at step {self.position.step}. Lower lr "
@@ -183,10 +175,26 @@ class _Run:
             )
         elapsed = max(time.monotonic() - self._reported_at, 1e-9)
         speed = self._subwords * self.world.size / elapsed
-        self.position.history.append({"step": self.position.step, "loss": round(loss, 6)})
-        self.execution.track({"loss": loss, "subwords_per_second": speed}, self.position.step)
-        self.execution.progress.advance(len(self._losses), loss=f"{loss:.4f}", speed=f"{speed:,.0f} subwords/s")
+        several = {name: round(value, 6) for name, value in parts.items()} if len(parts) > 1 else {}
+        self.position.history.append({"step": self.position.step, "loss": round(loss, 6), **several})
+        self.execution.track({"loss": loss, **several, "subwords_per_second": speed}, self.position.step)
+        shown = {name: f"{value:.4f}" for name, value in several.items()}
+        self.execution.progress.advance(
+            len(self._losses), loss=f"{loss:.4f}", **shown, speed=f"{speed:,.0f} subwords/s"
+        )
         self._losses, self._subwords, self._reported_at = [], 0, time.monotonic()
+
+    def _mean_losses(self) -> tuple[float, dict[str, float]]:
+        """This process's part of the mean loss since the last report, and of each term's in the steps that have it."""
+        batches = [batch for step in self._losses for batch in step]
+        flat = torch.cat([terms for _, terms in batches]).tolist()  # one look at the device
+        names = [name_term(objective, term) for objective, _ in batches for term in list_terms(objective)]
+        steps = Counter(name for step in self._losses for name in {objective.name for objective, _ in step})
+        owners = {name_term(o, term): o.name for o, _ in batches for term in list_terms(o)}
+        parts = dict.fromkeys(names, 0.0)
+        for name, value in zip(names, flat, strict=True):
+            parts[name] += value / steps[owners[name]]
+        return sum(flat) / len(self._losses), parts
 
     def consider(self, score: float) -> None:
         """Keep this epoch's weights if none was better on the source language's dev set; all processes agree."""
@@ -226,16 +234,9 @@ def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
             yield item
 
 
-def count_steps(examples: int, settings: TrainingSettings) -> int:
-    """Updates in an epoch."""
-    batches = -(-examples // settings.batch)
-    return -(-batches // settings.accumulate)
-
-
-def plan_steps(main: Stream, settings: TrainingSettings, *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
-    """An epoch as steps of one or more turns."""
-    turns = [Turn(main, batch) for batch in plan_epoch(main.examples.lengths, settings.batch, seed=seed, epoch=epoch)]
-    return [tuple(turns[i : i + settings.accumulate]) for i in range(0, len(turns), settings.accumulate)]
+def name_term(objective: Objective, term: str) -> str:
+    """A term of a loss as it is told: by its objective's name, and its own where there are several."""
+    return objective.name if len(list_terms(objective)) == 1 else f"{objective.name}_{term}"
 
 
 def rate_at(step: int, total: int, settings: TrainingSettings) -> float:

@@ -34,3 +34,12 @@ class TrainingSettings(Settings):
     """Largest norm of the gradient; 0: no clipping."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, a third more time, the same result."""
+
+
+class HeadSettings(TrainingSettings):
+    """How a head for masked words is trained while its encoder stays as it is."""
+
+    epochs: int = Field(default=1, ge=1)
+    """How often all texts are seen."""
+    lr: float = Field(default=1e-3, gt=0)
+    """The highest learning rate; a new head takes a higher one than an encoder does."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from crossling.model import Model, to_device
+from crossling.training.reduced import ReducedWeights
 from crossling.training.settings import TrainingSettings
 from crossling.training.world import World
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from crossling.objectives import Objective
 
 Batches = Sequence[tuple["Objective", dict[str, Tensor]]]
+Scales = Mapping[str, Sequence[float]]
+"""By objective: what each term of its summed loss is multiplied by."""
+Losses = list[tuple["Objective", Tensor]]
+"""The scaled terms of every batch's loss, still on the device."""
 
 
 class PlainSteps:
@@ -25,32 +30,44 @@ class PlainSteps:
         self, model: Model, optimiser: torch.optim.Optimizer, settings: TrainingSettings, world: World
     ) -> None:
         self.model, self.optimiser, self.settings, self.world = model, optimiser, settings, world
+        self._reduced: ReducedWeights | None = None
 
-    def update(self, batches: Batches, *, targets: float, rate: float) -> Tensor:
-        """Apply the gradient of the mean loss over ``targets`` labels; gives that loss, still on the device."""
+    def update(self, batches: Batches, *, scales: Scales, rate: float) -> Losses:
+        """Apply the gradient of the scaled losses of all batches; gives those losses."""
         self.optimiser.zero_grad(set_to_none=True)
-        total = torch.zeros((), device=self.world.device)
+        losses: Losses = []
         for objective, batch in batches:
-            loss = self.mean_loss(objective, to_device(batch, self.world.device), 1.0 / max(targets, 1.0))
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+            scale = torch.tensor(scales[objective.name], device=self.world.device)
+            losses.append((objective, self.backward(objective, to_device(batch, self.world.device), scale)))
         self.world.sum_gradients(self.model)
         self.set_rate(rate)
         self.apply()
-        return total
+        return losses
 
-    def mean_loss(self, objective: Objective, batch: dict[str, Tensor], scale: float | Tensor) -> Tensor:
-        """A batch's part of the mean loss, in the precision of the run."""
+    def backward(self, objective: Objective, batch: dict[str, Tensor], scale: Tensor) -> Tensor:
+        """Add a batch's gradients up; gives the scaled terms of its loss."""
         reduced = self.world.precision != torch.float32
         # A captured graph must cast weights anew at every replay, so casts are never remembered.
         with torch.autocast(self.world.device.type, dtype=self.world.precision, enabled=reduced, cache_enabled=False):
-            return objective.sum_loss(self.model, batch) * scale
+            if reduced and not self.settings.gradient_checkpointing:
+                return self.reduced_weights().backward(objective, batch, scale)
+            terms = objective.sum_loss(self.model, batch).float().reshape(-1) * scale
+        terms.sum().backward()  # type: ignore[no-untyped-call]
+        return terms.detach()
+
+    def reduced_weights(self) -> ReducedWeights:
+        """Copies of the weights as they are at the first step, kept up to date by every step from there."""
+        if self._reduced is None:
+            self._reduced = ReducedWeights(self.model, self.world.precision)
+        return self._reduced
 
     def apply(self) -> None:
         """Clip and step."""
         if self.settings.clip:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
         self.optimiser.step()
+        if self._reduced is not None:
+            self._reduced.refresh()
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next step; on a GPU it is a tensor, so that a captured step sees it."""

@@ -1,0 +1,144 @@
+"""What a training run visits, step by step: a main stream, auxiliary ones among it, one replayed beside it.
+
+An epoch counts the main stream's examples, so that a run with auxiliary tasks or replay makes as many updates on its
+main task as one without. Everything is a function of seed, epoch and step: nothing of it needs storing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from crossling.data.batching import Batch, Examples, pad_length, plan_epoch
+from crossling.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from crossling.objectives import Objective
+
+ORDER, REPLAY, OTHER = 101, 102, 103
+"""What random numbers are for, so that no two uses draw the same."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An objective and the encoded examples that it learns from."""
+
+    objective: Objective
+    examples: Examples
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One batch of one stream."""
+
+    stream: Stream
+    batch: Batch
+    size: int
+    """Rows of the batch's arrays, whether the last ones are filled or not."""
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """A stream with steps of its own among the main stream's."""
+
+    stream: Stream
+    share: float
+    """Its steps for each one of the main stream."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A stream of which a few examples, drawn with replacement, are part of every step."""
+
+    stream: Stream
+    batch: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """The streams of one training run."""
+
+    main: Stream
+    auxiliary: tuple[Auxiliary, ...] = ()
+    replay: Replay | None = None
+
+    def streams(self) -> list[Stream]:
+        """All of them, the main one first."""
+        replayed = [self.replay.stream] if self.replay else []
+        return [self.main, *(one.stream for one in self.auxiliary), *replayed]
+
+    def count_steps(self, settings: TrainingSettings) -> int:
+        """Updates in an epoch."""
+        main = self._count_main(settings)
+        return main + sum(_count_own(one, main) for one in self.auxiliary)
+
+    def _count_main(self, settings: TrainingSettings) -> int:
+        batches = -(-len(self.main.examples) // settings.batch)
+        return -(-batches // settings.accumulate)
+
+    def plan_steps(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
+        """An epoch as steps of one or more turns."""
+        main = self._count_main(settings)
+        steps = [self._plan_main(settings, seed=seed, epoch=epoch)]
+        for place, one in enumerate(self.auxiliary):
+            steps.append(_plan_auxiliary(one, place, settings, seed=seed, epoch=epoch, main=main))
+        mixed = _interleave(steps, seed=seed, epoch=epoch)
+        if self.replay is None:
+            return mixed
+        first = epoch * len(mixed)
+        return [(*turns, _draw_replay(self.replay, seed=seed, step=first + i)) for i, turns in enumerate(mixed)]
+
+    def _plan_main(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
+        plan = plan_epoch(self.main.examples.lengths, settings.batch, seed=seed, epoch=epoch)
+        turns = [Turn(self.main, batch, settings.batch) for batch in plan]
+        return [tuple(turns[i : i + settings.accumulate]) for i in range(0, len(turns), settings.accumulate)]
+
+
+def share_steps(examples: int, main_examples: int, temperature: float) -> float:
+    """Auxiliary steps for each main one: as sizes are to each other at temperature 1, as many at an infinite one."""
+    return float((examples / main_examples) ** (1.0 / temperature))
+
+
+def _count_own(one: Auxiliary, main: int) -> int:
+    return max(1, round(one.share * main))
+
+
+def _plan_auxiliary(
+    one: Auxiliary, place: int, settings: TrainingSettings, *, seed: int, epoch: int, main: int
+) -> list[tuple[Turn, ...]]:
+    """An auxiliary stream's steps in an epoch of the main one: it goes through its own examples at its own pace."""
+    wanted = _count_own(one, main)
+    first = epoch * wanted * settings.accumulate
+    batches = _endless(one.stream.examples, settings.batch, seed=seed, place=place, skip=first)
+    return [
+        tuple(Turn(one.stream, next(batches), settings.batch) for _ in range(settings.accumulate))
+        for _ in range(wanted)
+    ]
+
+
+def _endless(examples: Examples, batch: int, *, seed: int, place: int, skip: int) -> Iterator[Batch]:
+    """Batches of one epoch after the other, all but the first few."""
+    epoch, rest = divmod(skip, -(-len(examples) // batch))
+    own_seed = int(np.random.default_rng([seed, OTHER, place]).integers(2**31))
+    while True:
+        yield from plan_epoch(examples.lengths, batch, seed=own_seed, epoch=epoch)[rest:]
+        epoch, rest = epoch + 1, 0
+
+
+def _interleave(parts: list[list[tuple[Turn, ...]]], *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
+    """The steps of all streams in random order; each stream's own order stays."""
+    if len(parts) == 1:
+        return parts[0]
+    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    order = np.random.default_rng([seed, ORDER, epoch]).permutation(owners)
+    waiting = [iter(part) for part in parts]
+    return [next(waiting[owner]) for owner in order]
+
+
+def _draw_replay(replay: Replay, *, seed: int, step: int) -> Turn:
+    lengths = replay.stream.examples.lengths
+    rows = np.random.default_rng([seed, REPLAY, step]).integers(len(lengths), size=replay.batch)
+    return Turn(replay.stream, Batch(rows, pad_length(lengths[rows].max()), step), replay.batch)
