@@ -26,7 +26,8 @@ from crossling.evaluation import encode_rows
 from crossling.model import build_model
 from crossling.recipe import RunSettings
 from crossling.tasks import build_task, parse_task
-from crossling.training.loop import Execution, Stream, _Run
+from crossling.training.loop import Execution, _Run
+from crossling.training.program import Program, Stream
 from crossling.training.settings import TrainingSettings
 from crossling.training.world import World, join_world
 
@@ -41,7 +42,7 @@ def main() -> None:
         fusions = {"plain": {"kind": "last"}, "dlfa": {"kind": "dlfa", "layer": options.layer}}
         runs = {name: prepare(fusion, options, world, Path(folder) / name) for name, fusion in fusions.items()}
         where = torch.cuda.get_device_name() if world.device.type == "cuda" else f"{torch.get_num_threads()} threads"
-        examples = runs["plain"].main.examples
+        examples = runs["plain"].program.main.examples
         print(
             f"{options.encoder}, {options.task} on {options.data}: {len(examples)} examples, {world.device} ({where})"
         )
@@ -86,7 +87,7 @@ def prepare(fusion: dict[str, object], options: argparse.Namespace, world: World
     model.trim(np.unique(examples.distinct_ids()))
     training = TrainingSettings(epochs=options.rounds + 1, batch=options.batch)
     execution = Execution(world, 1, folder, checkpoint_seconds=1e9)
-    return _Run(model, Stream(objective, examples), training, execution)
+    return _Run(model, Program(Stream(objective, examples)), training, execution)
 
 
 def measure(runs: dict[str, _Run], rounds: int, world: World) -> dict[str, list[float]]:
