@@ -20,7 +20,7 @@ from crossling.console import (
     show_run,
 )
 from crossling.coverage import Coverage, Neighbour
-from crossling.data.catalogue import describe, list_sets
+from crossling.data.catalogue import describe, list_entries
 from crossling.errors import UserError
 from crossling.records import LabelledText, Question, TaggedSentence
 from crossling.report.summary import RunSummary, gather_result
@@ -107,10 +107,12 @@ def test_every_data_set_is_listed_whole(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.delenv("CROSSLING_DATA", raising=False)
     show_catalogue()
     printed = capsys.readouterr().out
-    for name in list_sets():
-        [row] = [line for line in printed.splitlines() if line.startswith(f"│ {name} ")]
-        embedded = not describe(name).hub and not describe(name).folder
-        assert ("embedded" in row) == embedded, row
+    for name, version in list_entries():
+        shown = f"{name}@{version}" if version else name
+        [row] = [line for line in printed.splitlines() if line.startswith(f"│ {shown} ")]
+        entry = describe(name, version)
+        assert ("embedded" in row) == (not entry.hub and not entry.folder), row
+    assert "xquad:context=en,question=zh" in printed
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,10 @@ def show_run(summary: RunSummary, folder: Path) -> None:
 
 def show_rows(rows: Rows, count: int) -> None:
     """The first rows of a data set, and how often each label occurs."""
+    losses = rows.tell_losses()
     tell(
         f"{rows.name}: {len(rows):,} rows of {rows.kind.__name__}, language {rows.language}"
-        + (f", {rows.skipped} broken rows skipped" if rows.skipped else "")
+        + (f"; {losses}" if losses else "")
     )
     for row, record in zip(range(count), rows, strict=False):
         out.print(f"[bold]{row}[/]")
@@ -63,6 +64,14 @@ def show_rows(rows: Rows, count: int) -> None:
     out.print(table)
 
 
+def show_cleaning(data: Any, rows: Rows) -> None:
+    """What the checks of a cleaned set can tell, and what they cannot."""
+    from crossling.data.cleaning import explain_checks
+
+    if isinstance(data, dict) and "clean" in data:
+        tell(f"Languages: {explain_checks(data['clean'], rows.language)}.")
+
+
 def _describe_record(record: Any) -> dict[str, str]:
     """A record's fields in words; tags stand at their words, but for those outside of spans."""
     if isinstance(record, TaggedSentence):
@@ -74,16 +83,21 @@ def _describe_record(record: Any) -> dict[str, str]:
 
 def show_catalogue() -> None:
     """All data sets by name, with what is at hand."""
-    from crossling.data.catalogue import describe, list_sets
+    from crossling.data.catalogue import describe, list_entries
 
     table = _make_table("set", "task", "languages", "splits", "found")
     table.columns[0].no_wrap = True
-    for name in list_sets():
-        entry = describe(name)
+    parts: list[str] = []
+    for name, version in list_entries():
+        entry = describe(name, version)
         languages = " ".join(entry.languages) if len(entry.languages) <= 8 else f"{len(entry.languages)} languages"
         more = " and more" if entry.other_languages else ""
-        table.add_row(name, entry.task, languages + more, " ".join(entry.splits), _tell_where(entry))
+        shown = f"{name}@{version}" if version else name
+        table.add_row(shown, entry.task, languages + more, " ".join(entry.splits), _tell_where(entry))
+        if entry.roles:
+            parts.append(f"{shown}:{entry.roles[0]}=en,{entry.roles[1]}={entry.languages[-1]}")
     out.print(table)
+    tell(f"Parts of a row in a language each: {' '.join(parts)}")
     tell("Look into one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
 
 
@@ -226,4 +240,17 @@ def show_coverage(coverage: Any) -> None:
         ("" if near else "No language of the embedded corpus is cut alike. ")
         + f"Compared with {compared}, by the subwords in use: 1 is the same, 0 none in common; other text of the same "
         "language has about 0.4, another language in the same script about 0.1."
+    )
+
+
+def show_extended(extended: Any) -> None:
+    """What an encoder got for a language, and what it needs next."""
+    show_facts(extended.facts())
+    table = _make_table("this text", "before", "now")
+    for name, (before, now) in extended.changes().items():
+        table.add_row(name, before, now)
+    out.print(table)
+    tell(
+        "The rows of the new subwords are a first guess, the mean of what they are made of. Adapt the encoder to text "
+        "of the language before you fine-tune it, by a stage such as:\n\n" + extended.next_recipe()
     )

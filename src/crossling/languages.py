@@ -223,6 +223,34 @@ _SCRIPT_TAGS: Mapping[str, str] = {
     "latn": "Latin",
     "tfng": "Tifinagh",
 }
+_UNICODE_SCRIPTS: Mapping[str, tuple[str, ...]] = {
+    "Burmese": ("Myanmar",),
+    "Han": ("Han", "Bopomofo"),
+    "Hangul": ("Hangul", "Han"),
+    "Japanese": ("Hiragana", "Katakana", "Han"),
+    "Odia": ("Oriya",),
+}
+"""Unicode's names for the scripts of the table, where they are others or several."""
+_SECOND_SCRIPTS: Mapping[str, str] = {
+    "az": "Cyrillic",
+    "bs": "Cyrillic",
+    "ha": "Arabic",
+    "kk": "Latin",
+    "ku": "Arabic",
+    "ky": "Latin",
+    "mn": "Mongolian",
+    "ms": "Arabic",
+    "pa": "Arabic",
+    "sd": "Devanagari",
+    "sh": "Cyrillic",
+    "sr": "Latin",
+    "tg": "Latin",
+    "tk": "Cyrillic",
+    "tt": "Latin",
+    "ug": "Latin",
+    "uz": "Cyrillic",
+}
+"""Another script that a language is also written in."""
 _ORDERS: Mapping[str, WordOrder] = {"SVO": "SVO", "SOV": "SOV", "VSO": "VSO", "VOS": "VOS", "none": "none"}
 _RIGHT_TO_LEFT = frozenset(["Arabic", "Hebrew", "Thaana"])
 
@@ -282,6 +310,21 @@ def name_of(code: str) -> str:
     """The English name of a language; the code itself where it is not known, for users bring their own."""
     language = find_language(code)
     return language.name if language else code
+
+
+def find_scripts(code: str) -> tuple[str, ...]:
+    """Unicode's names of all scripts that a language is written in; none where the language is not known.
+
+    A script that the code names (`sr_Latn`) is the only one.
+    """
+    language = find_language(code)
+    if language is None:
+        return ()
+    tags = code.strip().lower().replace("_", "-").split("-")[1:]
+    scripts = [language.script]
+    if language.code in _SECOND_SCRIPTS and not any(tag in _SCRIPT_TAGS for tag in tags):
+        scripts.append(_SECOND_SCRIPTS[language.code])
+    return tuple(name for script in scripts for name in _UNICODE_SCRIPTS.get(script, (script,)))
 
 
 GROUPINGS: Mapping[str, Callable[[Language], str]] = {

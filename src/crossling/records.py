@@ -22,6 +22,13 @@ class LabelledText:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainText:
+    """A text without any label: what masked words are learnt from."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class LabelledPair:
     """Two texts and the class of the pair (premise and hypothesis, or two paraphrases)."""
 
@@ -58,4 +65,4 @@ class LinkedPair:
     links: tuple[tuple[int, int], ...]
 
 
-Record = TaggedSentence | LabelledText | LabelledPair | Question | ParallelPair | LinkedPair
+Record = TaggedSentence | LabelledText | PlainText | LabelledPair | Question | ParallelPair | LinkedPair

@@ -17,7 +17,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 Count = Callable[[Mapping[str, bytes]], int | None]
-"""Rows, broken ones included, that files hold; None where files are too broken for anybody to say."""
+"""Rows, broken ones and those left out included, that files hold; None where files are too broken to say."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Example:
     """Files that a reader reads, and how many rows they hold."""
 
     rows: int
+    """Those read and those left out."""
     count: Count
     files: Mapping[str, bytes]
     paths: Mapping[str, str] = field(default_factory=lambda: {"path": "file"})
@@ -127,7 +128,7 @@ def count_fused(files: Mapping[str, bytes]) -> int | None:
 
 
 def count_verses(files: Mapping[str, bytes]) -> int | None:
-    """Runs of verses that both sides have in full, and verses that are no text."""
+    """Runs of verses that some side has, and verses that are no text."""
     sides = [split(files[name]) for name in "abv"]
     if len({len(side) for side in sides}) > 1:
         return None
@@ -141,8 +142,7 @@ def count_verses(files: Mapping[str, bytes]) -> int | None:
             runs[-1].append(cells)
         else:
             runs.append([cells])
-    whole = [run for run in runs if run and all(all(cells) for cells in run) and "<range>" not in run[0]]
-    return faults + len(whole)
+    return faults + sum(any(any(cells) for cells in run) for run in runs)
 
 
 def count_chapters(files: Mapping[str, bytes]) -> int | None:
@@ -284,6 +284,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             },
         ),
     ),
+    "text": (Example(3, count_lines("file"), {"file": "Guten Tag.\n\n\u2028 so \nनमस्ते".encode()}),),
     "parallel": (
         Example(
             3,
@@ -355,7 +356,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "ebible": (
         Example(
-            3,
+            4,
             count_verses,
             {
                 "a": b"In the\nAnd it\n\nLight\nDay\n",
@@ -366,6 +367,21 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         ),
     ),
     "quran": (Example(2, count_chapters, {"a": _json(QURAN), "b": _json(QURAN)}, {"source": "a", "target": "b"}),),
+    "wikimatrix": (
+        Example(
+            3,
+            count_lines("WikiMatrix.en-hi.tsv"),
+            {"WikiMatrix.en-hi.tsv": '1.2\tone "1\tएक\n\n1.03\ttwo\tदो\r\n1.04\tth\u2028ree\tतीन'.encode()},
+            {"path": "WikiMatrix.en-hi.tsv"},
+            {"language": "hi-en"},
+        ),
+        Example(
+            3,
+            count_lines("file"),
+            {"file": b"1.1\ta\tb\ten\tzh-Hans\n1.1\tc\td\ten\tja\n0.1\te\tf\ten\tzh\n"},
+            settings={"language": "zh-en", "left": "en", "threshold": 0.0},
+        ),
+    ),
     "phrasebook": (),
 }
 """The examples of each reader; the phrasebook has no files to break."""

@@ -6,13 +6,14 @@ import json
 import logging
 import os
 import zipfile
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crossling.data import hub
-from crossling.data.catalogue import choose_split, describe, list_sets, open_data
+from crossling.data.catalogue import choose_split, describe, list_entries, list_sets, open_data
 from crossling.data.declarations import load_declaration
 from crossling.data.hub import check_columns
 from crossling.data.rows import KINDS
@@ -134,7 +135,11 @@ def test_tables_that_are_wrong(folder: Path, table: Any, told: str) -> None:
         ("mlqa:context=es:dev", "name the question's language too"),
         ("xnli:de:dev[5:5]", "there are no such rows; the split has 2"),
         ("gold_alignments:fr-zh:test", "has en on one side"),
-        ("xnli:context=es,question=en:dev", "has one language"),
+        ("panx:context=es,question=en:dev", "has one language"),
+        ("xnli:context=es,question=en:dev", "unknown role 'context'"),
+        ("xnli:premise=de:dev", "name the hypothesis's language too, as in xnli:premise=de,hypothesis=en"),
+        ("xnli@mixed:en:dev", "has no language 'en'"),
+        ("xnli@mixed:premise=de,hypothesis=en:dev", "has one language"),
     ],
 )
 def test_specs_that_are_wrong(folder: Path, spec: str, told: str) -> None:
@@ -171,6 +176,7 @@ def test_the_split_that_is_shown(folder: Path) -> None:
     put(folder, "panx/train-de.tsv", bio(1))
     assert choose_split("panx:de") == "dev", "of those at hand"
     assert choose_split("panx:fr") == "test" and choose_split("panx:de:train[:3]") == "train"
+    assert choose_split({"data": "panx:de", "limit": 3}) == "dev" and choose_split({"format": "bio"}) == ""
     assert choose_split("taxinli:en") == "train" and choose_split("phrasebook-ner:hi") == "test"
 
 
@@ -244,6 +250,29 @@ def test_sets_of_every_shape(folder: Path) -> None:
     assert open_data("tatoeba:hi-en:test", store=store)[0] == ParallelPair("एक", "one")
     assert open_data("ntrex:de-en:train", store=store)[0] == ParallelPair("eins", "one")
     assert open_data("wikimatrix:hi-en:train", store=store)[0] == ParallelPair("एक", "one")
+    with pytest.raises(DataError, match="unknown key 'threshold'"):  # the archive has no scores
+        open_data({"data": "wikimatrix:hi-en", "threshold": 1.1}, split="train", store=store)
+
+
+def test_parallel_sets_in_several_layouts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = folder / "store"
+    with pytest.raises(DataError) as error:
+        open_data("wikimatrix:ko-en:train", store=store)
+    for part in ("WikiMatrix.en-ko.tsv, or ", "wikimatrix/en-ko.txt.zip", "WikiMatrix/v1/WikiMatrix.en-ko.tsv.gz"):
+        assert part in str(error.value)
+    put(folder, "wikimatrix/WikiMatrix.en-ko.tsv", "1.1\tone\t하나\n1.02\ttwo\t둘\n")
+    assert list(open_data("wikimatrix:ko-en:train", store=store)) == [ParallelPair("하나", "one")]
+    loose = {"data": "wikimatrix:en-ko", "threshold": 1.0}
+    assert list(open_data(loose, split="train", store=store))[1] == ParallelPair("two", "둘")
+    assert describe("wikimatrix").at_hand == ("wikimatrix:en-ko:train",)
+    for code, text in (("en", "one\n"), ("fi", "yksi\n")):
+        put(folder, f"opus-100-corpus/v1.0/supervised/en-fi/opus.en-fi-dev.{code}", text)
+    assert open_data("opus:fi-en:dev", store=store)[0] == ParallelPair("yksi", "one")
+    monkeypatch.delenv("CROSSLING_DATA")
+    with pytest.raises(
+        DataError, match=r"set it to a folder that has wikimatrix/WikiMatrix\.en-ko\.tsv, or wikimatrix/"
+    ):
+        open_data("wikimatrix:ko-en:train", store=store)
 
 
 def test_a_number_of_rows_that_is_not_the_published_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -282,6 +311,10 @@ def test_every_declaration_holds_together() -> None:
                 assert source is None or source.format in list_kinds("readers"), name
             if declared.hub is not None:
                 check_columns(declared.hub, kind)
+            if declared.sides or declared.mixed:
+                assert len(declared.sides) == 2 and declared.original, name
+                taken = [field for side in declared.sides.values() for field in side]
+                assert set(taken) <= {field.name for field in fields(kind)} and len(set(taken)) == len(taken), name
             for key in declared.rows:
                 split, _, _ = key.partition(":")
                 assert split in declared.splits, (name, key)
@@ -293,6 +326,11 @@ def test_descriptions(folder: Path) -> None:
     assert told.kind == "LabelledPair" and told.task == "nli" and len(told.languages) == 15
     assert told.rows["test"] == 5010 and told.hub == "facebook/xnli" and told.at_hand == ("xnli:de:dev",)
     assert {"ud", "panx", "phrasebook-parallel", "marc"} <= set(list_sets())
+    assert {("ud", "2.5-xtreme"), ("mlqa", "translate-train"), ("xnli", ""), ("xnli", "mixed")} <= set(list_entries())
+    assert describe("xquad").roles == ("context", "question") and describe("xnli", "mixed").roles == ()
+    assert describe("xnli", "mixed").at_hand == (), "the English file is not there"
+    put(folder, "xnli/dev-en.tsv", "a\tb\tneutral\n")
+    assert describe("xnli", "mixed").at_hand == ("xnli@mixed:de:dev",)
 
 
 def test_phrasebook_sets(tmp_path: Path) -> None:

@@ -9,15 +9,28 @@ from pathlib import Path
 import pytest
 
 from crossling.data.catalogue import list_sets, open_data
+from crossling.data.cleaning import Cleaning
 from crossling.data.declarations import load_declaration
+from crossling.data.mixing import MixSettings
 from crossling.registry import list_kinds
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 SECTION = re.compile(r"^### `(?P<name>\w+)`\n(?P<body>.*?)(?=^##)", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^`(?P<name>[\w.]+)`:\n\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^```toml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-ROWS = {"bio": 2, "conllu": 1, "tsv": 4, "lines": 3, "jsonl": 2, "squad": 1, "parallel": 2, "moses": 2, "tmx": 1}
-ROWS |= {"aligned": 2, "ebible": 2, "quran": 2, "phrasebook": 50}
+ROWS = {
+    "bio": 2,
+    "conllu": 1,
+    "tsv": 4,
+    "lines": 3,
+    "text": 2,
+    "jsonl": 2,
+    "squad": 1,
+    "parallel": 2,
+    "moses": 2,
+    "tmx": 1,
+}
+ROWS |= {"aligned": 2, "ebible": 2, "quran": 2, "wikimatrix": 2, "phrasebook": 50}
 
 
 def test_every_set_and_version_is_there() -> None:
@@ -25,6 +38,12 @@ def test_every_set_and_version_is_there() -> None:
     names = list(list_sets())
     names += [f"{name}@{version}" for name in list_sets() for version in load_declaration(name).versions]
     assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_key_of_cleaning_and_mixing_is_there() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    keys = [*Cleaning.model_fields, *MixSettings.model_fields]
+    assert [key for key in keys if f"`{key}`" not in text] == []
 
 
 @pytest.mark.parametrize("name", list_kinds("readers"))

@@ -105,6 +105,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(tydi, "secondary_task", "train", columns, features)
     write_card(tydi, {"secondary_task": ["train"]})
 
+    opus = root / "datasets" / "Helsinki-NLP" / "opus-100"
+    both = pa.array([{"en": "It rains.", "ko": "비가 온다."}, {"en": "Open!", "ko": "열려라!"}, {"en": "", "ko": "x"}])
+    for split, rows in (("train", both), ("validation", both[:2]), ("test", both[1:2])):
+        write_table(opus, "en-ko", split, {"translation": rows}, {"translation": {"en": text, "ko": text}})
+    write_card(opus, {"en-ko": ["train", "validation", "test"]})
+
     for config in ("mlqa.es.en", "mlqa.en.en"):  # the hub's own conversion: a folder a split, and no card
         columns = {"id": [config], "context": ["Asha lebt in Arusha."], "question": ["Wo?"], "answers": answers}
         for split in ("test", "validation"):
@@ -152,6 +158,33 @@ def test_the_hubs_own_conversions_have_folders_for_configurations(folder: Path, 
         assert "facebook/mlqa (configuration mlqa.de.en" in absent["error"]
     gone = open_in_process("mlqa:context=es,question=en:test", tmp_path / "a", variables)
     assert gone["rows"] == online["rows"] and gone["fingerprint"] == online["fingerprint"]
+
+
+def test_parallel_text_in_both_directions(folder: Path, tmp_path: Path) -> None:
+    with serve(folder) as endpoint:
+        variables = environment(endpoint, tmp_path / "hf")
+        there = open_in_process("opus:en-ko:dev", tmp_path / "a", variables)
+        back = open_in_process("opus:ko-en:dev", tmp_path / "a", variables)
+        empty = open_in_process("opus:ko-en:train", tmp_path / "a", variables)
+        absent = open_in_process("opus:fi-ko:train", tmp_path / "a", variables)
+    assert there["rows"][0] == {"source": "It rains.", "target": "비가 온다."} and there["kind"] == "ParallelPair"
+    assert [(row["target"], row["source"]) for row in back["rows"]] == [
+        (row["source"], row["target"]) for row in there["rows"]
+    ]
+    assert back["fingerprint"] != there["fingerprint"]
+    assert "Helsinki-NLP/opus-100/train row 3: target is empty" in empty["error"]
+    assert "Helsinki-NLP/opus-100 (configuration fi-ko, revision main) cannot be had from the hub" in absent["error"]
+    assert "opus-100-corpus/v1.0/supervised/fi-ko/opus.fi-ko-train.fi" in absent["error"]
+
+
+def test_sides_from_the_hub(folder: Path, tmp_path: Path) -> None:
+    english = tmp_path / "hub" / "datasets" / "facebook" / "xnli"
+    shutil.copytree(folder / "datasets" / "facebook" / "xnli" / "de", english / "de")
+    shutil.copytree(english / "de", english / "en")
+    write_card(english, {"de": ["test"], "en": ["test"]})
+    with serve(tmp_path / "hub") as endpoint:
+        mixed = open_in_process("xnli@mixed:de:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    assert len(mixed["rows"]) == 3 and mixed["language"] == "de"
 
 
 def test_a_set_that_is_still_a_script(folder: Path, tmp_path: Path) -> None:

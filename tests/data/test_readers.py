@@ -197,7 +197,7 @@ def test_parallel_files_of_different_length_name_both_counts(tmp_path: Path) -> 
     source, target = write(tmp_path / "a", "1\n2\n3\n"), write(tmp_path / "b", "x\n\n")
     with pytest.raises(DataError, match=r"b:2: an empty line"):
         read("parallel", source=source, target=target)
-    with pytest.raises(DataError, match=r"has 3 lines but .* has 2"):
+    with pytest.raises(DataError, match=r"has 3 lines but .* has 2; .*a:3 has no partner"):
         read("parallel", source=source, target=target, on_error="skip")
 
 

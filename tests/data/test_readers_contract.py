@@ -111,8 +111,8 @@ def walk(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from walk(value[key])
 
 
-def read_all(reader: ModuleType, values: Mapping[str, Any], on_error: str) -> tuple[list[Record], int]:
-    """All rows, made Arrow as the store makes them, and the number of those skipped."""
+def read_all(reader: ModuleType, values: Mapping[str, Any], on_error: str) -> tuple[list[Record], int, int]:
+    """All rows, made Arrow as the store makes them, and the numbers of those skipped and of those left out."""
     loaded = reader.Settings(**values)
     bad = BadRows(on_error)  # type: ignore[arg-type]
     rows = list(reader.read(loaded, bad))
@@ -122,14 +122,14 @@ def read_all(reader: ModuleType, values: Mapping[str, Any], on_error: str) -> tu
     batch = pa.RecordBatch.from_pydict({n: [getattr(row, n) for row in rows] for n in schema.names}, schema=schema)
     with pa.ipc.new_file(io.BytesIO(), schema) as writer:
         writer.write_batch(batch)
-    return rows, bad.count
+    return rows, bad.count, bad.dropped.total()
 
 
 def check_contract(name: str, example: Example, files: Mapping[str, bytes], folder: Path) -> None:
     reader = registry.load_kind("readers", name)
     values = example.write(folder, files)
     try:
-        rows, skipped = read_all(reader, values, "skip")
+        rows, skipped, dropped = read_all(reader, values, "skip")
     except DataError as error:
         assert str(folder) in str(error), "an error says which file"
         with pytest.raises(DataError):
@@ -137,12 +137,12 @@ def check_contract(name: str, example: Example, files: Mapping[str, bytes], fold
         return
     count = example.count(files)
     if count is not None:
-        assert len(rows) + skipped == count
+        assert len(rows) + skipped + dropped == count
     if skipped:
         with pytest.raises(DataError, match="skip"):
             read_all(reader, values, "raise")
     else:
-        assert read_all(reader, values, "raise") == (rows, 0)
+        assert read_all(reader, values, "raise") == (rows, 0, dropped)
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +167,8 @@ def test_every_reader_has_the_same_shape(name: str) -> None:
 def test_valid_files_are_read_whole(name: str, example: Example, tmp_path: Path) -> None:
     reader = registry.load_kind("readers", name)
     values = example.write(tmp_path)
-    rows, skipped = read_all(reader, values, "raise")
-    assert (len(rows), skipped) == (example.rows, 0)
+    rows, skipped, dropped = read_all(reader, values, "raise")
+    assert (len(rows) + dropped, skipped) == (example.rows, 0)
     assert example.count(example.files) in (None, example.rows), "the count that judges the reader"
     assert set(reader.files(reader.Settings(**values))) == {tmp_path / file for file in example.files}
 

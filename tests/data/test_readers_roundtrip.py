@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from crossling import registry
 from crossling.data.readers._lines import BadRows
-from crossling.records import LabelledPair, LabelledText, LinkedPair, ParallelPair, Question, Record, TaggedSentence
+from crossling.records import (
+    LabelledPair,
+    LabelledText,
+    LinkedPair,
+    ParallelPair,
+    PlainText,
+    Question,
+    Record,
+    TaggedSentence,
+)
 
 LETTERS = st.characters(exclude_categories=("Cs",), exclude_characters="\0\t\n\r")
 TEXT = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text.strip())
@@ -113,11 +122,24 @@ CASES = {
         lambda rows: {"path": join([row.text for row in rows]), "labels_path": join([row.label for row in rows])},
         {},
     ),
+    "text": Case("text", st.builds(PlainText, TEXT), lambda rows: {"path": join([row.text for row in rows])}, {}),
+    "jsonl of texts": Case(
+        "jsonl",
+        st.builds(PlainText, TEXT),
+        lambda rows: {"path": join([json.dumps({"body": row.text, "id": 1}) for row in rows])},
+        {"fields": {"text": "body"}},
+    ),
     "parallel": Case(
         "parallel",
         PARALLEL,
         lambda rows: {"source": join([row.source for row in rows]), "target": join([row.target for row in rows])},
         {},
+    ),
+    "wikimatrix": Case(
+        "wikimatrix",
+        PARALLEL,
+        lambda rows: {"path": join([f"1.0400\t{row.target}\t{row.source}" for row in rows])},
+        {"language": "en-hi", "left": "hi"},
     ),
     "squad": Case("squad", questions(), write_squad, {}),
     "tmx": Case(

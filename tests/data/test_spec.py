@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crossling.data.spec import Spec, check_table, parse_spec, parse_split
+from crossling.data.spec import Spec, check_table, parse_data, parse_spec, parse_split
 from crossling.errors import DataError
 
 
@@ -64,6 +64,17 @@ def test_splits() -> None:
     assert parse_split("val[2:]") == ("dev", 2, None)
     with pytest.raises(DataError, match="not a split"):
         parse_split("train[1]")
+
+
+def test_data_on_a_command_line() -> None:
+    assert parse_data("ntrex:en-hi") == "ntrex:en-hi"
+    assert parse_data(' { data = "ntrex:en-hi", clean = { ratio = 2 } }') == {
+        "data": "ntrex:en-hi",
+        "clean": {"ratio": 2},
+    }
+    for text in ("{ data = }", '{ data = "x" } y'):
+        with pytest.raises(DataError, match="is no table such as"):
+            parse_data(text)
 
 
 def test_tables_say_data_or_format() -> None:

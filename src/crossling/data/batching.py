@@ -7,7 +7,7 @@ killed run finds its place again without having stored an order.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,7 @@ class Examples:
             self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
             self.columns = tuple(reader.schema.names)
         self._views = [{name: _view(batch.column(name)) for name in self.columns} for batch in self._batches]
-        self.lengths = self._concatenate_lengths()
-
-    def _concatenate_lengths(self) -> Array:
-        offsets = [views["ids"][1] for views in self._views]
-        return np.concatenate([np.diff(o) for o in offsets] or [np.zeros(0)]).astype(np.int32)
+        self.lengths = self.count_values("ids")
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -63,8 +59,17 @@ class Examples:
 
     def distinct_ids(self) -> Array:
         """The subwords that occur, sorted."""
-        seen = [np.unique(views["ids"][0]) for views in self._views]
+        return self.distinct_values("ids")
+
+    def distinct_values(self, column: str) -> Array:
+        """The values that occur in a column, sorted."""
+        seen = [np.unique(views[column][0]) for views in self._views]
         return np.unique(np.concatenate(seen)) if seen else np.zeros(0, np.int32)
+
+    def count_values(self, column: str) -> Array:
+        """How many values of a ragged column each example has."""
+        offsets = [views[column][1] for views in self._views]
+        return np.concatenate([np.diff(o) for o in offsets] or [np.zeros(0)]).astype(np.int32)
 
 
 class Chosen(Examples):
@@ -87,6 +92,35 @@ class Chosen(Examples):
     def distinct_ids(self) -> Array:
         """The subwords that occur in the chosen examples, sorted."""
         return np.unique(np.concatenate([np.zeros(0, np.int32), *(self.get("ids", i) for i in range(len(self)))]))
+
+
+class Joined(Examples):
+    """Several files of examples as one, the first file's first; all have the same columns."""
+
+    def __init__(self, parts: Sequence[Examples]) -> None:
+        self.path = parts[0].path
+        self.columns = parts[0].columns
+        self.parts = tuple(parts)
+        self.lengths = np.concatenate([part.lengths for part in parts])
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def get(self, column: str, row: int) -> Array:
+        """The values of one example's column."""
+        place = int(np.searchsorted(self._ends, row, side="right"))
+        before = int(self._ends[place - 1]) if place else 0
+        return self.parts[place].get(column, row - before)
+
+    def scalars(self, column: str) -> Array:
+        """All values of a scalar column."""
+        return np.concatenate([part.scalars(column) for part in self.parts])
+
+    def distinct_values(self, column: str) -> Array:
+        """The values that occur in a column, sorted."""
+        return np.unique(np.concatenate([part.distinct_values(column) for part in self.parts]))
+
+    def count_values(self, column: str) -> Array:
+        """How many values of a ragged column each example has."""
+        return np.concatenate([part.count_values(column) for part in self.parts])
 
 
 def _view(column: Any) -> tuple[Array, Any]:

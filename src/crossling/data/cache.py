@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,8 +21,9 @@ from crossling.records import Record
 
 logger = logging.getLogger(__name__)
 
+M = TypeVar("M", bound=BaseModel)
 READ_BYTES = 1 << 20
-TABLE_KEYS = ("data", "format", "language", "limit", "sample_seed", "on_error")
+TABLE_KEYS = ("data", "format", "language", "limit", "sample_seed", "on_error", "clean")
 """Keys of a recipe's data table that are not a reader's settings."""
 
 
@@ -37,19 +38,24 @@ def hash_file(path: Path) -> str:
 
 def load_settings(reader: ModuleType, values: Mapping[str, Any], *, name: str) -> BaseModel:
     """A reader's settings from a recipe's table; every fault is told with its key."""
-    try:
-        settings: BaseModel = reader.Settings.model_validate(dict(values))
-    except ValidationError as error:
-        raise DataError(f"{name}: {_tell_faults(error, reader.Settings)}") from error
+    settings: BaseModel = validate_settings(reader.Settings, values, name=name, other_keys=TABLE_KEYS)
     return settings
 
 
-def _tell_faults(error: ValidationError, model: type[BaseModel]) -> str:
+def validate_settings(model: type[M], values: Mapping[str, Any], *, name: str, other_keys: Sequence[str] = ()) -> M:
+    """Settings of some kind from a table; ``other_keys`` may be meant by one that is misspelt."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise DataError(f"{name}: {_tell_faults(error, (*model.model_fields, *other_keys))}") from error
+
+
+def _tell_faults(error: ValidationError, keys: Sequence[str]) -> str:
     told = []
     for fault in error.errors():
         key = ".".join(map(str, fault["loc"]))
         if fault["type"] == "extra_forbidden":
-            told.append(f"unknown key {key!r}.{nearest(key, (*model.model_fields, *TABLE_KEYS))}")
+            told.append(f"unknown key {key!r}.{nearest(key, keys)}")
         elif fault["type"] == "missing":
             told.append(f"the key {key!r} is missing")
         else:
@@ -121,13 +127,13 @@ def open_cached(
     rows = _find_stored(path, language=language, name=name, fingerprint=fingerprint)
     if rows is None or (rows.skipped and on_error == "raise"):
         bad = BadRows(on_error)
-        write_rows(read(bad), path, kind, count_skipped=lambda: bad.count)
+        write_rows(read(bad), path, kind, count_skipped=lambda: bad.count, count_dropped=lambda: bad.dropped)
         bad.log(name)
         rows = read_rows(path, language=language, name=name, fingerprint=fingerprint)
     elif rows.skipped:
         _tell_skipped(name, rows.skipped)
     if not len(rows):
-        raise DataError(f"{name}: there are no rows ({rows.skipped} broken ones were skipped)")
+        raise DataError(f"{name}: there are no rows ({rows.tell_losses() or 'the files are empty'})")
     return rows
 
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from crossling.data import treebanks
 from crossling.data.cache import open_file_rows
-from crossling.data.declarations import (
-    Declaration,
-    FolderSource,
-    check_spec,
-    fill_names,
-    list_names,
-    load_declaration,
-)
+from crossling.data.cleaning import clean_rows
+from crossling.data.declarations import Declaration, check_spec, fill_names, list_names, load_declaration
+from crossling.data.folder import find_folder, find_sources, list_at_hand, show_layouts, tell_missing
+from crossling.data.mixing import open_mixed, open_sides
 from crossling.data.readers._lines import OnError
 from crossling.data.rows import KINDS, Rows, join_rows
 from crossling.data.spec import Spec, check_table, parse_spec, parse_split
@@ -27,10 +22,6 @@ from crossling.errors import DataError, nearest
 from crossling.registry import list_kinds
 
 logger = logging.getLogger(__name__)
-
-FOLDER_VARIABLE = "CROSSLING_DATA"
-PATH_KEYS = ("path", "source", "target", "labels_path", "links_path", "references")
-"""Settings of readers that are files; a declaration gives them relative to the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +34,8 @@ class SetDescription:
     task: str
     languages: tuple[str, ...]
     other_languages: bool
+    roles: tuple[str, ...]
+    """Roles that may be in a language each: ``name:role=code,role=code``."""
     splits: tuple[str, ...]
     rows: Mapping[str, int]
     versions: tuple[str, ...]
@@ -60,8 +53,8 @@ def open_data(spec: str | Mapping[str, Any], *, split: str = "", store: Path) ->
     """Rows of a data set: ``name[@version]:language[:split[rows]]``, or a table.
 
     A table is ``{data = "panx:hi", limit = 100}``, or one's own files: ``{format, path, language, …}`` with
-    the reader's settings. ``limit`` takes the first rows, or with ``sample_seed`` random ones; ``on_error`` is
-    "raise" or "skip".
+    the reader's settings. ``limit`` takes the first rows, or with ``sample_seed`` random ones; ``clean`` leaves unfit
+    pairs of a parallel set out (see ``cleaning``); ``on_error`` is "raise" or "skip".
 
     A split in the spec wins over the argument, so that a recipe can test on ``panx:de:dev``.
     """
@@ -77,14 +70,22 @@ def list_sets() -> tuple[str, ...]:
     return list_names()
 
 
-def choose_split(text: str) -> str:
+def list_entries() -> tuple[tuple[str, str], ...]:
+    """(name, version) of all sets and their named versions, the set itself with none."""
+    return tuple((name, version) for name in list_names() for version in ("", *sorted(load_declaration(name).versions)))
+
+
+def choose_split(data: str | Mapping[str, Any]) -> str:
     """The split to show of a set where nobody named one: test, else dev, else train, of those at hand first."""
+    text = data if isinstance(data, str) else data.get("data")
+    if not isinstance(text, str):
+        return ""  # one's own files have no splits
     spec = parse_spec(text)
     if spec.split:
         return spec.split
     declared = load_declaration(spec.name, spec.version)
     wanted = [split for split in ("test", "dev", "train") if split in declared.splits]
-    at_hand = [parse_spec(item) for item in _list_at_hand(spec.name, spec.version, declared)]
+    at_hand = [parse_spec(item) for item in list_at_hand(spec.name, spec.version, declared)]
     there = {item.split for item in at_hand if item.language.partition("_")[0] == spec.language.partition("_")[0]}
     return next((split for split in wanted if split in there), wanted[0])
 
@@ -99,22 +100,27 @@ def describe(name: str, version: str = "") -> SetDescription:
         task=declared.task,
         languages=declared.languages,
         other_languages=declared.other_languages,
+        roles=() if declared.mixed else declared.roles or tuple(declared.sides),
         splits=declared.splits,
         rows=declared.rows,
         versions=tuple(sorted(declared.versions)),
-        folder=_show_folder(declared),
+        folder=show_layouts(declared),
         hub=declared.hub.repository if declared.hub else "",
         home=declared.home,
         licence=declared.licence,
         citation=declared.citation,
         note=declared.note,
-        at_hand=tuple(_list_at_hand(name, version, declared)),
+        at_hand=tuple(list_at_hand(name, version, declared)),
     )
 
 
 def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
-    """Rows of a table: ``{data, limit, …}``, or ``{format, path, language, …}`` for one's own files."""
+    """Rows of a table: ``{data, limit, …}``, or ``{format, path, language, …}`` for one's own files.
+
+    What is cleaned is the set, or the rows of it that its name says; of what is left, ``limit`` takes some.
+    """
     check_table(table)
+    cleaning = table.pop("clean", None)
     limit, seed = _pop_number(table, "limit", least=1), _pop_number(table, "sample_seed", least=0)
     on_error = _pop_on_error(table)
     if "data" in table:
@@ -131,6 +137,8 @@ def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
             raise DataError(f'a {format_name} file needs its language, as in language = "sw"')
         shown = table.get("path") or table.get("source") or format_name
         rows = open_file_rows(format_name, table, language=language, name=str(shown), store=store, on_error=on_error)
+    if cleaning is not None:
+        rows = clean_rows(rows, cleaning, store=store)
     return _limit_rows(rows, limit, seed)
 
 
@@ -172,135 +180,101 @@ def _open_set(
     if declared.roles and not spec.parts and spec.language:
         spec = replace(spec, parts=dict.fromkeys(declared.roles, spec.language))
     check_spec(spec, declared)
-    whole = replace(spec, start=None, stop=None)
-    if declared.treebanks:
-        whole = replace(whole, language=_choose_treebank(spec, declared))
-    rows = _open_whole(whole, declared, store=store, on_error=on_error, settings=dict(settings or {}))
-    _check_count(rows, declared, whole)
+    opener = _Opener(declared, store, on_error, dict(settings or {}))
+    rows = opener.open(replace(spec, start=None, stop=None))
     part = rows.select(spec.start, spec.stop).rename(str(spec))
     if not len(part):
         raise DataError(f"{spec}: there are no such rows; the split has {len(rows):,}")
     return part
 
 
-def _open_whole(spec: Spec, declared: Declaration, *, store: Path, on_error: OnError, settings: dict[str, Any]) -> Rows:
-    name, language = str(spec), spec.language.partition("_")[0]
-    source = declared.reader or declared.folder
-    if source is not None:
-        found = _fill_joined(spec, declared, source) if source.join else [_fill_settings(spec, declared, source)]
-        if found and (declared.reader is not None or all(path.is_file() for path in _paths(found[0]))):
-            parts = [
-                open_file_rows(
-                    source.format,
-                    {**values, **settings},
-                    language=language,
-                    name=name,
-                    store=store,
-                    on_error=on_error,
-                )
-                for values in found
-            ]
-            return join_rows(parts, name=name) if len(parts) > 1 else parts[0]
-    if declared.hub is None:
-        raise DataError(f"{spec}: {_tell_missing(spec, declared)}")
-    if settings:
-        raise DataError(f"{name} comes from the hub, where {', '.join(settings)} cannot be set")
-    from crossling.data.hub import NotFromHubError, open_hub_rows
+@dataclass(frozen=True, slots=True)
+class _Opener:
+    """Opens whole splits of one set."""
 
-    try:
-        return open_hub_rows(
-            declared.hub,
-            fill_names(spec, declared, declared.hub),
-            kind=KINDS[declared.kind],
-            language=language,
-            name=name,
-            store=store,
-            on_error=on_error,
-        )
-    except NotFromHubError as error:
-        raise DataError(f"{error}. {_tell_missing(spec, declared)}") from error
+    declared: Declaration
+    store: Path
+    on_error: OnError
+    settings: dict[str, Any]
+    """The reader's, as a table gives them."""
 
+    def open(self, spec: Spec) -> Rows:
+        """Rows as they lie in files or on the hub, or put together from those of two languages."""
+        if self.declared.mixed:
+            plain = replace(self, settings={})  # the table's settings say how to mix, not how to read
+            return open_mixed(
+                spec, self.declared, plain._open_language(spec), self.settings, store=self.store, on_error=self.on_error
+            )
+        if self.declared.sides and spec.parts:
+            if len(set(spec.parts.values())) == 1:
+                return self._open_language(spec)(spec.language)
+            return open_sides(spec, self.declared, self._open_language(spec), store=self.store, on_error=self.on_error)
+        return self._open_plain(spec)
 
-def _find_folder() -> Path | None:
-    value = os.environ.get(FOLDER_VARIABLE)
-    return Path(value).expanduser() if value else None
+    def _open_language(self, spec: Spec) -> Callable[[str], Rows]:
+        """Opens the split of a spec in one language, as the files have it."""
+        version = "" if self.declared.mixed else spec.version
+        return lambda language: self._open_plain(replace(spec, language=language, parts={}, version=version))
 
+    def _open_plain(self, spec: Spec) -> Rows:
+        if self.declared.treebanks:
+            spec = replace(spec, language=_choose_treebank(spec, self.declared))
+        rows = self._read_files(spec)
+        if rows is None:
+            rows = self._read_hub(spec)
+        _check_count(rows, self.declared, spec)
+        return rows
 
-def _fill_settings(spec: Spec, declared: Declaration, source: FolderSource) -> dict[str, Any]:
-    """A reader's settings for one spec: placeholders filled in, paths below the folder."""
-    names = fill_names(spec, declared, source)
-    filled: dict[str, Any] = {}
-    for key, value in {**source.settings, **source.by_split.get(spec.split, {})}.items():
-        filled[key] = value.format(**names) if isinstance(value, str) else value
-        if key in PATH_KEYS and isinstance(value, str) and declared.reader is None:
-            filled[key] = _locate(filled[key])
-    return filled
+    def _read_files(self, spec: Spec) -> Rows | None:
+        found = find_sources(spec, self.declared)
+        if found is None:
+            return None
+        format_name, parts = found
+        opened = [
+            open_file_rows(
+                format_name,
+                {**values, **self.settings},
+                language=_name_language(spec),
+                name=str(spec),
+                store=self.store,
+                on_error=self.on_error,
+            )
+            for values in parts
+        ]
+        return join_rows(opened, name=str(spec)) if len(opened) > 1 else opened[0]
 
+    def _read_hub(self, spec: Spec) -> Rows:
+        declared = self.declared
+        if declared.hub is None:
+            raise DataError(f"{spec}: {tell_missing(spec, declared)}")
+        if self.settings:
+            raise DataError(f"{spec} comes from the hub, where {', '.join(self.settings)} cannot be set")
+        from crossling.data.hub import NotFromHubError, open_hub_rows
 
-def _fill_joined(spec: Spec, declared: Declaration, source: FolderSource) -> list[dict[str, Any]]:
-    """The settings of each of the files that a joined source is made of, sorted by name."""
-    folder = _find_folder()
-    if folder is None:
-        return []
-    filled = _fill_settings(spec, declared, source)
-    pattern = source.settings["path"].format(**fill_names(spec, declared, source))
-    return [{**filled, "path": path} for path in sorted(folder.glob(pattern), key=lambda path: path.name)]
-
-
-def _locate(relative: str) -> Path:
-    """A file below the folder, packed or not; ``*`` in a declaration stands for a folder's name."""
-    folder = _find_folder() or Path()
-    for candidate in (relative, f"{relative}.gz"):
-        if "*" in candidate:
-            found = sorted(folder.glob(candidate))
-            if found:
-                return found[0]
-        elif (folder / candidate).is_file():
-            return folder / candidate
-    return folder / relative
-
-
-def _paths(values: Mapping[str, Any]) -> list[Path]:
-    """The files of filled-in settings; without the folder's variable there are none to be found."""
-    paths = [value for key, value in values.items() if key in PATH_KEYS and isinstance(value, Path)]
-    return paths if _find_folder() else [Path("?")]
+        try:
+            return open_hub_rows(
+                declared.hub,
+                fill_names(spec, declared, declared.hub),
+                kind=KINDS[declared.kind],
+                language=_name_language(spec),
+                name=str(spec),
+                store=self.store,
+                on_error=self.on_error,
+            )
+        except NotFromHubError as error:
+            raise DataError(f"{error}. {tell_missing(spec, declared)}") from error
 
 
-def _tell_missing(spec: Spec, declared: Declaration) -> str:
-    """What was looked for and where, and how the set can be had."""
-    told = []
-    folder = _find_folder()
-    if declared.folder is not None:
-        filled = _fill_settings(spec, declared, declared.folder)
-        sought = [value for key, value in filled.items() if key in PATH_KEYS and isinstance(value, Path)]
-        absent = ", ".join(str(path) for path in sought if not path.is_file())
-        if folder is None:
-            told.append(f"{FOLDER_VARIABLE} is not set; set it to a folder that has {absent}")
-        else:
-            told.append(f"Not in the folder: {absent} ({FOLDER_VARIABLE} is {folder})")
-            at_hand = [item for item in _list_at_hand(spec.name, spec.version, declared) if _is_near(item, spec)]
-            told.append(f"There: {', '.join(at_hand) if at_hand else f'nothing of {spec.name}'}")
-    if declared.hub is not None:
-        told.append(f"On the hub: {declared.hub.repository}")
-    if declared.home:
-        told.append(f"Get it from {declared.home}")
-    if declared.note:
-        told.append(declared.note)
-    return ". ".join(text.rstrip(".") for text in told) + "."
-
-
-def _is_near(at_hand: str, spec: Spec) -> bool:
-    """Whether a spec at hand is in the language, or has the split, that was asked for."""
-    other = parse_spec(at_hand)
-    language = spec.language.partition("_")[0]
-    return other.language.partition("_")[0] == language or other.split == spec.split
+def _name_language(spec: Spec) -> str:
+    """The language's code without its treebank."""
+    return spec.language.partition("_")[0]
 
 
 def _choose_treebank(spec: Spec, declared: Declaration) -> str:
     """The treebank that a language means, among the folder's files first."""
     if "_" in spec.language:
         return spec.language
-    folder = _find_folder()
+    folder = find_folder()
     there = treebanks.find_files(folder / "ud") if folder and declared.folder else {}
     chosen = treebanks.choose_treebank(
         spec.language,
@@ -314,44 +288,6 @@ def _choose_treebank(spec: Spec, declared: Declaration) -> str:
     chosen = treebanks.choose_treebank(spec.language, spec.split, known, name=spec.name)
     assert chosen is not None, "every language of the table has a treebank"
     return chosen
-
-
-def _list_at_hand(name: str, version: str, declared: Declaration) -> Iterable[str]:
-    """Specs whose files are in the folder."""
-    folder = _find_folder()
-    if declared.folder is None or folder is None:
-        return
-    if declared.treebanks:
-        for treebank, split in sorted(treebanks.find_files(folder / "ud")):
-            yield f"{name}:{treebank}:{split}"
-        return
-    for split in declared.splits:
-        for spec in _list_specs(name, version, split, declared):
-            values = _fill_settings(spec, declared, declared.folder)
-            if all(path.is_file() for path in _paths(values)):
-                yield str(spec)
-
-
-def _list_specs(name: str, version: str, split: str, declared: Declaration) -> Iterable[Spec]:
-    for first in declared.languages:
-        if not declared.pairs and not declared.roles:
-            yield Spec(name, first, version=version, split=split)
-            continue
-        for second in declared.languages:
-            if declared.roles:
-                parts = dict(zip(declared.roles, (first, second), strict=True))
-                yield Spec(name, first, version=version, split=split, parts=parts)
-            elif first < second and declared.pivot in ("", first, second):
-                other = second if first == declared.pivot else first
-                pair = f"{declared.pivot}-{other}" if declared.pivot else f"{first}-{second}"
-                yield Spec(name, pair, version=version, split=split)
-
-
-def _show_folder(declared: Declaration) -> str:
-    if declared.folder is None:
-        return ""
-    settings = declared.folder.settings
-    return ", ".join(str(settings[key]) for key in PATH_KEYS if key in settings)
 
 
 def _check_count(rows: Rows, declared: Declaration, spec: Spec) -> None:

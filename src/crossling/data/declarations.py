@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -74,22 +75,35 @@ class Declaration(_Declaration):
     treebanks: bool = False
     """The language may be a treebank, and a language stands for one of its treebanks."""
     roles: tuple[str, ...] = ()
-    """Languages by role, such as context and question."""
+    """Languages by role, such as context and question, of which the files have all combinations."""
+    sides: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Roles whose languages may differ though no file has them so: role -> the row's fields that are in its language.
+    Such rows are put together from two languages' rows, which are translations of each other."""
+    original: str = ""
+    """The language that a set with sides was written in, and translated from."""
+    mixed: bool = False
+    """Every row has one of its sides in another language."""
     splits: tuple[str, ...]
     rows: dict[str, int] = Field(default_factory=dict)
     """Published number of rows: of a split, or of ``split:language`` where it differs (of a pair, sorted)."""
     folder: FolderSource | None = None
+    other_folders: tuple[FolderSource, ...] = ()
+    """Other ways in which it may lie in the folder, where the first is not found."""
     hub: HubSource | None = None
     reader: FolderSource | None = None
     """A reader that needs no files: it generates the rows."""
     home: str = ""
-    """Where the set can be had by hand."""
+    """Where the set can be had by hand; placeholders are filled in."""
     licence: str
     citation: str = ""
     note: str = ""
     """What a user must know before trusting a score."""
     versions: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """What differs in a named version of the set."""
+
+    def layouts(self) -> tuple[FolderSource, ...]:
+        """All ways in which the set may lie in the folder."""
+        return (*((self.folder,) if self.folder else ()), *self.other_folders)
 
     def expected_rows(self, spec: Spec) -> int | None:
         """The published number of rows, where there is one."""
@@ -125,7 +139,8 @@ def load_declaration(name: str, version: str = "") -> Declaration:
     if base.hub is None:
         raise DataError(f"{name} has no version {version!r}.{nearest(version, base.versions)}")
     # Any other version is a revision of the hub's repository; the folder's files are of no known revision.
-    return base.model_copy(update={"folder": None, "hub": base.hub.model_copy(update={"revision": version})})
+    hub = base.hub.model_copy(update={"revision": version})
+    return base.model_copy(update={"folder": None, "other_folders": (), "hub": hub})
 
 
 def fill_names(spec: Spec, declaration: Declaration, source: FolderSource | HubSource) -> dict[str, str]:
@@ -146,13 +161,15 @@ def fill_names(spec: Spec, declaration: Declaration, source: FolderSource | HubS
 
 def check_spec(spec: Spec, declaration: Declaration) -> None:
     """Refuse a language, pair, role or split that the set does not have, and list those it has."""
-    if declaration.roles:
-        unknown = [role for role in spec.parts if role not in declaration.roles]
+    roles = declaration.roles or (() if declaration.mixed else tuple(declaration.sides))
+    if roles and (spec.parts or declaration.roles):
+        unknown = [role for role in spec.parts if role not in roles]
         if unknown:
-            raise DataError(f"{spec}: unknown role {unknown[0]!r}.{nearest(unknown[0], declaration.roles)}")
-        absent = [role for role in declaration.roles if role not in spec.parts]
+            raise DataError(f"{spec}: unknown role {unknown[0]!r}.{nearest(unknown[0], roles)}")
+        absent = [role for role in roles if role not in spec.parts]
         if absent and spec.language:
-            raise DataError(f"{spec}: name the {absent[0]}'s language too, as in {spec},{absent[0]}=en")
+            shorter = replace(spec, split="", start=None, stop=None)
+            raise DataError(f"{spec}: name the {absent[0]}'s language too, as in {shorter},{absent[0]}=en")
     elif spec.parts:
         raise DataError(f"{spec}: {spec.name} has one language, not one by role; write {spec.name}:{spec.language}")
     if not spec.language:

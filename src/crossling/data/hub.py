@@ -46,7 +46,7 @@ def open_hub_rows(
     asking the network again; another revision is another version in the spec.
     """
     config = source.config.format(**names)
-    question = {
+    question: dict[str, Any] = {
         "reader": VERSION,
         "source": source.model_dump(mode="json", exclude={"codes", "splits"}),
         "config": config,
@@ -54,6 +54,9 @@ def open_hub_rows(
         "id_prefix": source.id_prefix.format(**names),
         "kind": kind.__name__,
     }
+    filled = _columns(source, names)
+    if filled != source.columns:  # one table has both directions of a pair, as columns
+        question["columns"] = filled
     asked = _Place(source.repository, config, names["split"], source.revision, source.revision == CONVERTED)
     pointer = store / "data" / f"hub-{hash_text(json.dumps(question, sort_keys=True))}.json"
     place = _recall_place(pointer, asked)

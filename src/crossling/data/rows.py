@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +26,7 @@ from crossling.records import (
     LabelledText,
     LinkedPair,
     ParallelPair,
+    PlainText,
     Question,
     Record,
     TaggedSentence,
@@ -35,6 +40,7 @@ _TEXTS = pa.list_(pa.string())
 SCHEMAS: dict[type[Record], pa.Schema] = {
     TaggedSentence: pa.schema({"words": _TEXTS, "tags": _TEXTS}),
     LabelledText: pa.schema({"text": _TEXT, "label": _TEXT}),
+    PlainText: pa.schema({"text": _TEXT}),
     LabelledPair: pa.schema({"first": _TEXT, "second": _TEXT, "label": _TEXT}),
     Question: pa.schema(
         {"id": _TEXT, "question": _TEXT, "context": _TEXT, "answers": _TEXTS, "starts": pa.list_(pa.int64())}
@@ -58,6 +64,7 @@ class Rows:
         name: str,
         fingerprint: str,
         skipped: int = 0,
+        dropped: Mapping[str, int] | None = None,
     ) -> None:
         self._table = table
         self.kind = kind
@@ -65,12 +72,16 @@ class Rows:
         self.name = name
         self.fingerprint = fingerprint
         self.skipped = skipped
+        """Broken rows that were left out."""
+        self.dropped = dict(dropped or {})
+        """Whole rows that were left out on purpose: why, and how many."""
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
     def __repr__(self) -> str:
-        return f"Rows({self.name!r}, {len(self)} x {self.kind.__name__}, language={self.language!r})"
+        losses = f", {self.tell_losses()}" if self.skipped or self.dropped else ""
+        return f"Rows({self.name!r}, {len(self)} x {self.kind.__name__}, language={self.language!r}{losses})"
 
     def __getitem__(self, index: int) -> Record:
         """The record at a position; negative positions count from the end."""
@@ -86,6 +97,14 @@ class Rows:
     def _build_record(self, values: Iterable[Any]) -> Record:
         build: Callable[..., Record] = self.kind
         return build(*map(_freeze, values))
+
+    def tell_losses(self) -> str:
+        """What of the files is not among the rows, in words; nothing where all of it is."""
+        told = [f"{self.skipped:,} broken rows skipped"] if self.skipped else []
+        if self.dropped:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
+            told.append(f"{sum(self.dropped.values()):,} left out ({reasons})")
+        return "; ".join(told)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -134,35 +153,51 @@ class Rows:
         """The first ``limit`` rows, or all where there are fewer."""
         return self.select(0, max(limit, 0))
 
-    def take(self, indices: Sequence[int]) -> Rows:
-        """Rows in the given order; these are copied into memory."""
-        picked = pa.array(indices, pa.int64())
-        for index in (pc.min(picked).as_py(), pc.max(picked).as_py()) if len(picked) else ():
+    def take(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Rows:
+        """Rows in the given order; these, and no others, are copied into memory."""
+        picked = np.asarray(indices, np.int64)
+        for index in (int(picked.min()), int(picked.max())) if len(picked) else ():
             if not 0 <= index < len(self):
                 raise IndexError(f"row {index} of {len(self)} in {self.name}")
-        return self._derive(self._table.take(picked), f"take {picked.to_pylist()}")
+        return self._derive(_take(self._table, picked), f"take {picked.tolist()}")
 
     def rename(self, name: str) -> Rows:
         """The same rows under the name by which the user asked for them."""
-        return Rows(
-            self._table,
-            self.kind,
-            language=self.language,
-            name=name,
-            fingerprint=self.fingerprint,
-            skipped=self.skipped,
-        )
+        return self._copy(name=name)
+
+    def add_losses(self, before: Rows) -> Rows:
+        """The same rows, with what was left out before they were made from others."""
+        dropped = Counter(before.dropped) + Counter(self.dropped)
+        return self._copy(skipped=before.skipped + self.skipped, dropped=dict(dropped))
 
     def _derive(self, table: pa.Table, how: str) -> Rows:
-        fingerprint = hash_text(f"{self.fingerprint} {how}")
-        return Rows(
-            table,
-            self.kind,
-            language=self.language,
-            name=self.name,
-            fingerprint=fingerprint,
-            skipped=self.skipped,
-        )
+        return self._copy(table=table, fingerprint=hash_text(f"{self.fingerprint} {how}"))
+
+    def _copy(self, **changes: Any) -> Rows:
+        values = {
+            "table": self._table,
+            "kind": self.kind,
+            "language": self.language,
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "skipped": self.skipped,
+            "dropped": self.dropped,
+        }
+        return Rows(**{**values, **changes})
+
+
+def _take(table: pa.Table, picked: npt.NDArray[np.int64]) -> pa.Table:
+    """Rows by number, from one batch after another: Arrow's own ``take`` first copies whole columns of text."""
+    order = np.argsort(picked, kind="stable")
+    wanted = picked[order]
+    pieces, start, at = [], 0, 0
+    for batch in table.to_batches():
+        end = at + int(np.searchsorted(wanted[at:], start + len(batch)))
+        pieces.append(batch.take(pa.array(wanted[at:end] - start)))
+        start, at = start + len(batch), end
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return pa.Table.from_batches(pieces, table.schema).combine_chunks().take(pa.array(back))
 
 
 def _freeze(value: Any) -> Any:
@@ -187,6 +222,7 @@ def join_rows(parts: Sequence[Rows], *, name: str) -> Rows:
         name=name,
         fingerprint=hash_text(" + ".join(part.fingerprint for part in parts)),
         skipped=sum(part.skipped for part in parts),
+        dropped=sum((Counter(part.dropped) for part in parts), Counter()),
     )
 
 
@@ -196,11 +232,13 @@ def write_rows(
     kind: type[Record],
     *,
     count_skipped: Callable[[], int] = lambda: 0,
+    count_dropped: Callable[[], Mapping[str, int]] = dict,
 ) -> int:
     """Stream records to an Arrow file, and say how many there were.
 
     The file is written under another name and takes its own at the end: whoever finds it finds it whole.
-    ``count_skipped`` is asked when all records have been read; its answer is kept in the file.
+    ``count_skipped`` and ``count_dropped`` are asked when all records have been read; their answers are kept in
+    the file.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -211,7 +249,12 @@ def write_rows(
         ) from error
     try:
         with os.fdopen(handle, "wb") as stream:
-            total = _write_stream(iter(records), stream, kind, count_skipped)
+            total = _write_stream(
+                iter(records),
+                stream,
+                kind,
+                lambda: {"skipped": str(count_skipped()), "dropped": json.dumps(dict(count_dropped()))},
+            )
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).replace(path)
@@ -227,7 +270,9 @@ def write_rows(
     return total
 
 
-def _write_stream(records: Iterator[Record], stream: Any, kind: type[Record], count_skipped: Callable[[], int]) -> int:
+def _write_stream(
+    records: Iterator[Record], stream: Any, kind: type[Record], tell_losses: Callable[[], dict[str, str]]
+) -> int:
     schema = SCHEMAS[kind].with_metadata({"kind": kind.__name__})
     names = [field.name for field in fields(kind)]
     total = 0
@@ -236,9 +281,9 @@ def _write_stream(records: Iterator[Record], stream: Any, kind: type[Record], co
             columns = {name: [getattr(record, name) for record in chunk] for name in names}
             writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=schema))
             total += len(chunk)
-        # The number of skipped rows is known only now: it rides on an empty last batch.
+        # What was left out is known only now: it rides on an empty last batch.
         empty = pa.RecordBatch.from_pydict({name: [] for name in names}, schema=schema)
-        writer.write_batch(empty, custom_metadata={"skipped": str(count_skipped())})
+        writer.write_batch(empty, custom_metadata=tell_losses())
     return total
 
 
@@ -249,8 +294,9 @@ def read_rows(path: Path, *, language: str, name: str, fingerprint: str) -> Rows
         kind = KINDS[reader.schema.metadata[b"kind"].decode()]
         last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
         skipped = int(last.custom_metadata[b"skipped"])
+        dropped = json.loads(last.custom_metadata.get(b"dropped", b"{}"))
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
     except (pa.ArrowInvalid, KeyError, TypeError, ValueError, IndexError) as error:
         raise DataError(f"{path}: not a whole file of rows ({error}); delete it, and it is made again") from error
     table = pa.Table.from_batches(batches, SCHEMAS[kind])
-    return Rows(table, kind, language=language, name=name, fingerprint=fingerprint, skipped=skipped)
+    return Rows(table, kind, language=language, name=name, fingerprint=fingerprint, skipped=skipped, dropped=dropped)

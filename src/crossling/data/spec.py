@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +80,18 @@ def parse_split(text: str) -> tuple[str, int | None, int | None]:
     return split, start, stop
 
 
+def parse_data(text: str) -> str | dict[str, Any]:
+    """Data as it is written on a command line: a name, or a table as in a recipe, ``{ data = "ntrex:en-hi", … }``."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        table = tomllib.loads(f"data = {text.strip()}")["data"]
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f'{text!r} is no table such as {{ data = "ntrex:en-hi", limit = 100 }}: {error}') from None
+    assert isinstance(table, dict)
+    return table
+
+
 def check_table(table: Mapping[str, Any]) -> None:
     """A table names a set (``data``) or a file's ``format`` and ``language``; one that does not is refused."""
     if "data" in table and "format" in table:
@@ -99,3 +112,16 @@ def _parse_parts(language: str, text: str) -> dict[str, str]:
             raise DataError(f"{text!r}: {item!r} is not role=language, as in context=es,question=en")
         parts[key] = value
     return parts
+
+
+def list_data(value: Any) -> tuple[str | dict[str, Any], ...]:
+    """What a setting names, one data set or several, as a tuple; a ValueError says what cannot be a data set."""
+    many = tuple(value) if isinstance(value, list | tuple) else (value,)
+    for spec in many:
+        if not isinstance(spec, str | dict):
+            raise ValueError('a data set is "name:language" or a table with format, path and language')
+        try:
+            parse_spec(spec) if isinstance(spec, str) else check_table(spec)
+        except DataError as error:
+            raise ValueError(str(error)) from None
+    return many

@@ -6,6 +6,7 @@ import codecs
 import gzip
 import logging
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,13 +48,19 @@ class ReaderSettings(BaseModel):
 class BadRows:
     """Broken rows: an error at the first one, or a count of them with the first few places for the log.
 
-    Every reader hands its broken rows here, so that a row is read, counted or an error, and never just gone.
+    Every reader hands its broken rows here, so that a row is read, counted or an error, and never just gone. Rows
+    that are whole but not wanted are counted apart, by reason.
     """
 
     def __init__(self, on_error: OnError = "raise") -> None:
         self.on_error = on_error
         self.count = 0
         self.places: list[str] = []
+        self.dropped: Counter[str] = Counter()
+
+    def drop(self, reason: str, rows: int = 1) -> None:
+        """Count rows that a setting, or the format's own rule, leaves out."""
+        self.dropped[reason] += rows
 
     def add(self, where: str, what: str, *, fix: str = "", rows: int = 1) -> None:
         """Raise for, or count, broken rows at one place (``file:line``)."""

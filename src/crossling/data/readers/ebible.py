@@ -40,19 +40,19 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     """One row a verse that both translations have.
 
     ``<range>`` says that a verse is told in the line above; the other side's lines are then joined likewise,
-    so that both sides say the same. A verse that one translation leaves out is no row.
+    so that both sides say the same. A verse that one translation leaves out is no row, but is counted.
     """
     group: list[tuple[Line, Line]] = []
     for source, target in _read_verses(settings):
         if report_fault(settings.source, (source,), bad=bad) or report_fault(settings.target, (target,), bad=bad):
-            yield from _join(group)
+            yield from _join(group, bad)
             group = []
             continue
         if group and RANGE not in (source.text.strip(), target.text.strip()):
-            yield from _join(group)
+            yield from _join(group, bad)
             group = []
         group.append((source, target))
-    yield from _join(group)
+    yield from _join(group, bad)
 
 
 def _read_verses(settings: Settings) -> Iterator[tuple[Line, Line]]:
@@ -67,14 +67,10 @@ def _read_verses(settings: Settings) -> Iterator[tuple[Line, Line]]:
         raise DataError(f"lines do not match: {told}; line i must be the same verse in all")
 
 
-def _join(group: list[tuple[Line, Line]]) -> Iterator[ParallelPair]:
+def _join(group: list[tuple[Line, Line]], bad: BadRows) -> Iterator[ParallelPair]:
     """The pair of a group of verses, if both sides have all of them."""
-    if not group:
-        return
-    sides = []
-    for side in zip(*group, strict=True):
-        texts = [line.text.strip() for line in side]
-        if not all(texts) or texts[0] == RANGE:
-            return
-        sides.append(" ".join(text for text in texts if text != RANGE))
-    yield ParallelPair(sides[0], sides[1])
+    sides = [[line.text.strip() for line in side] for side in zip(*group, strict=True)]
+    if all(all(texts) and texts[0] != RANGE for texts in sides) and sides:
+        yield ParallelPair(*(" ".join(text for text in texts if text != RANGE) for texts in sides))
+    elif any(any(texts) for texts in sides):
+        bad.drop("of which one side has no verse, or not all of it")

@@ -18,6 +18,7 @@ from crossling.records import (
     LabelledText,
     LinkedPair,
     ParallelPair,
+    PlainText,
     Question,
     Record,
     TaggedSentence,
@@ -42,7 +43,8 @@ class Settings(ReaderSettings):
     """The file, plain or gzipped."""
     fields: dict[str, str] = Field(default_factory=dict)
     """Our field -> the object's key, as in { text = "review_body", label = "stars" }; a dot goes into an
-    inner object. The fields named decide what the rows are; the first object's keys do if none is named."""
+    inner object. The fields named decide what the rows are (text alone: texts without labels); the first object's keys
+    do if none is named."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels or tags to rename."""
 
@@ -111,7 +113,8 @@ def _names(kind: type[Record]) -> list[str]:
 
 
 def _find_kind(names: set[str], *, exactly: bool) -> type[Record] | None:
-    for kind in RECORDS:
+    # A text without a label must be asked for: more often its label goes by another name.
+    for kind in (*RECORDS, PlainText) if exactly else RECORDS:
         wanted = set(_names(kind))
         if names == wanted or (not exactly and names >= wanted):
             return kind

@@ -56,6 +56,8 @@ def pair_lines(
             continue
         yield ParallelPair(source.text, target.text)
     if counts[0] != counts[1]:
+        alone = f"{names[counts[1] > counts[0]]}:{min(counts) + 1}"
         raise DataError(
-            f"{names[0]} has {counts[0]} lines but {names[1]} has {counts[1]}; they belong together by line"
+            f"{names[0]} has {counts[0]} lines but {names[1]} has {counts[1]}; they belong together by line, and "
+            f"{alone} has no partner"
         )

@@ -1,0 +1,220 @@
+"""Parallel text without what harms: too long, too unequal, untranslated, in another language, met before.
+
+Pairs stream through in chunks. All that is remembered of those gone by are eight bytes each, to know them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import regex
+from pydantic import Field
+
+from crossling.data.cache import open_cached, validate_settings
+from crossling.data.language_identity import SideModel, measure_script
+from crossling.data.readers._lines import BadRows, ReaderSettings
+from crossling.data.rows import Rows, hash_text
+from crossling.errors import DataError
+from crossling.languages import find_scripts, name_of
+from crossling.records import LinkedPair, ParallelPair, Record
+
+VERSION = 1
+CHUNK_PAIRS = 20_000
+"""Pairs that are held at a time; the first chunk is also what the two sides' languages are learnt from."""
+LEAST_LEAN = 0.1
+"""How far a sentence must lean towards the other side's language; see docs/data.md for what that finds."""
+Pair = ParallelPair | LinkedPair
+
+_WORD = regex.compile(
+    r"""(?V1)
+      [\p{Han}\p{Hiragana}\p{Katakana}]
+    | (?:[[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]--\p{P}]\p{M}*){1,4}
+    | [[\p{L}\p{N}]--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]]
+      [\S--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]]*
+    """,
+    regex.VERBOSE,
+)
+
+
+class Cleaning(ReaderSettings):
+    """What makes a pair unfit. 0 or false switches a check off."""
+
+    min_words: int = Field(default=1, ge=0)
+    """Words that either side has at least."""
+    max_words: int = Field(default=100, ge=0)
+    """Words that either side has at most."""
+    ratio: float = Field(default=4.0, ge=0)
+    """How many times as many words the longer side may have."""
+    identical: bool = True
+    """Leave out pairs whose sides are the same."""
+    script: float = Field(default=0.5, ge=0, le=1)
+    """The least share of a side's words that are in its language's script. Languages of one script cannot be told
+    apart by it."""
+    sides: bool = True
+    """Leave out pairs with a side that reads like the other side's language, as the corpus itself shows it."""
+    duplicates: bool = True
+    """Leave out pairs that were met before."""
+
+
+def clean_rows(rows: Rows, values: Mapping[str, Any], *, store: Path) -> Rows:
+    """Rows without unfit pairs, kept in the store; what was left out, and why, is in ``Rows.dropped``."""
+    if rows.kind not in (ParallelPair, LinkedPair):
+        raise DataError(f"{rows.name} holds {rows.kind.__name__} rows; clean is for sentences and their translations")
+    if not isinstance(values, Mapping):
+        raise DataError(
+            f"clean = {values!r}: write clean = {{}} for all checks, or name some, as in {{ max_words = 64 }}"
+        )
+    settings = validate_settings(Cleaning, values, name=f"{rows.name}: clean")
+    languages = split_languages(rows.language)
+    parts = ["clean", VERSION, settings.model_dump(mode="json"), languages, rows.fingerprint]
+
+    def read(bad: BadRows) -> Iterator[Record]:
+        return clean_pairs(rows, settings, languages=languages, bad=bad)
+
+    cleaned = open_cached(
+        hash_text(json.dumps(parts)), read, kind=rows.kind, language=rows.language, name=rows.name, store=store
+    )
+    return cleaned.add_losses(rows)
+
+
+def split_languages(language: str) -> tuple[str, str]:
+    """The languages of both sides."""
+    source, _, target = language.partition("-")
+    if not source or not target:
+        raise DataError(f"language = {language!r} is not a pair such as en-hi, by which the sides could be checked")
+    return source, target
+
+
+def clean_pairs(
+    pairs: Iterable[Any], settings: Cleaning, *, languages: tuple[str, str], bad: BadRows
+) -> Iterator[ParallelPair | LinkedPair]:
+    """Fit pairs in their order; ``bad`` counts the others, each for the first reason that applies."""
+    model: SideModel | None = None
+    seen = Seen()
+    stream = iter(pairs)
+    while chunk := list(islice(stream, CHUNK_PAIRS)):
+        kept: list[Pair] = []
+        for pair in chunk:
+            reason = find_reason(pair, settings, languages)
+            if reason:
+                bad.drop(reason)
+            else:
+                kept.append(pair)
+        if settings.sides and kept:
+            model = model or SideModel(*_read_sides(kept))
+            kept = _drop_leaning(kept, model, languages, bad)
+        if settings.duplicates and kept:
+            new = seen.add(np.array([_hash_pair(pair) for pair in kept], np.uint64))
+            if not new.all():
+                bad.drop("met before", int((~new).sum()))
+            kept = [pair for pair, is_new in zip(kept, new, strict=True) if is_new]
+        yield from kept
+
+
+def find_reason(pair: Pair, settings: Cleaning, languages: tuple[str, str]) -> str:
+    """Why a pair is unfit, as far as it shows by itself; nothing where it is fit."""
+    words = split_side(pair.source), split_side(pair.target)
+    fewest, most = sorted(map(len, words))
+    if fewest < settings.min_words:
+        return f"under {settings.min_words} words" if settings.min_words > 1 else "without a word on one side"
+    if settings.max_words and most > settings.max_words:
+        return f"over {settings.max_words} words"
+    if settings.ratio and most > settings.ratio * fewest:
+        return f"over {settings.ratio:g} times as long on one side"
+    if settings.identical and normalise(pair.source) == normalise(pair.target):
+        return "the same on both sides"
+    if settings.script:
+        for side, found, code in zip(("source", "target"), words, languages, strict=True):
+            share = measure_script(found, code)
+            if share is not None and share < settings.script:
+                return f"whose {side} is not in the script of {name_of(code)}"
+    return ""
+
+
+def explain_checks(values: Mapping[str, Any], language: str) -> str:
+    """What the checks of language can and cannot tell for a pair, for people."""
+    settings, languages = validate_settings(Cleaning, values, name="clean"), split_languages(language)
+    scripts = [find_scripts(code) for code in languages]
+    names = [name_of(code) for code in languages]
+    told = []
+    for code, found in zip(languages, scripts, strict=True):
+        if settings.script and not found:
+            told.append(f"the script of {code!r} is not known, so that side's is not checked")
+    if settings.script and all(scripts):
+        shared = set(scripts[0]) & set(scripts[1])
+        told.append(f"script {'cannot tell' if shared else 'tells'} {names[0]} from {names[1]}")
+    if settings.sides:
+        told.append(f"sides finds {names[0]} where {names[1]} is due, and the reverse")
+    some = settings.sides or settings.script
+    told.append("nothing finds a third language in the right script" if some else "no language is checked")
+    return "; ".join(told)
+
+
+def split_side(side: str | tuple[str, ...]) -> Sequence[str]:
+    """Words to be counted, without punctuation: between spaces, of Han and kana by character.
+
+    Thai, Lao, Khmer and Burmese have no spaces: there every four letters are taken for a word, a rough guess.
+    """
+    return side if isinstance(side, tuple) else _WORD.findall(side)
+
+
+def normalise(side: str | tuple[str, ...]) -> str:
+    """A text for comparison: compatible characters, case and spaces made alike."""
+    return " ".join(unicodedata.normalize("NFKC", _to_text(side)).casefold().split())
+
+
+class Seen:
+    """A set of 64-bit hashes at eight bytes each: sorted runs, of which two alike are merged into one."""
+
+    def __init__(self) -> None:
+        self._runs: list[npt.NDArray[np.uint64]] = []
+
+    def add(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Take in some; say of each whether it was met for the first time."""
+        values, places = np.unique(hashes, return_index=True)
+        known = np.zeros(len(values), bool)
+        for run in self._runs:
+            at = np.minimum(np.searchsorted(run, values), len(run) - 1)
+            known |= run[at] == values
+        new = np.zeros(len(hashes), bool)
+        new[places[~known]] = True
+        if not known.all():
+            self._runs.append(values[~known])
+        while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
+            self._runs[-2:] = [np.sort(np.concatenate(self._runs[-2:]))]
+        return new
+
+
+def _hash_pair(pair: Pair) -> int:
+    text = f"{normalise(pair.source)}\t{normalise(pair.target)}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def _drop_leaning(pairs: list[Pair], model: SideModel, languages: tuple[str, str], bad: BadRows) -> list[Pair]:
+    """Pairs of which neither side leans towards the other side's language."""
+    sources, targets = (model.lean(texts) for texts in _read_sides(pairs))
+    kept = []
+    for pair, source, target in zip(pairs, sources, targets, strict=True):
+        if source > LEAST_LEAN:
+            bad.drop(f"whose source reads like {name_of(languages[1])}")
+        elif target < -LEAST_LEAN:
+            bad.drop(f"whose target reads like {name_of(languages[0])}")
+        else:
+            kept.append(pair)
+    return kept
+
+
+def _read_sides(pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
+    return [_to_text(pair.source) for pair in pairs], [_to_text(pair.target) for pair in pairs]
+
+
+def _to_text(side: str | tuple[str, ...]) -> str:
+    return side if isinstance(side, str) else " ".join(side)
