@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from crossling.alignment.commands import app as align_app
-from crossling.study.analysis_commands import app as analysis_app
+from crossling.study.analysis_commands import mount as mount_analyses
 from crossling.study.commands import app as study_app
 
 MENDABLE = {
@@ -30,7 +30,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, help="List data sets, or look into one.")
 app.add_typer(data_app, name="data")
 app.add_typer(study_app, name="study")
-app.add_typer(analysis_app, name="analyse")
+mount_analyses(app)
 app.add_typer(align_app, name="align")
 
 RecipeArgument = Annotated[Path, typer.Argument(help="A recipe: a TOML file.", metavar="RECIPE.toml")]
@@ -39,8 +39,8 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key: stage.0.epochs=2. Repeat as often as needed."),
 ]
 StoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", help="Where trained models and caches live (CROSSLING_STORE, .crossling)."),
+    str | None,
+    typer.Option("--store", metavar="PATH", help="Where trained models and caches live (CROSSLING_STORE, .crossling)."),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Which seed's model; default: the first.")]
 
@@ -90,7 +90,7 @@ def run(
     _run(loaded, out=out or Path("runs") / recipe.stem, store=store, command=_command_line())
 
 
-def _run(loaded: Any, *, out: Path, store: Path | None, command: str, example: tuple[str, str] | None = None) -> None:
+def _run(loaded: Any, *, out: Path, store: str | None, command: str, example: tuple[str, str] | None = None) -> None:
     """Carry out a recipe and show it; ``example`` is a language and a text to predict next, where one is at hand."""
     from dataclasses import replace
 
@@ -184,17 +184,21 @@ def data(context: typer.Context) -> None:
 
 @data_app.command("show")
 def show_data(
-    spec: Annotated[str, typer.Argument(help="A data set, such as panx:de or xnli:hi:dev[:100].")],
+    spec: Annotated[str, typer.Argument(help="A data set, such as panx:de or xnli:hi:dev[:100], or a recipe's table.")],
     rows: Annotated[int, typer.Option(help="How many rows to print.")] = 5,
     split: Annotated[str, typer.Option(help="The split, where the name does not say; test where there is one.")] = "",
     store: StoreOption = None,
 ) -> None:
     """Print rows and label counts of a data set."""
-    from crossling.console import show_rows
+    from crossling.console import show_cleaning, show_rows
     from crossling.data.catalogue import choose_split, open_data
+    from crossling.data.spec import parse_data
     from crossling.study.store import find_store
 
-    show_rows(open_data(spec, split=split or choose_split(spec), store=find_store(store)), rows)
+    named = parse_data(spec)
+    found = open_data(named, split=split or choose_split(named), store=find_store(store))
+    show_rows(found, rows)
+    show_cleaning(named, found)
 
 
 @app.command()
@@ -238,6 +242,23 @@ def trim(
     from crossling.trimming import trim_on
 
     tell(trim_on(name, on, out, blocks=blocks, store=find_store(store)))
+
+
+@app.command()
+def extend(
+    name: Annotated[str, typer.Argument(help="A hub name, a folder, or multilingual-e5-small.", metavar="ENCODER")],
+    on: Annotated[Path, typer.Option("--on", help="Text of the language, one sentence or paragraph a line.")],
+    pieces: Annotated[int, typer.Option(help="How many subwords to add, such as 10000.")],
+    out: Annotated[Path, typer.Option(help="Folder for the larger encoder.")],
+) -> None:
+    """Write a larger encoder with subwords for a language, learnt from text; adapt it to that text next."""
+    from crossling.console import show_extended
+    from crossling.extending import extend_on
+    from crossling.terminal import TerminalProgress
+
+    with TerminalProgress() as progress:
+        done = extend_on(name, on, pieces=pieces, out=out, progress=progress)
+    show_extended(done)
 
 
 @app.command()

@@ -150,6 +150,12 @@ def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
     model.load_state_dict(weights)
 
 
+def load_original(name: str, *, revision: str | None = None) -> tuple[Model, ModelCard]:
+    """An encoder as it was pretrained, as a model: it has no heads, and what is read of it is its last layer."""
+    encoder = load_encoder(name, revision=revision)
+    return build_model(encoder, {"kind": "last"}).eval(), ModelCard(name, encoder.identity, revision)
+
+
 def load_model(
     folder: str | Path, *, load: Callable[[str, str | None], Encoder] | None = None
 ) -> tuple[Model, ModelCard]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -15,6 +16,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -30,8 +32,21 @@ def tell(message: str) -> None:
     out.print(escape(message), soft_wrap=True)
 
 
+@dataclass
+class _Work:
+    """Work that has begun and not ended."""
+
+    task: TaskID
+    what: str
+    total: int
+    done: int
+
+
 class TerminalProgress:
-    """A bar with loss, speed and time left; plain lines where the output is not a terminal."""
+    """A bar with loss, speed and time left; plain lines where the output is not a terminal.
+
+    Work within work has a bar of its own below the first.
+    """
 
     def __init__(self) -> None:
         self._bar = Progress(
@@ -45,8 +60,8 @@ class TerminalProgress:
             transient=True,
             disable=not err.is_terminal,
         )
-        self._task: Any = None
-        self._what, self._done, self._total, self._told = "", 0, 0, 0.0
+        self._works: list[_Work] = []
+        self._told = 0.0
 
     def __enter__(self) -> Self:
         logging.basicConfig(
@@ -64,23 +79,24 @@ class TerminalProgress:
         self._bar.stop()
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
-        self._what, self._done, self._total, self._told = what, done, total, time.monotonic()
-        self._task = self._bar.add_task(what, total=total, completed=done, facts="")
+        self._works.append(_Work(self._bar.add_task(what, total=total, completed=done, facts=""), what, total, done))
+        self._told = time.monotonic()
         if done:
             self.say(f"{what}: continued from step {done} of {total}")
 
     def advance(self, steps: int = 1, **facts: str) -> None:
-        self._done += steps
+        work = self._works[-1]
+        work.done += steps
         text = "  ".join(f"{name} {value}" for name, value in facts.items())
-        self._bar.advance(self._task, steps)
+        self._bar.advance(work.task, steps)
         if text:
-            self._bar.update(self._task, facts=text)
+            self._bar.update(work.task, facts=text)
         if not err.is_terminal and time.monotonic() - self._told > QUIET_SECONDS:
             self._told = time.monotonic()
-            self.say(f"{self._what}: {self._done} of {self._total}  {text}")
+            self.say(f"{work.what}: {work.done} of {work.total}  {text}")
 
     def end(self) -> None:
-        self._bar.remove_task(self._task)
+        self._bar.remove_task(self._works.pop().task)
 
     def say(self, line: str) -> None:
         (self._bar.console if err.is_terminal else err).print(escape(line), soft_wrap=True)

@@ -32,6 +32,7 @@ __all__ = [
     "first_pieces",
     "join_rows",
     "shorten_pair",
+    "shorten_words",
     "special_layout",
 ]
 
@@ -352,6 +353,16 @@ def assemble(layout: Layout, first: Ragged, second: Ragged | None = None) -> tup
         ]
         types += [filled(second, layout.second_type), constant(layout.suffix_types)]
     return join_rows(ids), join_rows(types)
+
+
+def shorten_words(encoded: EncodedWords, *, room: int) -> EncodedWords:
+    """Sentences of at most ``room`` pieces: the rest is cut off."""
+    lengths = encoded.pieces.lengths
+    if not len(lengths) or lengths.max() <= room:
+        return encoded
+    kept = np.arange(len(encoded.pieces.values)) - np.repeat(encoded.pieces.offsets[:-1], lengths) < room
+    offsets = add_up(np.minimum(lengths, room))
+    return EncodedWords(Ragged(encoded.pieces.values[kept], offsets), Ragged(encoded.words.values[kept], offsets))
 
 
 def shorten_pair(first: int, second: int, *, room: int) -> tuple[int, int]:

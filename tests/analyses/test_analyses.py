@@ -10,7 +10,7 @@ import torch
 
 from crossling.analyses import _stored
 from crossling.analyses._context import AnalysisContext
-from crossling.analyses._stored import analyse_folder
+from crossling.analyses._stored import analyse_model
 from crossling.encoder import load_encoder
 from crossling.model import ModelCard, build_model, save_model
 from crossling.registry import list_kinds, load_kind
@@ -18,6 +18,27 @@ from crossling.training.world import World
 
 WORLD = World(0, 1, torch.device("cpu"), torch.float32)
 SETTINGS: dict[str, dict[str, Any]] = {
+    "distances": {"on": "phrasebook-parallel", "languages": ("de", "hi"), "sentences": 12, "pairs": 30},
+    "head_probe": {
+        "tasks": {"ner": {"on": "phrasebook-ner"}, "sentiment": {"on": "phrasebook-sentiment"}},
+        "languages": ("en", "hi"),
+        "rows": 20,
+        "test_rows": 10,
+    },
+    "heads": {},
+    "perplexity": {
+        "on": "phrasebook-pos",
+        "languages": ("de", "hi"),
+        "sentences": 3,
+        "head": "trained",
+        "training": {"train": ("phrasebook-pos:de:dev[:20]",), "batch": 8},
+    },
+    "probe": {
+        "tasks": {"pos": {"on": "phrasebook-pos"}, "nli": {"on": "phrasebook-nli"}},
+        "languages": ("en", "hi"),
+        "rows": 20,
+        "test_rows": 10,
+    },
     "similarity": {"on": "phrasebook-parallel", "languages": ("de", "hi"), "sentences": 6},
 }
 """For each analysis, settings that need no file."""
@@ -43,10 +64,12 @@ def test_contract(name: str, tmp_path: Path, tiny_folder: Path) -> None:
     kind = load_kind("analyses", name)
     assert isinstance(kind.VERSION, int)
     assert kind.Settings.model_config["frozen"]
+    named = {column for part in ("SHOWN", "MEASURES", "APART") for column in getattr(kind, part, ())}
+    assert named <= set(kind.SCHEMA.names)
     settings, data = prepare(name, tmp_path)
     assert settings.kind == name
     assert data.fingerprints() == prepare(name, tmp_path)[1].fingerprints(), "the same data, the same fingerprints"
-    table = analyse_folder(
+    table = analyse_model(
         settings, data, save_small(tmp_path / "m", tiny_folder), AnalysisContext(WORLD, tmp_path / "s")
     )
     assert table.schema.equals(kind.SCHEMA)
@@ -59,7 +82,7 @@ def test_what_is_done_is_not_done_again(
 ) -> None:
     settings, data = prepare(name, tmp_path)
     folder, context = save_small(tmp_path / "m", tiny_folder), AnalysisContext(WORLD, tmp_path / "s")
-    first = analyse_folder(settings, data, folder, context)
+    first = analyse_model(settings, data, folder, context)
     (path,) = (tmp_path / "s" / "analyses").rglob("*.parquet")
 
     def refuse(_: Path) -> None:
@@ -67,21 +90,20 @@ def test_what_is_done_is_not_done_again(
 
     with monkeypatch.context() as patch:
         patch.setattr("crossling.model.load_model", refuse)
-        assert analyse_folder(settings, data, folder, context).equals(first)
+        assert analyse_model(settings, data, folder, context).equals(first)
         path.write_bytes(path.read_bytes()[:-20])
         with pytest.raises(AssertionError, match="loaded again"):
-            analyse_folder(settings, data, folder, context)
-    assert analyse_folder(settings, data, folder, context).equals(first), "a damaged table is made again"
-    other = analyse_folder(settings, data, save_small(tmp_path / "other", tiny_folder, add=0.3), context)
+            analyse_model(settings, data, folder, context)
+    assert analyse_model(settings, data, folder, context).equals(first), "a damaged table is made again"
+    other = analyse_model(settings, data, save_small(tmp_path / "other", tiny_folder, add=0.3), context)
     assert not other.equals(first), "another model has another table"
 
 
 def test_other_data_or_settings_are_another_table(tmp_path: Path) -> None:
     settings, data = prepare("similarity", tmp_path)
-    (tmp_path / "complete.json").write_text("{}", encoding="utf-8")
     paths = {
-        _stored._table_path(changed, data, tmp_path, store=tmp_path)
+        _stored._table_path(changed, data, "model-1", store=tmp_path)
         for changed in (settings, settings.model_copy(update={"pool": "cls"}))
     }
     fewer = load_kind("analyses", "similarity").Data(data.pairs[:1])
-    assert len(paths | {_stored._table_path(settings, fewer, tmp_path, store=tmp_path)}) == 3
+    assert len(paths | {_stored._table_path(settings, fewer, "model-1", store=tmp_path)}) == 3

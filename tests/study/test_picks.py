@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from crossling.cli import app
 from crossling.errors import ArtefactError, RecipeError
-from crossling.study.analysing import analyse, average_models, find_subjects, parse_settings
+from crossling.study.analysing import analyse, average_models, parse_settings
 from crossling.study.comparing import compare_study
 from crossling.study.grid import load_study
 from crossling.study.layout import read_plan
@@ -22,6 +22,7 @@ from crossling.study.runner import run_study
 from crossling.study.scoring import score_cells
 from crossling.study.show_analysis import write_analysis
 from crossling.study.store import Store
+from crossling.study.subjects import find_subjects
 
 SWEEP = """
 seeds = [1, 2]
@@ -113,7 +114,7 @@ def test_choices_of_a_study_are_judged_by_scores_of_other_languages(swept: Path)
 def test_criteria_on_similarity_pick_what_the_analysis_says_and_use_no_label(swept: Path) -> None:
     comparison = compare_study(swept)
     table = analyse(swept, parse_settings(SIMILARITY)).table
-    means = average_models(table)
+    means = average_models(table, ("cosine", "margin"))
     for choice in comparison.choices[1:]:
         expected = {label: means["", label][choice.criterion] for label in ("fused layer=1", "fused layer=2")}
         assert choice.scores == pytest.approx(expected)
@@ -153,8 +154,9 @@ def test_a_run_and_a_model_are_analysed_too(swept: Path) -> None:
     run = analyse(swept / "plain", parse_settings(SIMILARITY))
     assert set(run.table.column("seed").to_pylist()) == {1, 2}
     assert (run.points, run.correlations) == ((), ())
-    subjects, _, _ = find_subjects(swept / "plain")
-    alone = analyse(subjects[0].model, parse_settings(SIMILARITY))
+    first = find_subjects([swept / "plain"]).subjects[0].model
+    assert isinstance(first, Path)
+    alone = analyse(first, parse_settings(SIMILARITY))
     assert alone.table.column("cosine").to_pylist() == run.table.column("cosine").to_pylist()[:2]
     assert [path.name for path in write_analysis(run, None)] == [
         "similarity-phrasebook-parallel.csv",

@@ -7,6 +7,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+# Its own threads: with OpenMP's it would change how many torch uses, and a run is known by that number.
+numba.config.THREADING_LAYER = "workqueue"
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -16,8 +16,8 @@ from crossling.alignment.links import Links, link_best
 from crossling.alignment.symmetrize import symmetrize
 from crossling.data.batching import Batch, plan_prediction
 from crossling.encoder import Encoder, pool_words
-from crossling.ragged import IntArray, Ragged, add_up
-from crossling.tokenization import EncodedWords, Layout, Subwords, assemble, special_layout
+from crossling.ragged import IntArray, add_up
+from crossling.tokenization import Layout, Subwords, assemble, shorten_words, special_layout
 
 if TYPE_CHECKING:
     from crossling.alignment.aligners.neural import Settings
@@ -65,7 +65,7 @@ class _Inputs:
     def __init__(self, side: Side, rows: range, encoder: Encoder, subwords: Subwords, layout: Layout) -> None:
         encoded = subwords.encode_words([side.words(row) for row in rows])
         words = side.tokens.lengths[rows.start : rows.stop]
-        encoded = _cut(encoded, encoder.max_length - layout.single_extra)
+        encoded = shorten_words(encoded, room=encoder.max_length - layout.single_extra)
         self.seen = np.asarray([part[-1] + 1 for part in map(encoded.words.__getitem__, range(len(encoded)))])
         lost = int((self.seen < words).sum())
         if lost:
@@ -94,16 +94,6 @@ class _Inputs:
         count = int(self.seen[plan.rows].max())
         vectors_BWD = pool_words(hidden_BSD, words_BS, words=count, how=settings.pooling)
         return torch.nn.functional.normalize(vectors_BWD, dim=-1)
-
-
-def _cut(encoded: EncodedWords, room: int) -> EncodedWords:
-    """Only as many pieces as an encoder reads."""
-    lengths = encoded.pieces.lengths
-    if not len(lengths) or lengths.max() <= room:
-        return encoded
-    kept = np.arange(len(encoded.pieces.values)) - np.repeat(encoded.pieces.offsets[:-1], lengths) < room
-    offsets = add_up(np.minimum(lengths, room))
-    return EncodedWords(Ragged(encoded.pieces.values[kept], offsets), Ragged(encoded.words.values[kept], offsets))
 
 
 def _compare(source_BWD: Tensor, target_BVD: Tensor) -> Tensor:

@@ -71,8 +71,10 @@ def embed_rows(model: Model, rows: Rows, *, how: How, length: int, context: Anal
         progress=context.progress,
     )
     vectors = np.zeros((len(rows), model.encoder.width), np.float32)
+    context.progress.begin(f"reading {rows.name}", len(examples.lengths))
     for batch, arrays in outputs:
         vectors[batch.rows] = arrays["vector"]
+    context.progress.end()
     return vectors
 
 

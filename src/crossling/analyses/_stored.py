@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,34 +16,49 @@ from crossling.recipe import content_hash
 from crossling.registry import load_kind
 
 
-def analyse_folder(settings: Any, data: Any, folder: Path, context: AnalysisContext) -> pa.Table:
-    """The table of the model in a folder, from the store where the same was asked before.
+@dataclass(frozen=True)
+class Original:
+    """An encoder as it was pretrained, by name or folder: what trained models are held against."""
+
+    name: str
+    revision: str | None = None
+
+
+Place = Path | Original
+"""Where a model is: the folder of a saved one, or an encoder that was not trained here."""
+
+
+def analyse_model(settings: Any, data: Any, place: Place, context: AnalysisContext) -> pa.Table:
+    """The table of one model, from the store where the same was asked before.
 
     ``data`` is what the kind's ``open_analysis_data`` gave for these settings.
     """
+    from crossling.model import load_model, load_original
+
     kind = load_kind("analyses", settings.kind)
-    path = _table_path(settings, data, folder, store=context.store)
+    # What an original is, is known once it is loaded; a saved model's weights are read only where they are needed.
+    loaded = load_original(place.name, revision=place.revision) if isinstance(place, Original) else None
+    identity = f"encoder-{loaded[0].encoder.identity[:20]}" if loaded else _identify_folder(cast(Path, place))
+    path = _table_path(settings, data, identity, store=context.store)
     stored = _read_table(path, kind.SCHEMA)
     if stored is not None:
         return stored
-    from crossling.model import load_model
-
-    model, card = load_model(folder)
+    model, card = loaded or load_model(cast(Path, place))
     model.to(context.world.device)
     table = kind.analyse(model, card, data, settings=settings, context=context).cast(kind.SCHEMA)
     _write_table(table, path)
     return table
 
 
-def _table_path(settings: Any, data: Any, folder: Path, *, store: Path) -> Path:
+def _table_path(settings: Any, data: Any, identity: str, *, store: Path) -> Path:
     """Data count by content and in their order, wherever they lie."""
     version = load_kind("analyses", settings.kind).VERSION
     key = content_hash([version, settings.model_dump(mode="json"), list(data.fingerprints())])
-    return store / "analyses" / _identify_model(folder) / f"{settings.kind}-{key}.parquet"
+    return store / "analyses" / identity / f"{settings.kind}-{key}.parquet"
 
 
-def _identify_model(folder: Path) -> str:
-    """An artefact goes by its identity, any other model by its content."""
+def _identify_folder(folder: Path) -> str:
+    """An artefact goes by its identity, any other saved model by its content."""
     if (folder / "complete.json").is_file():
         return folder.name
     digest = hashlib.sha256()

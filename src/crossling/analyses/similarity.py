@@ -40,6 +40,8 @@ SCHEMA = pa.schema(
         "sentences": pa.int64(),
     }
 )
+SHOWN = ("cosine", "unrelated", "margin")
+MEASURES = ("cosine", "margin")
 LINE_BY_LINE = {"xnli": ("first", "second"), "pawsx": ("first", "second"), "xquad": ("question", "context")}
 """Labelled sets whose rows are translations of each other, and their texts; labels are not looked at."""
 UNSPACED = ("Han", "Japanese", "Thai", "Lao", "Khmer", "Burmese", "Tibetan")
@@ -104,6 +106,12 @@ class Settings(FrozenSettings):
         if isinstance(self.on, str) and not self.languages:
             raise ValueError('languages: missing; the codes to compare with the source, such as ["de", "hi"]')
         return self
+
+
+def file_stem(settings: Settings) -> str:
+    """What the files of this analysis are called."""
+    name = settings.on if isinstance(settings.on, str) else "own"
+    return f"similarity-{'published' if settings.as_published else name}"
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def mean_similarity(cells: Sequence[FinishedCell], context: ChoiceContext, *, co
     """The mean over seeds and languages of one column of the similarity analysis."""
     from crossling.analyses import similarity
     from crossling.analyses._context import AnalysisContext
-    from crossling.analyses._stored import analyse_folder
+    from crossling.analyses._stored import analyse_model
     from crossling.training.world import join_world
 
     settings = similarity.Settings(**context.settings.model_dump(exclude={"kind"}))
@@ -49,6 +49,6 @@ def mean_similarity(cells: Sequence[FinishedCell], context: ChoiceContext, *, co
     if key not in context.facts:
         context.facts[key] = similarity.open_analysis_data(settings, source=context.recipe.source, store=context.store)
     where = AnalysisContext(join_world(context.recipe.run), context.store)
-    tables = [analyse_folder(settings, context.facts[key], cell.model_folder, where) for cell in cells]
+    tables = [analyse_model(settings, context.facts[key], cell.model_folder, where) for cell in cells]
     values: list[Any] = [value for table in tables for value in table.column(column).to_pylist()]
     return float(sum(values) / len(values))

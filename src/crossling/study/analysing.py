@@ -1,66 +1,59 @@
-"""An analysis of everything in a folder: all finished cells of a study, all seeds of a run, or one saved model."""
+"""An analysis of any list of models: cells of a study, seeds of a run, saved models, encoders as they were."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 
 from crossling.analyses._context import AnalysisContext
-from crossling.analyses._stored import analyse_folder
-from crossling.errors import ArtefactError, RecipeError
-from crossling.model import read_card
-from crossling.recipe import RunSettings, load_recipe, parse_kind
+from crossling.analyses._stored import analyse_model
+from crossling.errors import RecipeError
+from crossling.recipe import RunSettings, parse_kind
 from crossling.registry import load_kind
 from crossling.report.association import Correlation, Point, correlate
-from crossling.study.layout import PLAN, is_finished, read_plan
-from crossling.study.run import find_model, read_run_file
+from crossling.study.layout import read_plan
 from crossling.study.scoring import score_cells
-from crossling.study.store import Store, find_store
+from crossling.study.subjects import Found, Named, Subject, find_subjects, label_cell
 from crossling.training.progress import Progress, Silence
 from crossling.training.world import join_world
-
-MEASURES = ("cosine", "margin")
-"""Columns of an analysis that are held against the scores."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A trained model in a study or a run."""
-
-    task: str
-    label: str
-    seed: int | None
-    model: Path
-    source: str
-    """The language that its labels came from."""
 
 
 @dataclass(frozen=True)
 class Analysis:
     """The tables of all models as one, and how its figures go with the scores."""
 
-    folder: Path
     settings: Any
     table: pa.Table
     """``task``, ``model`` and ``seed``, then the columns of the analysis."""
+    title: str = ""
+    """What was looked at."""
+    home: Path | None = None
+    """Where results go unless told otherwise: a study's, a run's or a model's folder, if it alone was looked at."""
     points: tuple[Point, ...] = ()
     correlations: tuple[Correlation, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def kind(self) -> ModuleType:
+        """The module of the analysis, which says what of its table is shown."""
+        return load_kind("analyses", self.settings.kind)
+
     def to_csv(self) -> str:
-        """For a spreadsheet."""
+        """For a spreadsheet; lists, which are there to be drawn, are left out."""
         import io
 
         import pyarrow.csv
 
         text = io.BytesIO()
-        pyarrow.csv.write_csv(self.table, text)
+        plain = [field.name for field in self.table.schema if not pa.types.is_nested(field.type)]
+        pyarrow.csv.write_csv(self.table.select(plain), text)
         return text.getvalue().decode()
 
 
@@ -73,65 +66,50 @@ def parse_settings(table: Mapping[str, Any]) -> Any:
     return settings
 
 
-def analyse(folder: Path, settings: Any, *, progress: Progress | None = None) -> Analysis:
-    """Analyse every model of a folder. What is done is kept in the store, so that a killed analysis goes on."""
+def analyse(
+    models: str | Path | Iterable[str | Path],
+    settings: Any,
+    *,
+    source: str | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Analyse every model that is named. What is done is kept in the store, so that a killed analysis goes on.
+
+    ``source`` is the language that others are held against: by default the one that a model's labels came from, and
+    for an original encoder that of the models beside it, or English.
+    """
     progress = progress or Silence()
-    subjects, store, notes = find_subjects(folder)
+    found = find_subjects([models] if isinstance(models, str | Path) else models)
     kind = load_kind("analyses", settings.kind)
-    data = {
-        source: kind.open_analysis_data(settings, source=source, store=store)
-        for source in {subject.source for subject in subjects}
-    }
-    context = AnalysisContext(join_world(RunSettings()), store)
+    if hasattr(kind, "settle"):
+        settings = kind.settle(settings, [subject.encoder for subject in found.subjects])
+    whole = _analyse_all(found, settings, _choose_sources(found.subjects, source), progress)
+    remarks = kind.remarks(whole, settings=settings) if hasattr(kind, "remarks") else ()
+    points = relate_scores(found.named, whole, measures=getattr(kind, "MEASURES", ()))
+    notes = (*found.notes, *remarks)
+    return Analysis(settings, whole, found.title(), found.home(), tuple(points), tuple(correlate(points)), notes)
+
+
+def _analyse_all(found: Found, settings: Any, sources: Sequence[str], progress: Progress) -> pa.Table:
+    """The tables of all models, one below the other; data are opened before any model is."""
+    kind, world = load_kind("analyses", settings.kind), join_world(RunSettings())
+    store = found.subjects[0].store
+    data = {source: kind.open_analysis_data(settings, source=source, store=store) for source in dict.fromkeys(sources)}
     parts = []
-    progress.begin(f"{settings.kind} of {len(subjects)} models", len(subjects))
-    for subject in subjects:
-        table = analyse_folder(settings, data[subject.source], subject.model, context)
-        parts.append(_name_rows(table, subject))
-        progress.advance(1, last=f"{subject.task} {subject.label} seed {subject.seed}".strip())
+    progress.begin(f"{settings.kind} of {len(found.subjects)} models", len(found.subjects))
+    for subject, source in zip(found.subjects, sources, strict=True):
+        context = AnalysisContext(world, subject.store, progress)
+        parts.append(_name_rows(analyse_model(settings, data[source], subject.model, context), subject))
+        seed = "" if subject.seed is None else f" seed {subject.seed}"
+        progress.advance(1, last=f"{subject.task} {subject.label}{seed}".strip())
     progress.end()
-    whole = pa.concat_tables(parts)
-    points = relate_scores(folder, whole) if (folder / PLAN).is_file() else []
-    return Analysis(folder, settings, whole, tuple(points), tuple(correlate(points)), tuple(notes))
+    return pa.concat_tables(parts)
 
 
-def find_subjects(folder: Path) -> tuple[list[Subject], Path, list[str]]:
-    """The models of a folder, the store that they lie in, and what is not there yet."""
-    if (folder / PLAN).is_file():
-        return _find_cells(folder)
-    if (folder / "model.json").is_file():
-        return [Subject("", folder.name, None, folder, read_card(folder).source)], find_store(), []
-    facts, recipe = read_run_file(folder), load_recipe(folder / "recipe.toml")
-    seeds = [int(seed) for seed in facts["stages"]]
-    found = [Subject("", folder.name, seed, find_model(folder, seed=seed), recipe.source) for seed in seeds]
-    return found, Path(facts["store"]), []
-
-
-def _find_cells(folder: Path) -> tuple[list[Subject], Path, list[str]]:
-    plan = read_plan(folder)
-    store = Store(Path(plan["store"]))
-    sources = {v["folder"]: load_recipe(folder / v["folder"] / "recipe.toml").source for v in plan["variants"]}
-    subjects = [
-        Subject(
-            cell["task"],
-            cell["label"],
-            cell["seed"],
-            store.artefact(cell["stages"][-1]),
-            sources[cell["folder"]],
-        )
-        for cell in plan["cells"]
-        if is_finished(folder, cell["name"], cell["identity"])
-    ]
-    if not subjects:
-        raise ArtefactError(f"{folder}: no cell is finished yet; crossling study run goes on")
-    gone = [subject.model for subject in subjects if not (subject.model / "model.json").is_file()]
-    if gone:
-        raise ArtefactError(
-            f"{gone[0]}: the model is gone ({len(gone)} of {len(subjects)} are), though its predictions are there. "
-            "Bring the store back, or run the study again into another folder."
-        )
-    missing = len(plan["cells"]) - len(subjects)
-    return subjects, store.root, [f"{missing} of {len(plan['cells'])} cells are not finished"] if missing else []
+def _choose_sources(subjects: Sequence[Subject], source: str | None) -> list[str]:
+    """The source language for each model."""
+    others = source or next((subject.source for subject in subjects if subject.source), "en")
+    return [source or subject.source or others for subject in subjects]
 
 
 def _name_rows(table: pa.Table, subject: Subject) -> pa.Table:
@@ -144,22 +122,24 @@ def _name_rows(table: pa.Table, subject: Subject) -> pa.Table:
     return pa.table({**names, **{name: table.column(name) for name in table.column_names}})
 
 
-def relate_scores(folder: Path, table: pa.Table) -> list[Point]:
-    """A point for each variant: its measures, over languages and seeds, and its mean score where it was not trained."""
+def relate_scores(named: Sequence[Named], table: pa.Table, *, measures: Sequence[str]) -> list[Point]:
+    """A point for each variant of studies: its measures, over languages and seeds, and its mean zero-shot score."""
     scores: dict[tuple[str, str], list[float]] = {}
-    for cell in score_cells(read_plan(folder), folder):
-        if cell.zero_shot is not None:
-            scores.setdefault((cell.task, cell.label), []).append(cell.zero_shot)
-    means = average_models(table)
+    for one in named if measures else ():
+        if not one.is_study or one.after:  # scores are those of the last stage
+            continue
+        for cell in score_cells(read_plan(one.folder), one.folder):
+            if cell.zero_shot is not None:
+                scores.setdefault((cell.task, label_cell(one, cell.label)), []).append(cell.zero_shot)
+    means = average_models(table, measures)
     return [Point(*key, means[key], fmean(values)) for key, values in scores.items() if key in means]
 
 
-def average_models(table: pa.Table) -> dict[tuple[str, str], dict[str, float]]:
+def average_models(table: pa.Table, measures: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
     """The mean over seeds and languages of each measure, by task and model."""
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in table.to_pylist():
+    for row in table.select(["task", "model", *measures]).to_pylist():
         rows.setdefault((row["task"], row["model"]), []).append(row)
-    measures = [name for name in MEASURES if name in table.column_names]
     return {key: {name: fmean(row[name] for row in some) for name in measures} for key, some in rows.items()}
 
 

@@ -1,13 +1,31 @@
-"""The verbs of ``crossling analyse``; nothing heavy is imported before a verb needs it."""
+"""The verbs of ``crossling analyse``; nothing heavy is imported before a verb needs it.
+
+Verbs with many options have a file of their own, ``<kind>_commands.py``; :data:`VERBS` lists all of them, and those in
+:data:`TOP_LEVEL` are verbs of ``crossling`` itself too.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Look into trained models.")
+from crossling.study.analysis_options import (
+    LanguagesOption,
+    ModelsArgument,
+    OutOption,
+    SetOption,
+    SourceOption,
+    carry_out,
+    split_codes,
+)
+from crossling.study.distances_commands import distances
+from crossling.study.heads_commands import app as heads_app
+from crossling.study.perplexity_commands import perplexity
+from crossling.study.probe_commands import probe
+
+app = typer.Typer(no_args_is_help=True, help="Look into models: trained ones, and encoders as they were.")
 
 
 @app.callback()
@@ -15,14 +33,13 @@ def _analyses() -> None:
     """Keep the name of the analysis a word of the command, though there may be one only."""
 
 
-@app.command()
 def similarity(
-    folder: Annotated[Path, typer.Argument(help="The folder of a study (or its file), of a run, or of a saved model.")],
+    models: ModelsArgument,
     on: Annotated[
         str | None,
         typer.Option(help="A parallel set, or one with equal rows (xnli, pawsx, xquad); default: ntrex."),
     ] = None,
-    languages: Annotated[str, typer.Option(help="Codes with commas between: de,hi,zh.")] = "",
+    languages: LanguagesOption = "",
     split: Annotated[str, typer.Option(help="Default: test where there is one.")] = "",
     text: Annotated[str, typer.Option(help="Of pairs: first, second, or pair (both together).")] = "first",
     pool: Annotated[str, typer.Option(help="mean of the tokens, cls, or task: as the head reads it.")] = "mean",
@@ -31,25 +48,43 @@ def similarity(
     as_published: Annotated[
         bool, typer.Option("--as-published", help="20 random sentences of XNLI's test set, as the paper had.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="A CSV file; default: in the folder.", metavar="FILE.csv")] = None,
+    source: SourceOption = None,
+    overrides: SetOption = None,
+    out: OutOption = None,
 ) -> None:
     """How alike a model represents sentences and their translations, and how much more than unrelated ones."""
-    from crossling.study.analysing import analyse, parse_settings
-    from crossling.study.layout import find_out
-    from crossling.study.show_analysis import show_analysis, write_analysis
-    from crossling.terminal import TerminalProgress
-
     table = {
         "kind": "similarity",
-        "languages": [code.strip() for code in languages.split(",") if code.strip()],
+        "languages": split_codes(languages),
         "split": split,
         "text": text,
         "pool": pool,
         "seed": sample_seed,
         "as_published": as_published,
-        **{name: value for name, value in (("on", on), ("sentences", sentences)) if value is not None},
+        "on": on,
+        "sentences": sentences,
     }
-    settings = parse_settings(table)
-    with TerminalProgress() as progress:
-        found = analyse(find_out(folder) if folder.suffix == ".toml" else folder, settings, progress=progress)
-    show_analysis(found, write_analysis(found, out))
+    carry_out(models, table, overrides=overrides, source=source, out=out)
+
+
+VERBS: tuple[Callable[..., None], ...] = (
+    similarity,
+    distances,
+    perplexity,
+    probe,
+)
+"""Verbs of ``crossling analyse``, by their functions' names."""
+TOP_LEVEL: tuple[Callable[..., None], ...] = (perplexity, probe)
+"""Those that ``crossling`` has as well."""
+
+for _verb in VERBS:
+    app.command()(_verb)
+app.add_typer(heads_app, name="heads")
+
+
+def mount(root: typer.Typer) -> None:
+    """Give a program the verbs of analyses."""
+    root.add_typer(app, name="analyse")
+    for verb in TOP_LEVEL:
+        root.command()(verb)
+    root.add_typer(heads_app, name="heads")

@@ -1,0 +1,277 @@
+"""Distances of related and unrelated words across languages (figure 1 and appendix B of cross-lingual adjustment).
+
+Words of a sentence and of its translation that are linked mean the same; a good encoder has them nearer to each other
+than words that have nothing to do with one another. How well the two kinds of pair can be told apart is what numbers
+and histograms show, for models side by side: the links are the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, field_validator, model_validator
+
+from crossling.alignment.linked_text import Linker, Text, choose_sentences, describe_text, open_linker
+from crossling.analyses._word_pairs import WordPairs, draw_pairs
+from crossling.data.catalogue import choose_split, open_data
+from crossling.errors import DataError
+from crossling.languages import find_language
+from crossling.recipe import Settings as FrozenSettings
+from crossling.report.histograms import Panel, draw_histograms, measure_overlap
+
+if TYPE_CHECKING:
+    from crossling.analyses._context import AnalysisContext
+    from crossling.analyses._stored import Original
+    from crossling.model import Model, ModelCard
+
+VERSION = 1
+SCHEMA = pa.schema(
+    {
+        "language": pa.string(),
+        "related": pa.float64(),
+        "unrelated": pa.float64(),
+        "overlap": pa.float64(),
+        "auc": pa.float64(),
+        "top10": pa.float64(),
+        "top100": pa.float64(),
+        "pairs": pa.int64(),
+        "related_distances": pa.list_(pa.float32()),
+        "unrelated_distances": pa.list_(pa.float32()),
+    }
+)
+SHOWN = ("related", "unrelated", "overlap", "auc", "top10", "top100")
+MEASURES = ("overlap", "auc")
+BLOCK = 4_096
+"""Pairs whose differences are held at a time."""
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Settings(FrozenSettings):
+    """Which words are compared, and what of them."""
+
+    kind: Literal["distances"] = "distances"
+    on: str | dict[str, Any] = "ntrex"
+    """A parallel set (ntrex, tatoeba, multi30k, phrasebook-parallel), or a table for a parallel file of one's own."""
+    languages: tuple[str, ...] = ()
+    """The languages that are held against the source."""
+    split: str = ""
+    """Default: test where there is one."""
+    links: str = ""
+    """A file of links in Pharaoh format for the whole set; {language} stands for the code. Words are then what white
+    space separates. Default: the set's own links, where it has some, or those of an aligner."""
+    aligner: dict[str, Any] | None = None
+    """An aligner's table, or its name: neural, statistical, eflomal. Default: neural, by the original encoder."""
+    encoder: str = ""
+    """Whose vectors link words, and whose tokenizer cuts scripts without spaces. Default: what the first model was
+    before any training."""
+    revision: str | None = None
+    """The hub's branch, tag or commit of that encoder."""
+    layer: int | Literal["last", "fused"] = "last"
+    """Whose vectors are compared: a layer's, 0 being the embeddings; the last; or what the model's heads read."""
+    pooling: Literal["mean", "first", "last"] = "mean"
+    """A word's vector from its subwords."""
+    sentences: int = Field(default=2_000, ge=2)
+    """At most so many sentence pairs, at random, are linked."""
+    words: int = Field(default=100, ge=1)
+    """Sentence pairs with more words on a side are left out."""
+    pairs: int = Field(default=10_000, ge=1)
+    """At most so many related pairs of words, at random, and as many unrelated ones."""
+    drop_identical: bool = True
+    """Leave out linked words that are the same string: names and numbers are near in any encoder."""
+    bins: int = Field(default=50, ge=2, le=1_000)
+    """Of a histogram, which the overlap depends on."""
+    seed: int = Field(default=1, ge=0)
+    """Of what is drawn at random."""
+
+    @field_validator("aligner", mode="before")
+    @classmethod
+    def _name_aligner(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value
+
+    @field_validator("languages")
+    @classmethod
+    def _different(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("every language once")
+        return value
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Settings:
+        if isinstance(self.on, str) and not self.languages:
+            raise ValueError('languages: missing; the codes to compare with the source, such as ["es", "hi"]')
+        if self.links and self.aligner:
+            raise ValueError("links and aligner: both say where links come from; leave one out")
+        return self
+
+
+def settle(settings: Settings, encoders: Sequence[Original]) -> Settings:
+    """Links are made by what the first model was before any training, unless another encoder is named."""
+    if settings.encoder or not encoders:
+        return settings
+    return settings.model_copy(update={"encoder": encoders[0].name, "revision": encoders[0].revision})
+
+
+def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
+    """Find and open the texts, and what links their words."""
+    if source in settings.languages:
+        raise DataError(f"languages: {source!r} is the source, which the others are held against; leave it out")
+    if isinstance(settings.on, Mapping):
+        rows = open_data(settings.on, store=store)
+        opened = {str(settings.on.get("language", rows.language)).removeprefix(f"{source}-"): rows}
+    else:
+        specs = {code: f"{settings.on}:{source}-{code}" for code in settings.languages}
+        opened = {
+            code: open_data(spec, split=settings.split or choose_split(spec), store=store)
+            for code, spec in specs.items()
+        }
+    texts = [describe_text(rows, code, links=settings.links, aligner=settings.aligner) for code, rows in opened.items()]
+    linker = open_linker(texts, aligner=settings.aligner, encoder=settings.encoder, revision=settings.revision)
+    return Data(tuple(texts), linker)
+
+
+@dataclass
+class Data:
+    """The texts of all languages; words are linked and drawn when the first model wants them."""
+
+    texts: tuple[Text, ...]
+    linker: Linker
+    drawn: list[WordPairs] = field(default_factory=list)
+
+    def fingerprints(self) -> list[str]:
+        """What of the data affects the result."""
+        return [*(text.fingerprint() for text in self.texts), self.linker.fingerprint]
+
+    def draw(self, settings: Settings, context: AnalysisContext) -> list[WordPairs]:
+        """Related and unrelated words of every language."""
+        if not self.drawn:
+            self.drawn = [self._draw(text, settings, context) for text in self.texts]
+            self.linker.encoder = None  # its work is done, and it is as large as a model
+        return self.drawn
+
+    def _draw(self, text: Text, settings: Settings, context: AnalysisContext) -> WordPairs:
+        sentences = choose_sentences(
+            text.rows,
+            self.linker.split_by(text),
+            count=settings.sentences,
+            longest=settings.words,
+            seed=settings.seed,
+            least=2,  # unrelated words stand in different pairs
+        )
+        return draw_pairs(
+            sentences,
+            self.linker.link(text, sentences, device=context.world.device, progress=context.progress),
+            count=settings.pairs,
+            drop_identical=settings.drop_identical,
+            seed=settings.seed,
+            name=text.rows.name,
+        )
+
+
+def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
+    """A row for each language: distances of related and of unrelated words, and how well they are told apart."""
+    from crossling.analyses._word_vectors import embed_words
+
+    rows = []
+    for text, words in zip(data.texts, data.draw(settings, context), strict=True):
+        sides = [
+            embed_words(
+                model,
+                sentences,
+                places,
+                layer=settings.layer,
+                pooling=settings.pooling,
+                name=f"{text.rows.name} ({side})",
+                context=context,
+            )
+            for side, sentences, places in (
+                ("source", words.sentences.source, words.source),
+                ("target", words.sentences.target, words.target),
+            )
+        ]
+        (source_ND, source_seen), (target_ND, target_seen) = sides
+        related = np.flatnonzero(source_seen & target_seen)
+        unrelated = words.unrelated[source_seen[words.unrelated[:, 0]] & target_seen[words.unrelated[:, 1]]]
+        if not len(related) or not len(unrelated):
+            raise DataError(
+                f"{text.rows.name}: {model.encoder.name} reads none of the words; its sentences are too long"
+            )
+        pairs = np.stack([related, related], 1), unrelated
+        rows.append({"language": text.language, **compare_words(source_ND, target_ND, *pairs, bins=settings.bins)})
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def compare_words(source_ND: Array, target_ND: Array, related: Array, unrelated: Array, *, bins: int) -> dict[str, Any]:
+    """All figures of one language; pairs are numbers of a source and a target vector."""
+    near, near_D = measure_distances(source_ND, target_ND, related)
+    far, far_D = measure_distances(source_ND, target_ND, unrelated)
+    shares = share_dimensions(near_D + far_D)
+    return {
+        "related": float(near.mean()),
+        "unrelated": float(far.mean()),
+        "overlap": measure_overlap(near, far, bins=bins),
+        "auc": measure_auc(near, far),
+        "top10": shares[10],
+        "top100": shares[100],
+        "pairs": len(near),
+        "related_distances": near.astype(np.float32),
+        "unrelated_distances": far.astype(np.float32),
+    }
+
+
+def measure_distances(source_ND: Array, target_ND: Array, pairs: Array) -> tuple[Array, Array]:
+    """The L2 distance of every pair, and for each dimension the sum of its squared differences."""
+    found, sums_D = np.zeros(len(pairs)), np.zeros(source_ND.shape[1])
+    for start in range(0, len(pairs), BLOCK):
+        part = pairs[start : start + BLOCK]
+        squares_ND = (source_ND[part[:, 0]].astype(np.float64) - target_ND[part[:, 1]]) ** 2
+        found[start : start + BLOCK] = np.sqrt(squares_ND.sum(1))
+        sums_D += squares_ND.sum(0)
+    return found, sums_D
+
+
+def measure_auc(related: Array, unrelated: Array) -> float:
+    """How often an unrelated pair is farther apart than a related one, ties counting half: exact, by ranks."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(np.concatenate([related, unrelated]))
+    count, others = len(unrelated), len(related)
+    return float((ranks[others:].sum() - count * (count + 1) / 2) / (count * others))
+
+
+def share_dimensions(sums_D: Array) -> dict[int, float]:
+    """The share of all squared distances that lies in the 10 and the 100 dimensions with the largest share."""
+    largest, whole = np.sort(sums_D)[::-1], sums_D.sum()
+    return {count: float(largest[:count].sum() / whole) if whole else 0.0 for count in (10, 100)}
+
+
+def draw(table: pa.Table, *, settings: Settings) -> dict[str, str]:
+    """A figure for each language: a panel for each model; the seeds of a run are one."""
+    rows = table.to_pylist()
+    figures = {}
+    for code in dict.fromkeys(row["language"] for row in rows):
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            if row["language"] == code:
+                groups.setdefault(f"{row['task']}: {row['model']}" if row["task"] else row["model"], []).append(row)
+        language = find_language(code)
+        layer = {"last": "last layer", "fused": "fused layers"}.get(str(settings.layer), f"layer {settings.layer}")
+        figures[code] = draw_histograms(
+            [_make_panel(name, seeds) for name, seeds in groups.items()],
+            title=f"{language.name if language else code}: distances of words",
+            axis=f"L2 distance, {layer}",
+            names=("related", "unrelated"),
+            bins=settings.bins,
+        )
+    return figures
+
+
+def _make_panel(name: str, seeds: Sequence[Mapping[str, Any]]) -> Panel:
+    groups = [np.concatenate([row[f"{kind}_distances"] for row in seeds]) for kind in ("related", "unrelated")]
+    overlap, auc = (float(np.mean([row[measure] for row in seeds])) for measure in ("overlap", "auc"))
+    return Panel(name, (groups[0], groups[1]), f"overlap {overlap:.2f}, area under the curve {auc:.3f}")

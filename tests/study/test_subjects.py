@@ -1,0 +1,165 @@
+"""Models named on the command line: runs, saved models and original encoders, with or without a name of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from crossling.analyses._stored import Original
+from crossling.cli import app
+from crossling.encoder import load_encoder
+from crossling.errors import ArtefactError
+from crossling.model import ModelCard, build_model, save_model
+from crossling.study.analysing import analyse, parse_settings
+from crossling.study.show_analysis import summarise, write_analysis
+from crossling.study.subjects import Named, find_subjects, split_argument
+
+SIMILARITY = {"kind": "similarity", "on": "phrasebook-parallel", "languages": ["de", "hi"], "sentences": 4}
+RECIPE = """
+source = "de"
+[encoder]
+name = "{encoder}"
+[[stage]]
+kind = "finetune"
+task = "ner"
+train = "phrasebook-ner:de"
+"""
+
+
+def save_small(folder: Path, encoder: Path, *, source: str = "en") -> Path:
+    model = build_model(load_encoder(str(encoder)), {"kind": "last"})
+    save_model(model, ModelCard(str(encoder), model.encoder.identity, source=source), folder)
+    return folder
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, tiny_folder: Path) -> Path:
+    """A run of two stages and two seeds, as far as analyses look at it."""
+    stages = {seed: [f"adapt-{seed}", f"finetune-{seed}"] for seed in ("1", "2")}
+    for identity in (one for both in stages.values() for one in both):
+        save_small(tmp_path / "store" / "artefacts" / identity, tiny_folder, source="de")
+    run = tmp_path / "tagger"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"store": str(tmp_path / "store"), "stages": stages}), encoding="utf-8")
+    (run / "recipe.toml").write_text(RECIPE.format(encoder=tiny_folder), encoding="utf-8")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("runs/ner", Named("runs/ner")),
+        ("runs/ner@0", Named("runs/ner", "", "0")),
+        ("plain=runs/ner", Named("runs/ner", "plain")),
+        ("a b=runs/ner@-1", Named("runs/ner", "a b", "-1")),
+        ("original=multilingual-e5-small", Named("multilingual-e5-small", "original")),
+        ("xlm-roberta-base@refs/pr/3", Named("xlm-roberta-base", "", "refs/pr/3")),
+        ("runs/layer=3", Named("runs/layer=3")),
+    ],
+)
+def test_arguments_are_taken_apart(text: str, expected: Named) -> None:
+    assert split_argument(text) == expected
+
+
+def test_what_exists_is_a_path_whatever_its_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("layer=3@1", "a@0"):
+        Path(name).mkdir()
+        assert split_argument(name) == Named(name)
+        assert split_argument(f"best={name}") == Named(name, "best")
+
+
+def test_a_run_is_its_last_stage_or_the_one_named(run_folder: Path) -> None:
+    found = find_subjects([run_folder, f"{run_folder}@0", f"second={run_folder}@1"])
+    assert [(one.label, one.seed) for one in found.subjects] == [
+        *(("tagger", 1), ("tagger", 2)),
+        *(("tagger@0", 1), ("tagger@0", 2)),
+        *(("second", 1), ("second", 2)),
+    ]
+    models = [Path(str(one.model)).name for one in found.subjects]
+    assert models == ["finetune-1", "finetune-2", "adapt-1", "adapt-2", "finetune-1", "finetune-2"]
+    assert {one.source for one in found.subjects} == {"de"}
+    assert found.home() is None, "of several places none is home"
+    assert find_subjects([run_folder]).home() == run_folder
+
+
+def test_an_original_encoder_stands_beside_trained_models(
+    run_folder: Path, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CROSSLING_STORE", str(tmp_path / "other"))
+    monkeypatch.chdir(tmp_path)
+    settings = parse_settings({**SIMILARITY, "languages": ["en", "hi"]})
+    found = analyse([f"original={tiny_folder}", run_folder], settings)
+    rows = found.table.to_pylist()
+    assert [(row["model"], row["seed"], row["language"]) for row in rows] == [
+        (model, seed, code)
+        for model, seed in (("original", None), ("tagger", 1), ("tagger", 2))
+        for code in ("en", "hi")
+    ]
+    # Nothing was trained, so all are the encoder; and all compare with German, which the run was trained on.
+    assert len({row["cosine"] for row in rows if row["language"] == "hi"}) == 1
+    head, lines = summarise(found)
+    assert head[:2] == ["model", "language"]
+    assert [line[:2] for line in lines] == [
+        ["original", "en"], ["original", "hi"], ["tagger", "en"], ["tagger", "hi"]
+    ]  # fmt: skip
+    assert write_analysis(found, None)[0] == Path("analyses/similarity-phrasebook-parallel.csv")
+    assert (tmp_path / "analyses" / "similarity-phrasebook-parallel.md").is_file()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("analysed again")
+
+    monkeypatch.setattr("crossling.analyses.similarity.analyse", refuse)
+    assert analyse([f"original={tiny_folder}", run_folder], settings).table.equals(found.table)
+    with pytest.raises(AssertionError, match="analysed again"):
+        analyse([tiny_folder], settings, source="fr")
+
+
+def test_the_base_of_every_model_is_known(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
+    saved = save_small(tmp_path / "saved", tiny_folder)
+    found = find_subjects([run_folder, saved, tiny_folder, "multilingual-e5-small@x"])
+    assert [one.encoder.name for one in found.subjects] == [str(tiny_folder)] * 4 + ["multilingual-e5-small"]
+    assert found.subjects[-1].model == Original("multilingual-e5-small", "x")
+    assert [one.label for one in found.subjects[2:]] == ["saved", tiny_folder.name, "multilingual-e5-small@x"]
+    assert (found.subjects[2].source, found.subjects[3].source) == ("en", None)
+
+
+def test_mistakes_are_told(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
+    with pytest.raises(ArtefactError, match="two models are called 'tagger'"):
+        find_subjects([run_folder, run_folder])
+    with pytest.raises(ArtefactError, match=r"tagger@2: no such stage; it has 2: @0 to @1"):
+        find_subjects([f"{run_folder}@2"])
+    with pytest.raises(ArtefactError, match="no such stage"):
+        find_subjects([f"{run_folder}@last"])
+    with pytest.raises(ArtefactError, match="neither the folder of a study"):
+        find_subjects([tmp_path / "store"])
+    with pytest.raises(ArtefactError, match="no results yet"):
+        find_subjects([tmp_path / "never.toml"])
+    saved = save_small(tmp_path / "saved", tiny_folder)
+    with pytest.raises(ArtefactError, match="no other stages"):
+        find_subjects([f"{saved}@0"])
+    (tmp_path / "store" / "artefacts" / "adapt-2" / "model.json").unlink()
+    with pytest.raises(ArtefactError, match=r"adapt-2: the model is gone"):
+        find_subjects([f"{run_folder}@0"])
+
+
+def test_the_command_takes_several_models(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
+    models = [f"original={tiny_folder}", f"trained={run_folder}"]
+    options = [
+        "--on",
+        "phrasebook-parallel",
+        "--languages",
+        "en,hi",
+        "--sentences",
+        "4",
+        "--out",
+        str(tmp_path / "x.csv"),
+    ]
+    result = CliRunner().invoke(app, ["analyse", "similarity", *models, *options])
+    assert result.exit_code == 0, result.output
+    assert "original" in result.output
+    assert "trained" in result.output
+    assert (tmp_path / "x.csv").read_text(encoding="utf-8").count("\n") == 1 + 3 * 2
