@@ -29,10 +29,13 @@ KINDS = [(family, kind) for family in CONFIGURED for kind in list_kinds(family)]
 VERSIONED = ("readers", "tasks", "stages")
 """Families whose code counts in identities: a change of results is a new version."""
 REQUIRED: dict[str, Any] = {
+    "on": "phrasebook-pos",
     "layer": 1,
     "task": "ner",
     "train": "phrasebook-ner:en",
     "languages": ("hi",),
+    "parallel": ("phrasebook-parallel:en-hi",),
+    "tasks": ("pos", "ner"),
 }
 """A value for every setting that some kind cannot do without."""
 

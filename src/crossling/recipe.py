@@ -194,12 +194,25 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str = "recipe") -> Recipe:
         for number, table in enumerate(raw_stages):
             stages.append(parse_kind("stages", table, key=f"stage.{number}", problems=problems))
         envelope["stage"] = ()
+        _complete_stages(stages, problems)
     recipe = validate_table(Recipe, envelope, "", problems)
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise RecipeError(f"{where}: {count}\n" + "\n".join(f"  {problem}" for problem in problems))
     assert recipe is not None
     return recipe.model_copy(update={"stage": tuple(stages)})
+
+
+def _complete_stages(stages: list[Any], problems: list[str]) -> None:
+    """Let each stage take over, from those before it, what its own table leaves open."""
+    for number, settings in enumerate(stages):
+        if settings is None or None in stages[:number]:
+            continue
+        complete = getattr(load_kind("stages", settings.kind), "complete_settings", None)
+        try:
+            stages[number] = complete(settings, stages[:number]) if complete else settings
+        except RecipeError as error:
+            problems.append(f"stage.{number}.{error}")
 
 
 def parse_kind(family: str, table: Any, *, key: str, problems: list[str], kind: str | None = None) -> Any:

@@ -31,8 +31,15 @@ class StageContext:
     checkpoint_seconds: float = 120.0
     progress: Progress = field(default_factory=Silence)
     track: Callable[[dict[str, float], int], None] = lambda values, step: None
+    base: Callable[[], Encoder] | None = None
+    """Loads the encoder that the recipe names; none where the stage starts from that very encoder."""
 
     @property
     def encoded(self) -> Path:
         """Where encoded examples are kept."""
         return self.store / "encoded"
+
+    def should_trim(self, weight_decay: float) -> bool:
+        """Rows that no gradient reaches stay as they are only where weight decay does not move them either."""
+        wanted = self.encoder_settings.trim
+        return weight_decay == 0 if wanted == "auto" else wanted

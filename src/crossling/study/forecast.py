@@ -25,8 +25,10 @@ from crossling.evaluation import check_kind
 from crossling.model import build_model
 from crossling.recipe import Recipe, to_toml
 from crossling.registry import load_kind
+from crossling.study.run import build_final_task
 from crossling.study.tracking import check_trackers
 from crossling.tasks import build_task
+from crossling.unlabelled import Reading, sample_texts
 
 MEGABYTE = 1e6
 OVERHEAD = 750 * MEGABYTE
@@ -40,6 +42,8 @@ SCORE_FLOATS = 3
 """The same for each pair of subwords and each head of attention."""
 CHECKPOINTED_FLOATS = 12
 """Instead of both, where activations are recomputed; one layer at a time has all of its own."""
+WORD_FLOATS = 3
+"""For each masked subword and each subword to choose from: scores, their softmax, their gradient."""
 PREDICTION_FLOATS = 18
 """Floats for each subword and unit of width while predicting, whatever the number of layers."""
 PREDICTED_SUBWORDS = 16_384
@@ -98,7 +102,8 @@ def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
     encoder = load_encoder(recipe.encoder.name, revision=recipe.encoder.revision)
     loads = []
     for settings, opened in zip(recipe.stage, stages, strict=True):
-        build_model(encoder, settings.fusion)  # a layer that the encoder has not is told here
+        if hasattr(settings, "fusion"):
+            build_model(encoder, settings.fusion)  # a layer that the encoder has not is told here
         loads.append(measure_load(settings, [rows for _, rows in opened], encoder))
     data = [pair for opened in stages for pair in opened] + targets
     return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))
@@ -106,17 +111,16 @@ def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
 
 def _open_stage(recipe: Recipe, number: int, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
     settings = recipe.stage[number]
-    task = build_task(settings.task, ())
     try:
         opened = load_kind("stages", settings.kind).open_stage_data(settings, source=recipe.source, store=store)
-        return [(f"stage.{number}: {role}", check_kind(task, rows)) for role, rows in opened.described()]
+        return [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     except UserError as error:
         problems.append(f"stage.{number}: {error}")
         return []
 
 
 def _open_targets(recipe: Recipe, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
-    task = build_task(recipe.stage[-1].task, ()) if recipe.stage else None
+    task = build_final_task(recipe)
     opened = []
     for number, entry in enumerate(recipe.evaluate):
         for _, spec in entry.specs():
@@ -130,10 +134,10 @@ def _open_targets(recipe: Recipe, store: Path, problems: list[str]) -> list[tupl
 
 def measure_load(settings: Any, data: Sequence[Rows], encoder: Encoder) -> Load:
     """The largest batch and the subwords in use, from the first rows of each set."""
-    task = build_task(settings.task, ())
+    task = build_task(settings.task, ()) if hasattr(settings, "task") else None
     longest, used, met, expected = 0, np.zeros(0, np.int64), 0, 0.0
     for rows in data:
-        examples = _encode_sample(task, rows, encoder)
+        examples = _encode_sample(task, rows, encoder, length=length_of(settings))
         if not examples:
             continue
         longest = max(longest, *map(len, examples))
@@ -141,13 +145,21 @@ def measure_load(settings: Any, data: Sequence[Rows], encoder: Encoder) -> Load:
         used, met = np.union1d(used, ids), met + len(ids)
         expected += _extrapolate(examples, len(ids), share=len(rows) / min(len(rows), SAMPLE))
     subwords = len(used) * expected / met if met else 0
-    batch = min(settings.batch, sum(map(len, data)))
+    batch = min(settings.batch, sum(map(len, data))) * (1 + (settings.kind == "adjust"))  # both sides of a pair
     return Load(batch, pad_length(longest), min(int(subwords), encoder.vocabulary))
 
 
-def _encode_sample(task: Any, rows: Rows, encoder: Encoder) -> list[np.ndarray[Any, Any]]:
-    chunks = islice(rows.chunks(SAMPLE), 1)
-    return [ids for chunk in task.encode(chunks, encoder, labels=()) for ids in _list_rows(chunk["ids"])]
+def length_of(settings: Any) -> int:
+    """Subwords of an example at most: the task's, or the stage's own."""
+    return int(settings.task.length if hasattr(settings, "task") else settings.length)
+
+
+def _encode_sample(task: Any, rows: Rows, encoder: Encoder, *, length: int) -> list[np.ndarray[Any, Any]]:
+    """The first rows as the stage reads them; what its task does not read (translations, other tasks' rows) as text."""
+    if task is not None and rows.kind is task.record:
+        chunks = islice(rows.chunks(SAMPLE), 1)
+        return [ids for chunk in task.encode(chunks, encoder, labels=()) for ids in _list_rows(chunk["ids"])]
+    return list(sample_texts(rows.head(SAMPLE), encoder, Reading(length=min(length, encoder.max_length))))
 
 
 def _list_rows(ids: Any) -> list[np.ndarray[Any, Any]]:
@@ -179,7 +191,7 @@ def forecast_memory(recipe: Recipe, encoder: Encoder, loads: Sequence[Load]) -> 
 def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) -> Need:
     """The most bytes that a stage, and predicting with what it made, hold in main memory."""
     settings, whole = recipe.stage[number], _count_parameters(encoder)
-    trims = recipe.encoder.trim if recipe.encoder.trim != "auto" else settings.weight_decay == 0
+    trims = _is_trimmed(recipe, number)
     width = int(encoder.model.get_input_embeddings().weight.shape[1])
     trained = whole - ((encoder.vocabulary - load.subwords) * width if trims else 0)
     batch = max((entry.batch for entry in recipe.evaluate), default=1)
@@ -191,13 +203,22 @@ def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) ->
 def forecast_gpu_bytes(recipe: Recipe, encoder: Encoder) -> float:
     """GPU memory that one run takes at most, with the CUDA context and the captured steps' own buffers."""
     longest = [
-        Load(settings.batch, min(settings.task.length, encoder.max_length), encoder.vocabulary)
+        Load(settings.batch, min(length_of(settings), encoder.max_length), encoder.vocabulary)
         for settings in recipe.stage
     ]
     activations = max(
         _activation_bytes(settings, encoder, load) for settings, load in zip(recipe.stage, longest, strict=True)
     )
     return GPU_OVERHEAD + TRAINED * _count_parameters(encoder) + CAPTURE_FACTOR * activations
+
+
+def _is_trimmed(recipe: Recipe, number: int) -> bool:
+    """Whether a stage trains the rows in use only: not while all subwords are chosen among, nor after that."""
+    settings = recipe.stage[number]
+    chosen = [getattr(stage, "vocabulary", None) for stage in recipe.stage[: number + 1]]
+    if "whole" in chosen or chosen[-1] == "seen":
+        return "whole" not in chosen
+    return recipe.encoder.trim if recipe.encoder.trim != "auto" else settings.weight_decay == 0
 
 
 def _count_parameters(encoder: Encoder) -> int:
@@ -207,9 +228,13 @@ def _count_parameters(encoder: Encoder) -> int:
 def _activation_bytes(settings: Any, encoder: Encoder, load: Load) -> float:
     numbers = load.batch * load.length * encoder.width
     layer = numbers * LAYER_FLOATS + load.batch * encoder.heads * load.length**2 * SCORE_FLOATS
+    words = 0.0
+    if hasattr(settings, "vocabulary"):
+        rows = encoder.vocabulary if settings.vocabulary == "whole" else load.subwords
+        words = load.batch * load.length * settings.share * rows * WORD_FLOATS
     if settings.gradient_checkpointing:
-        return 4.0 * (encoder.layers * numbers * CHECKPOINTED_FLOATS + layer)
-    return 4.0 * encoder.layers * layer
+        return 4.0 * (encoder.layers * numbers * CHECKPOINTED_FLOATS + layer + words)
+    return 4.0 * (encoder.layers * layer + words)
 
 
 def _prediction_bytes(encoder: Encoder, batch: int, length: int) -> float:

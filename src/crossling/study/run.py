@@ -30,7 +30,7 @@ from crossling.study.files import copy_whole, settle, write_whole
 from crossling.study.hardware import describe_machine
 from crossling.study.layout import prediction_path
 from crossling.study.leases import Lease
-from crossling.study.store import Store
+from crossling.study.store import Store, find_artefact
 from crossling.study.tracking import open_trackers
 from crossling.tasks import build_task, restore_task
 from crossling.training.progress import Progress, Silence
@@ -99,10 +99,24 @@ class Runner:
                     found.append((entry, language, open_data(spec, split=entry.split, store=self.store.root)))
         return found
 
+    def describe_data(self) -> list[dict[str, Any]]:
+        """Every set that is trained or tested on, with the fingerprint of its rows, for the record."""
+        read = [(f"stage {n}: {role}", rows) for n, data in enumerate(self.opened) for role, rows in data.described()]
+        return [
+            {
+                "role": role,
+                "name": rows.name,
+                "language": rows.language,
+                "rows": len(rows),
+                "fingerprint": rows.fingerprint,
+            }
+            for role, rows in (*read, *((entry.split, rows) for entry, _, rows in self.targets))
+        ]
+
     def check_targets(self) -> None:
         """Open everything and see that the last stage's task can read what is to be predicted."""
         _ = self.opened
-        task = build_task(self.recipe.stage[-1].task, ())
+        task = build_final_task(self.recipe)
         seen: set[Path] = set()
         for entry, language, rows in self.targets:
             check_kind(task, rows)
@@ -154,7 +168,8 @@ class Runner:
             self.store.root,
             checkpoint_seconds=self.recipe.run.checkpoint_seconds,
             progress=Watched(self.progress, still_held) if still_held else self.progress,
-            track=lambda values, step: self.track(values, step, seed),
+            track=lambda values, step: self.track(self._name_values(values, number), step, seed),
+            base=(lambda: self._load_start(None)) if parent else None,
         )
         model, card, record = load_kind("stages", settings.kind).train(settings, self.opened[number], context)
         if not self.world.leads:
@@ -172,11 +187,17 @@ class Runner:
             machine = describe_machine(self.world)
             self.store.publish(identity, Path(folder), {**record, "work": work, "machine": machine})
 
+    def _name_values(self, values: dict[str, float], number: int) -> dict[str, float]:
+        """Losses of several stages get names of their own, since each counts its steps from 0."""
+        if len(self.recipe.stage) == 1:
+            return values
+        return {f"{number}-{self.recipe.stage[number].kind}/{name}": value for name, value in values.items()}
+
     def _load_start(self, parent: str | None) -> Encoder:
         """The encoder that a stage starts from: the recipe's, or what the stage before made of it."""
         if parent is None:
             return self.encoders.load(self.recipe.encoder.name, self.recipe.encoder.revision)
-        return load_model(self.store.artefact(parent), load=self.encoders.load)[0].encoder
+        return load_model(self.store.fetch(parent), load=self.encoders.load)[0].encoder
 
     def _numerics(self) -> dict[str, Any]:
         """What changes bits without changing settings."""
@@ -209,7 +230,7 @@ class Runner:
                 waiting.append((entry, rows, stored, path))
         if not waiting:
             return
-        model, card = load_model(self.store.artefact(identity), load=self.encoders.load)
+        model, card = load_model(self.store.fetch(identity), load=self.encoders.load)
         model.to(self.world.device)
         head, settings = next(iter(card.tasks.items()))
         task = restore_task(settings)
@@ -240,9 +261,23 @@ class Runner:
                 "encoder": self.encoders.label(self.recipe.encoder),
                 "stages": stages,
                 "command": command,
+                "data": self.describe_data(),
             }
             text = json.dumps({**facts, "machine": describe_machine(self.world)}, indent=1, ensure_ascii=False)
             write_whole(self.out / "run.json", text)
+
+
+def build_final_task(recipe: Recipe) -> Any:
+    """The task that is scored: the last stage's; none where there is nothing to score and no task."""
+    settings = getattr(recipe.stage[-1], "task", None) if recipe.stage else None
+    if settings is not None:
+        return build_task(settings, ())
+    if recipe.evaluate and recipe.stage:
+        raise RecipeError(
+            f"evaluate: the last stage, {recipe.stage[-1].kind!r}, learns no task that could be scored; end with a "
+            "finetune stage, or leave evaluate out"
+        )
+    return None
 
 
 @contextmanager
@@ -313,7 +348,7 @@ def find_model(run: Path, *, seed: int | None = None) -> Path:
     wanted = str(seed) if seed is not None else seeds[0]
     if wanted not in seeds:
         raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(seeds)}")
-    folder = Path(str(facts.get("store"))) / "artefacts" / str(facts["stages"][wanted][-1])
+    folder = find_artefact(Path(str(facts.get("store"))), str(facts["stages"][wanted][-1]))
     if not (folder / "model.json").exists():
         again = f"crossling run {run / 'recipe.toml'} --out {run}"
         raise ArtefactError(f"{folder}: the model of {run} is gone; run its recipe again: {again}")

@@ -41,5 +41,5 @@ class HeadSettings(TrainingSettings):
 
     epochs: int = Field(default=1, ge=1)
     """How often all texts are seen."""
-    lr: float = Field(default=1e-3, gt=0)
+    lr: float = Field(default=3e-3, gt=0)
     """The highest learning rate; a new head takes a higher one than an encoder does."""

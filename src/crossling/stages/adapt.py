@@ -1,0 +1,255 @@
+"""Domain adaptation: an encoder learns to guess masked words of unlabelled text, in any languages.
+
+The paper on multilingual knowledge adapts to the main task's own training text in all of its languages, and then
+fine-tunes on English alone: an ``adapt`` stage before a ``finetune`` one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from crossling.data.catalogue import open_data
+from crossling.data.rows import Rows
+from crossling.data.spec import list_data
+from crossling.errors import DataError, EncoderError
+from crossling.training.settings import HeadSettings, TrainingSettings
+
+if TYPE_CHECKING:
+    from crossling.data.batching import Examples
+    from crossling.model import Model, ModelCard
+    from crossling.objectives.masked_words import Objective
+    from crossling.stages._context import StageContext
+    from crossling.training.loop import Execution
+    from crossling.unlabelled import Texts
+
+VERSION = 1
+
+
+class Settings(TrainingSettings):
+    """The text to learn from, and how it is masked."""
+
+    kind: Literal["adapt"] = "adapt"
+    train: tuple[str | dict[str, Any], ...]
+    """One data set or a list of them, of any kind and language; labels are not looked at."""
+    lr: float = Field(default=1e-5, gt=0)
+    """The highest learning rate."""
+    length: int = Field(default=128, ge=8, le=8192)
+    """Subwords of an example; longer texts are read in parts, cut between words."""
+    pairs: Literal["apart", "together"] = "apart"
+    """Two texts of a row (of pairs, questions, translations): an example each, or one example of both."""
+    share: float = Field(default=0.15, gt=0, lt=1)
+    """Of a text's subwords, those to guess."""
+    mask: float = Field(default=0.8, ge=0, le=1)
+    """Of those, the share that the mask takes the place of."""
+    random: float = Field(default=0.1, ge=0, le=1)
+    """Of those, the share that a random subword takes the place of; the rest stay as they are."""
+    whole_words: bool = False
+    """Mask all subwords of a word, or none."""
+    temperature: float = Field(default=1.0, ge=1, le=1000)
+    """Languages are seen in proportion to their number of texts to the power of 1 / temperature: 1 as they are, 1000
+    all alike. Texts of smaller ones are repeated; none is left out."""
+    held_out: float = Field(default=0.02, ge=0, le=0.5)
+    """Share of every language's texts on which guessing is measured; not trained on."""
+    select: Literal["last", "best"] = "last"
+    """Keep the last epoch, or the one that guesses held-out words best."""
+    vocabulary: Literal["whole", "seen"] = "whole"
+    """Choose among all subwords, or only among those of the texts: an approximation, faster and smaller."""
+    head: HeadSettings = HeadSettings()
+    """How the head learns, with the encoder frozen, where the encoder came without one."""
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        found = list_data(value)
+        if not found:
+            raise ValueError("at least one data set")
+        return found
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.mask + self.random > 1:
+            raise ValueError(f"mask + random = {self.mask + self.random:g}: together they are at most 1")
+        if self.select == "best" and not self.held_out:
+            raise ValueError('select = "best" takes held-out text; set held_out to more than 0')
+        return self
+
+
+@dataclass(frozen=True)
+class Data:
+    """The rows whose text is read."""
+
+    train: tuple[Rows, ...]
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What of the data affects the result."""
+        return {"train": [[rows.language, rows.fingerprint] for rows in self.train]}
+
+    def described(self) -> list[tuple[str, Rows]]:
+        """Each set with its role, for people."""
+        return [("train", rows) for rows in self.train]
+
+
+def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
+    """Find and open what the stage reads."""
+    return Data(tuple(open_data(spec, split="train", store=store) for spec in settings.train))
+
+
+def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
+    """The part of the stage's identity that only it knows; data count by content, not by name."""
+    return {"settings": settings.model_dump(mode="json", exclude={"train"}), "data": data.fingerprints()}
+
+
+def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:
+    """Train; gives the model, what is needed to build it again, and a record of how training went."""
+    from crossling.data.batching import Chosen
+    from crossling.masked_training import repeat_rows
+    from crossling.model import ModelCard
+    from crossling.training.loop import fit
+    from crossling.training.program import Stream
+
+    work = _prepare(settings, data, context)
+    record: dict[str, Any] = {"head": work.learn_head(), "held_out": {}}
+    record["held_out"]["before"] = work.measure()
+    rows = repeat_rows(work.learnt.scalars("language"), settings.temperature, context.seed)
+    position = fit(
+        work.model,
+        Stream(work.build_objective(frozen=False), Chosen(work.learnt, rows)),
+        settings,
+        work.execution("masked words"),
+        evaluate=work.judge if settings.select == "best" else None,
+    )
+    record["held_out"]["after"] = work.measure()
+    work.tell(record["held_out"])
+    work.model.heads.clear()  # the encoder is what goes on from here; a head is trained or loaded anew
+    card = ModelCard(
+        encoder=context.encoder_settings.name,
+        encoder_identity=context.encoder.identity,
+        revision=context.encoder_settings.revision,
+        source=context.source,
+    )
+    record |= {
+        "steps": position.step,
+        "best_step": position.best_step,
+        "training_seconds": round(position.seconds + record["head"].get("training_seconds", 0.0), 3),
+        "history": position.history,
+    }
+    return work.model, card, record
+
+
+@dataclass
+class _Work:
+    """The moving parts of one adaptation."""
+
+    settings: Settings
+    context: StageContext
+    model: Model
+    texts: Texts
+    learnt: Examples
+    held_out: Examples
+    has_head: bool
+
+    def build_objective(self, *, frozen: bool) -> Objective:
+        from crossling.masked_training import NAME
+        from crossling.objectives.masked_words import Masking, Objective
+
+        masking = Masking(
+            self.context.seed,
+            share=self.settings.share,
+            mask=self.settings.mask,
+            random=self.settings.random,
+            whole_words=self.settings.whole_words,
+        )
+        to_rows = self.model.trimmed.to_rows if self.model.trimmed is not None else None
+        return Objective(NAME, masking, self.model.encoder, to_rows=to_rows, frozen=frozen)
+
+    def execution(self, what: str) -> Execution:
+        from crossling.training.loop import Execution
+
+        context = self.context
+        return Execution(
+            context.world,
+            context.seed,
+            context.work / what.replace(" ", "-"),
+            checkpoint_seconds=context.checkpoint_seconds,
+            progress=context.progress,
+            track=context.track,
+            what=f"adapting: {what} (seed {context.seed})",
+        )
+
+    def learn_head(self) -> dict[str, Any]:
+        """Where the encoder came without a head, train one while the encoder stays as it is."""
+        from crossling.masked_training import train_head
+
+        if self.has_head:
+            return {"from": "checkpoint"}
+        objective = self.build_objective(frozen=True)
+        position = train_head(self.model, objective, self.learnt, self.settings.head, self.execution("head"))
+        return {
+            "from": "trained",
+            "steps": position.step,
+            "training_seconds": round(position.seconds, 3),
+            "history": position.history,
+        }
+
+    def measure(self) -> dict[str, Any] | None:
+        """How well held-out words are guessed now, by the leading process alone."""
+        from crossling.masked_training import describe_guesses, measure_guesses
+
+        if not len(self.held_out) or not self.context.world.leads:
+            return None
+        self.model.to(self.context.world.device)
+        found = measure_guesses(
+            self.model,
+            self.build_objective(frozen=False),
+            self.held_out,
+            world=self.context.world,
+            progress=self.context.progress,
+        )
+        return describe_guesses(found, self.texts.languages)
+
+    def judge(self) -> float:
+        """What selects an epoch: the share of held-out words that are guessed."""
+        return float((self.measure() or {"accuracy": 0.0})["accuracy"])
+
+    def tell(self, held_out: dict[str, Any]) -> None:
+        """One line of what was gained."""
+        before, after = held_out["before"], held_out["after"]
+        if before and after:
+            self.context.progress.say(
+                f"held-out words guessed: {100 * before['accuracy']:.2f} % before, {100 * after['accuracy']:.2f} % "
+                f"after; loss {before['loss']:.3f}, {after['loss']:.3f}"
+            )
+
+
+def _prepare(settings: Settings, data: Data, context: StageContext) -> _Work:
+    """Encode the texts, and put a head on the encoder: its checkpoint's own, or a new one."""
+    import numpy as np
+    import torch
+
+    from crossling.masked_training import NAME, count_words, hold_out
+    from crossling.mlm import build_head, load_head
+    from crossling.model import build_model
+    from crossling.unlabelled import Reading, encode_texts
+
+    encoder = context.encoder
+    if encoder.tokenizer.mask_token_id is None:
+        raise EncoderError(f"{encoder.name}: its tokenizer has no mask, so that it cannot learn masked words.")
+    reading = Reading(settings.length, settings.pairs, settings.whole_words)
+    texts = encode_texts(data.train, encoder, reading, cache=context.encoded)
+    if len(texts.examples) < 2:
+        raise DataError(f"{', '.join(rows.name for rows in data.train)}: no text to learn from")
+    torch.manual_seed(context.seed)
+    stored = load_head(encoder)
+    learnt, held_out = hold_out(texts, settings.held_out)
+    head = stored or build_head(encoder, count_words(learnt, encoder))
+    model = build_model(encoder, {"kind": "last"})
+    if settings.vocabulary == "seen":
+        model.trim(np.unique(np.concatenate([texts.examples.distinct_ids(), encoder.changed_rows])))
+        assert model.trimmed is not None
+        head.keep_rows(model.trimmed.rows)
+    model.heads[NAME] = head
+    return _Work(settings, context, model, texts, learnt, held_out, stored is not None)

@@ -1,0 +1,116 @@
+"""Cross-lingual adjustment: words and their translations in parallel text get similar vectors (equation 1 of the
+adjustment paper), while the source language stays where the original encoder has it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from crossling.stages._pairs import (
+    PairData,
+    PairSettings,
+    build_pair_objective,
+    encode_pairs,
+    freeze_copy,
+    open_pairs,
+)
+from crossling.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from crossling.model import Model, ModelCard
+    from crossling.stages._context import StageContext
+
+VERSION = 1
+Data = PairData
+
+
+class Settings(PairSettings, TrainingSettings):
+    """Parallel text, and how the encoder is moved by it; defaults are the paper's."""
+
+    kind: Literal["adjust"] = "adjust"
+    parallel: tuple[str | dict[str, Any], ...]
+    """Sentences with translations, the source language first: ntrex:en-hi, wikimatrix:en-es, opus:en-ru, or a table
+    with format, path and languages. Several of them are adjusted to at once."""
+    epochs: int = Field(default=1, ge=1)
+    """How often all pairs are seen."""
+    schedule: Literal["linear", "constant"] = "constant"
+    """After the warm-up: fall to 0 in a straight line, or stay."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """AdamW's: how slowly the means of the gradient and of its square follow."""
+    eps: float = Field(default=1e-9, gt=0)
+    """AdamW's: added to what the step is divided by."""
+    clip: float = Field(default=0.0, ge=0)
+    """Largest norm of the gradient; 0: no clipping."""
+    rate_for: int | None = Field(default=None, ge=1)
+    """The learning rate is that of a text of so many pairs, and inversely proportional to the pairs at hand."""
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> Self:
+        if not self.parallel:
+            raise ValueError('parallel: name sentences with translations, such as "ntrex:en-hi"')
+        if not self.pull:
+            raise ValueError("pull = 0: nothing would be adjusted; leave the stage out")
+        return self
+
+
+def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
+    """Find and open what the stage reads."""
+    return open_pairs(settings, source=source, store=store)
+
+
+def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
+    """The part of the stage's identity that only it knows; data count by content, not by name."""
+    return {
+        "settings": settings.model_dump(mode="json", exclude={"parallel", "links"}),
+        "data": data.fingerprints(),
+    }
+
+
+def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:
+    """Train; gives the model, what is needed to build it again, and a record of how training went."""
+    import numpy as np
+
+    from crossling.model import ModelCard, build_model
+    from crossling.training.loop import Execution, fit
+    from crossling.training.program import Stream
+
+    examples = encode_pairs(settings, data, context)
+    model = build_model(context.encoder, {"kind": "last"})
+    if context.should_trim(settings.weight_decay):
+        model.trim(np.union1d(examples.distinct_ids(), context.encoder.changed_rows))
+    reference = freeze_copy(model.encoder).to(context.world.device) if settings.stay else None
+    objective = build_pair_objective("words", settings, model.encoder, reference, context.world.precision)
+    execution = Execution(
+        context.world,
+        context.seed,
+        context.work,
+        checkpoint_seconds=context.checkpoint_seconds,
+        progress=context.progress,
+        track=context.track,
+        what=f"adjusting (seed {context.seed})",
+    )
+    position = fit(model, Stream(objective, examples), scale_rate(settings, len(examples)), execution)
+    card = ModelCard(
+        encoder=context.encoder_settings.name,
+        encoder_identity=context.encoder.identity,
+        revision=context.encoder_settings.revision,
+        source=context.source,
+    )
+    record = {
+        "steps": position.step,
+        "training_seconds": round(position.seconds, 3),
+        "history": position.history,
+        "pairs": len(examples),
+        "links": int(examples.count_values("links").sum()) // 2,
+    }
+    return model, card, record
+
+
+def scale_rate(settings: Settings, pairs: int) -> Settings:
+    """The settings with the learning rate for so many pairs."""
+    if settings.rate_for is None:
+        return settings
+    return settings.model_copy(update={"lr": settings.lr * settings.rate_for / pairs})

@@ -1,0 +1,184 @@
+"""The loss of aligned words against one written out pair by pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from crossling.data.batching import Batch, write_examples
+from crossling.encoder import Encoder
+from crossling.model import Model, build_model
+from crossling.objectives import weigh_terms
+from crossling.objectives.aligned_words import Objective, PairedExamples, Pull
+from tiny import tiny_encoder
+
+CPU = torch.device("cpu")
+SENTENCES = [
+    # source ids, word of each subword; target likewise; links
+    ([7, 8, 9], [0, 0, 1], [10, 11], [0, 1], [(0, 1), (1, 0)]),
+    ([12, 13, 14, 15, 16], [0, 1, 1, 2, 3], [17, 18, 19, 20], [0, 0, 0, 1], [(3, 0), (0, 1)]),
+    ([21], [0], [22, 23, 24, 25, 26, 27], [0, 1, 2, 2, 3, 4], [(0, 4)]),
+]
+
+
+def _examples(path: Path, encoder: Encoder) -> PairedExamples:
+    first, last = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
+    columns: dict[str, list[Any]] = {"ids": [], "words": [], "target_ids": [], "target_words": [], "links": []}
+    for source, words, target, others, links in SENTENCES:
+        for prefix, ids, numbers in (("", source, words), ("target_", target, others)):
+            columns[f"{prefix}ids"].append(np.asarray([first, *ids, last], np.int32))
+            columns[f"{prefix}words"].append(np.asarray([-1, *numbers, -1], np.int32))
+        columns["links"].append(np.asarray(links, np.int32).reshape(-1))
+    if encoder.uses_token_types:
+        for prefix in ("", "target_"):
+            columns[f"{prefix}types"] = [np.zeros_like(ids) for ids in columns[f"{prefix}ids"]]
+    write_examples(path, [columns])
+    return PairedExamples(path)
+
+
+def _model(family: str = "bert", seed: int = 0) -> Model:
+    return build_model(tiny_encoder(family, seed=seed), {"kind": "last"}).eval()
+
+
+def _batch(model: Model, examples: PairedExamples, objective: Objective, size: int = 3) -> tuple[Any, dict[str, Any]]:
+    arrays = objective.collate(examples, Batch(np.arange(len(examples)), 8), size=size)
+    return arrays, model.prepare(arrays, CPU)
+
+
+def _vectors(encoder: Encoder, ids: list[int], words: list[int], how: str, layer: int) -> tuple[torch.Tensor, ...]:
+    """One sentence by itself: its words' vectors, and those of its two special tokens."""
+    tokenizer = encoder.tokenizer
+    row = torch.tensor([[tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]])
+    hidden = encoder(row, torch.ones_like(row), torch.zeros_like(row), layers=[layer])[layer][0]
+    found = []
+    for word in range(max(words) + 1):
+        own = [hidden[1 + place] for place, number in enumerate(words) if number == word]
+        found.append({"mean": torch.stack(own).mean(0), "first": own[0], "last": own[-1]}[how])
+    return torch.stack(found), hidden[0], hidden[-1]
+
+
+def _write_out(model: Model, reference: Encoder, settings: Pull) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    """Both sums of squared distances, and how many vectors each is of."""
+    layer = model.encoder.layers if settings.layer is None else settings.layer
+    pull = stay = torch.zeros(())
+    pairs = anchors = 0
+    for source_ids, source_words, target_ids, target_words, links in SENTENCES:
+        source = _vectors(model.encoder, source_ids, source_words, settings.pooling, layer)
+        target = _vectors(model.encoder, target_ids, target_words, settings.pooling, layer)
+        original = _vectors(reference, source_ids, source_words, settings.pooling, layer)
+        moved = [part.detach() for part in source] if settings.moving == "target" else source
+        if "words" in settings.anchors:
+            for i, j in links:
+                pull = pull + ((moved[0][i] - target[0][j]) ** 2).sum()
+                pairs += 1
+        for place, name in ((1, "cls"), (2, "sep")):
+            if name in settings.anchors:
+                pull = pull + ((moved[place] - target[place]) ** 2).sum()
+                pairs += 1
+        for now, then in zip(source, original, strict=True):
+            stay = stay + ((now - then.detach()) ** 2).sum()
+        anchors += len(source[0]) + 2
+    return pull, stay, pairs, anchors
+
+
+@pytest.mark.parametrize("family", ["bert", "xlm-r", "distilbert"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Pull(),
+        Pull(pooling="first", layer=1),
+        Pull(pooling="last", moving="target"),
+        Pull(anchors=("words",)),
+        Pull(anchors=("cls",)),
+        Pull(anchors=("cls", "sep"), pull=0.5, stay=2.0, reduction="sum"),
+    ],
+)
+def test_the_loss_and_its_gradient_are_the_equations(tmp_path: Path, family: str, settings: Pull) -> None:
+    model, reference = _model(family), _model(family, seed=5).encoder
+    objective = Objective("words", settings, width=model.encoder.width, reference=reference)
+    arrays, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
+    found = objective.sum_loss(model, batch)
+    pull, stay, pairs, anchors = _write_out(model, reference, settings)
+    torch.testing.assert_close(found, torch.stack([pull, stay]), rtol=1e-4, atol=1e-5)
+    width = model.encoder.width
+    assert objective.count_targets(arrays) == (pairs * width, anchors * width)
+    scales = weigh_terms(objective, objective.count_targets(arrays))
+    by_mean = settings.reduction == "mean"
+    divisors = (pairs * width, anchors * width) if by_mean else (1, 1)
+    expected = settings.pull * pull / divisors[0] + settings.stay * stay / divisors[1]
+    total = (found * torch.tensor(scales)).sum()
+    torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-6)
+    parameters = [p for p in model.encoder.parameters() if p.requires_grad]
+    ours = torch.autograd.grad(total, parameters, allow_unused=True)
+    theirs = torch.autograd.grad(expected, parameters, allow_unused=True)
+    for one, other in zip(ours, theirs, strict=True):
+        if one is None or other is None:
+            assert all(g is None or not g.any() for g in (one, other))
+        else:
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_empty_rows_and_longer_padding_change_nothing(tmp_path: Path) -> None:
+    model, reference = _model(), _model(seed=5).encoder
+    objective = Objective("words", Pull(), width=model.encoder.width, reference=reference)
+    examples = _examples(tmp_path / "e.arrow", model.encoder)
+    results = []
+    for size, length in ((3, 8), (5, 24)):
+        arrays = objective.collate(examples, Batch(np.arange(3), length), size=size)
+        results.append((objective.count_targets(arrays), objective.sum_loss(model, model.prepare(arrays, CPU))))
+    assert results[0][0] == results[1][0]
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_reaches_the_learning_encoder_alone(tmp_path: Path) -> None:
+    model, reference = _model(), _model(seed=5).encoder
+    objective = Objective("words", Pull(), width=model.encoder.width, reference=reference)
+    _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
+    objective.sum_loss(model, batch).sum().backward()
+    assert all(parameter.grad is None for parameter in reference.parameters())
+    assert any(p.grad is not None and p.grad.any() for p in model.encoder.parameters())
+    table = model.encoder.model.get_input_embeddings().weight.grad
+    used = {i for source, _, target, _, _ in SENTENCES for i in (*source, *target)}
+    special = {model.encoder.tokenizer.cls_token_id, model.encoder.tokenizer.sep_token_id}
+    assert set(table.abs().sum(1).nonzero().flatten().tolist()) <= used | special
+
+
+def test_an_encoder_that_is_its_own_reference_stays_for_nothing(tmp_path: Path) -> None:
+    model = _model()
+    objective = Objective("words", Pull(), width=model.encoder.width, reference=_model().encoder)
+    _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
+    pull, stay = objective.sum_loss(model, batch)
+    assert float(stay) == pytest.approx(0.0, abs=1e-9) and float(pull) > 0
+
+
+def test_without_a_weight_the_reference_is_not_run(tmp_path: Path) -> None:
+    model = _model()
+    objective = Objective("words", Pull(stay=0.0), width=model.encoder.width, reference=_model().encoder)
+    assert objective.reference is None
+    _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
+    assert float(objective.sum_loss(model, batch)[1]) == 0.0
+
+
+def test_dropout_can_be_left_out(tmp_path: Path) -> None:
+    model = _model().train()
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.5
+    examples = _examples(tmp_path / "e.arrow", model.encoder)
+    losses = {}
+    for dropout in (False, True):
+        objective = Objective("words", Pull(stay=0.0, dropout=dropout), width=model.encoder.width)
+        _, batch = _batch(model, examples, objective)
+        losses[dropout] = [float(objective.sum_loss(model, batch)[0]) for _ in range(2)]
+        assert model.encoder.training
+    assert losses[False][0] == losses[False][1] and losses[True][0] != losses[True][1]
+
+
+def test_pairs_are_as_long_as_their_longer_side(tmp_path: Path) -> None:
+    examples = _examples(tmp_path / "e.arrow", tiny_encoder())
+    assert examples.lengths.tolist() == [5, 7, 8]
+    assert set(range(7, 28)) <= set(examples.distinct_ids().tolist())

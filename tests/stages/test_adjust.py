@@ -1,0 +1,226 @@
+"""Adjustment: which links it learns from, what it does to vectors, and what it leaves to the next stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from crossling.data.batching import Batch
+from crossling.encoder import load_encoder
+from crossling.errors import DataError, RecipeError
+from crossling.model import Model
+from crossling.objectives.aligned_words import Objective, Pull
+from crossling.recipe import EncoderSettings, freeze, parse_recipe
+from crossling.stages import adjust
+from crossling.stages._context import StageContext
+from crossling.stages._pairs import PairData, PairSettings, encode_pairs, filter_links
+from crossling.study.run import run_recipe
+from crossling.study.store import Store
+from crossling.training.world import World
+from parallel_text import describe, make_linked, make_raw
+from tiny import save_tiny
+
+ONE = World(0, 1, torch.device("cpu"), torch.float32)
+
+
+def _context(folder: Path, seed: int = 1) -> StageContext:
+    encoder = folder / "encoder"
+    if not encoder.exists():
+        save_tiny(encoder)
+    return StageContext(
+        seed,
+        "en",
+        load_encoder(str(encoder)),
+        EncoderSettings(name=str(encoder)),
+        ONE,
+        folder / f"work-{seed}-{np.random.default_rng().integers(2**60)}",
+        folder,
+    )
+
+
+def _settings(**changes: Any) -> adjust.Settings:
+    table = {"parallel": "made:en-ru", "batch": 8, "lr": 3e-3, "epochs": 8, **changes}
+    return adjust.Settings.model_validate(freeze(table))
+
+
+def _train(folder: Path, data: PairData, seed: int = 1, **changes: Any) -> tuple[Model, Any, dict[str, Any]]:
+    return adjust.train(_settings(**changes), data, _context(folder, seed))
+
+
+def _distances(model: Model, folder: Path, data: PairData, context: StageContext) -> tuple[float, float]:
+    """Mean squared distance of linked words, and of source words from the original encoder's."""
+    examples = encode_pairs(PairSettings(), data, context)
+    objective = Objective("judge", Pull(), width=model.encoder.width, reference=context.encoder)
+    arrays = objective.collate(
+        examples, Batch(np.arange(len(examples)), int(examples.lengths.max())), size=len(examples)
+    )
+    model.eval()
+    found = objective.sum_loss(model, model.prepare(arrays, ONE.device)).detach()
+    pulled, stayed = (float(v) / n for v, n in zip(found, objective.count_targets(arrays), strict=True))
+    return pulled, stayed
+
+
+@pytest.fixture
+def untrimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that can be compared with an encoder of the whole vocabulary."""
+    monkeypatch.setattr(StageContext, "should_trim", lambda self, weight_decay: False)
+
+
+def test_translations_come_nearer_and_the_source_stays(tmp_path: Path, untrimmed: None) -> None:
+    data = describe(make_linked())
+    before, _ = _distances(Model(_context(tmp_path).encoder, torch.nn.Identity()), tmp_path, data, _context(tmp_path))
+    after = {}
+    for stay in (0.0, 10.0):
+        model, card, record = _train(tmp_path, data, stay=stay)
+        after[stay] = _distances(model, tmp_path, data, _context(tmp_path))
+        assert card.tasks == {} and record["links"] > 0 and record["pairs"] == 40
+    assert after[0.0][0] < 0.3 * before
+    assert after[10.0][0] < 0.9 * before
+    assert after[10.0][1] < 0.5 * after[0.0][1], "the staying term holds the source"
+
+
+def test_a_seed_draws_its_own_sentences_and_gives_the_same_bits_again(tmp_path: Path) -> None:
+    data = describe(make_linked(200))
+    finals = []
+    for seed in (1, 1, 2):
+        model, _, record = _train(tmp_path, data, seed, sentences=30, epochs=1)
+        assert record["pairs"] == 30
+        finals.append(torch.cat([p.detach().flatten() for n, p in model.named_parameters() if "embeddings" not in n]))
+    assert torch.equal(finals[0], finals[1]) and not torch.equal(finals[0], finals[2])
+
+
+def test_several_languages_are_adjusted_to_at_once(tmp_path: Path) -> None:
+    _, _, record = _train(tmp_path, describe(make_linked(20), make_linked(30, "en-de")), sentences=25, epochs=1)
+    assert record["pairs"] == 20 + 25
+
+
+def test_links_are_filtered() -> None:
+    links = [(0, 0), (1, 1), (1, 2), (2, 3), (3, 9), (4, 4)]
+    sides = (["a", "b", "c", "d", "London"], ["x", "y", "z", "w", "London", *"qqqqq"])
+
+    def keep(**changes: Any) -> list[tuple[int, int]]:
+        found = filter_links(links, sides, PairSettings(**changes), seen=(5, 8))
+        return [(int(i), int(j)) for i, j in found.reshape(-1, 2)]
+
+    assert keep() == [(0, 0), (2, 3)]
+    assert keep(one_to_one=False) == [(0, 0), (1, 1), (1, 2), (2, 3)]
+    assert keep(drop_identical=False) == [(0, 0), (2, 3), (4, 4)]
+
+
+def test_raw_text_is_aligned_and_pairs_without_links_are_left_out(tmp_path: Path) -> None:
+    data = describe(make_raw([("the cat sees London", "кошка мир London")] * 6 + [("London", "London")]))
+    examples = encode_pairs(PairSettings(aligner={"kind": "statistical"}), data, _context(tmp_path))
+    assert 1 <= len(examples) <= 6
+
+
+def test_links_can_be_between_subwords(tmp_path: Path) -> None:
+    data = describe(make_raw([("the cat sees a dog", "кошка не мир")] * 8))
+    context = _context(tmp_path)
+    settings = PairSettings(pooling="subword", aligner={"kind": "statistical"}, one_to_one=False)
+    examples = encode_pairs(settings, data, context)
+    words = examples.get("words", 0)
+    assert np.array_equal(words[1:-1], np.arange(len(words) - 2)), "every subword is a unit of its own"
+    with pytest.raises(DataError, match="statistical"):
+        encode_pairs(PairSettings(pooling="subword"), data, context)
+
+
+def test_a_links_file_is_used_and_checked(tmp_path: Path) -> None:
+    rows = make_raw([("the cat", "кошка мир"), ("a dog", "не нам")])
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.write_text("1-0\n0-1\n", encoding="utf-8")
+    bad.write_text("1-0\n0-7\n", encoding="utf-8")
+    examples = encode_pairs(PairSettings(links=str(good)), describe(rows, links=str(good)), _context(tmp_path))
+    assert [examples.get("links", row).tolist() for row in range(2)] == [[1, 0], [0, 1]]
+    with pytest.raises(DataError, match=r"bad:2.*0-7"):
+        encode_pairs(PairSettings(links=str(bad)), describe(rows, links=str(bad)), _context(tmp_path))
+
+
+def test_the_rate_can_follow_the_size_of_the_text() -> None:
+    settings = _settings(lr=4e-5, rate_for=30_000)
+    assert adjust.scale_rate(settings, 60_000).lr == pytest.approx(2e-5)
+    assert adjust.scale_rate(_settings(lr=4e-5), 60_000).lr == 4e-5
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"parallel": []}, "name sentences"),
+        ({"pull": 0.0}, "nothing would be adjusted"),
+        ({"anchors": ["words", "words"]}, "each once"),
+        ({"aligner": "nural"}, "neural"),
+        ({"pooling": "median"}, "mean"),
+    ],
+)
+def test_bad_settings_are_told(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        _settings(**changes)
+
+
+def test_a_wrong_direction_and_a_wrong_layer_are_told(tmp_path: Path) -> None:
+    settings = _settings(parallel="phrasebook-parallel:de-en")
+    with pytest.raises(DataError, match="source language is 'en'.*en-de"):
+        adjust.open_stage_data(settings, source="en", store=tmp_path)
+    with pytest.raises(DataError, match=r"layer = 9: .* has 0 .* to 3"):
+        _train(tmp_path, describe(make_linked()), layer=9)
+
+
+def test_an_adjusted_encoder_is_what_the_next_stage_starts_from(tmp_path: Path) -> None:
+    """A whole recipe: adjusted on gold links, then fine-tuned with replay, which takes over what was adjusted on."""
+    encoder = save_tiny(tmp_path / "encoder")
+    tables = {
+        "seeds": [1],
+        "encoder": {"name": str(encoder)},
+        "stage": [
+            {"kind": "adjust", "parallel": "phrasebook-parallel:en-de", "sentences": 24, "batch": 8},
+            {
+                "kind": "finetune",
+                "task": "pos",
+                "train": {"data": "phrasebook-pos:en:train", "limit": 24},
+                "select": "last",
+                "epochs": 1,
+                "batch": 8,
+                "replay": {"batch": 4},
+            },
+        ],
+        "evaluate": [{"on": {"data": "phrasebook-pos:de:test", "limit": 10}}],
+    }
+    recipe = parse_recipe(tables)
+    assert recipe.stage[1].replay.parallel == ("phrasebook-parallel:en-de",)
+    assert recipe.stage[1].replay.sentences == 24 and recipe.stage[1].replay.pull == 0.01
+    runner = run_recipe(recipe, store=Store(tmp_path / "store"), out=tmp_path / "out")
+    records = [runner.store.record(identity) for identity in runner.identify_stages(1)]
+    assert records[0]["pairs"] == 24
+    names = set(records[1]["history"][0])
+    assert {"replay_pull", "replay_stay"} <= names
+
+
+def test_nothing_to_replay_and_nothing_to_score_are_told(tmp_path: Path) -> None:
+    stage = {"kind": "finetune", "task": "pos", "train": "phrasebook-pos:en", "replay": {}}
+    with pytest.raises(RecipeError, match=r"stage.0.replay.parallel: missing"):
+        parse_recipe({"encoder": {"name": "x"}, "stage": [stage]})
+    encoder = save_tiny(tmp_path / "encoder")
+    tables = {
+        "encoder": {"name": str(encoder)},
+        "stage": [{"kind": "adjust", "parallel": "phrasebook-parallel:en-de"}],
+        "evaluate": [{"on": "phrasebook-pos", "languages": ["de"]}],
+    }
+    with pytest.raises(RecipeError, match="learns no task"):
+        run_recipe(parse_recipe(tables), store=Store(tmp_path / "store"), out=tmp_path / "out")
+
+
+def test_aligning_leaves_the_number_of_threads_alone(tmp_path: Path) -> None:
+    """A run is known by it: the next stage must find the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        encode_pairs(
+            PairSettings(), describe(make_raw([("the cat sees a dog", "кошка не мир")] * 8)), _context(tmp_path)
+        )
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
