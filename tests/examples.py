@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,14 @@ def make_rows(kind: type[Any], count: int = 24, *, language: str = "en", shift: 
     return Rows(
         table, kind, language=language, name=f"made-{kind.__name__}:{language}", fingerprint=content_hash(columns)
     )
+
+
+def rows_of(records: Sequence[Any], language: str = "en") -> Rows:
+    """Rows of the very records that are given."""
+    kind = type(records[0])
+    columns = {name: [getattr(record, name) for record in records] for name in SCHEMAS[kind].names}
+    table = pa.table(columns, schema=SCHEMAS[kind])
+    return Rows(table, kind, language=language, name="made", fingerprint=content_hash([kind.__name__, columns]))
 
 
 def _sentence(number: int) -> list[str]:

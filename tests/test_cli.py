@@ -103,17 +103,27 @@ def test_run_prints_a_row_for_every_language_and_the_next_command(
 
 
 def test_the_demo_takes_overrides(crossling: Crossling, tmp_path: Path, tiny_folder: Path) -> None:
+    """All four systems and the report, with a tiny encoder and a few sentences."""
+    few = '"{0}.train" = "phrasebook-ner:en:train[:16]", "{0}.dev" = "phrasebook-ner:en:dev[:5]", "{0}.epochs" = 1'
+    plain, second = few.format("stage.0"), few.format("stage.1")
+    second += ', "stage.0.parallel" = "phrasebook-parallel:en-de", "stage.0.sentences" = 6'
+    fusion = '.fusion" = { kind = "dlfa", layer = 1 }'
     small = [
+        "seeds=[1]",
         f'encoder.name="{tiny_folder}"',
-        'stage.0.train=["phrasebook-ner:en:train[:16]"]',
-        "stage.0.epochs=1",
         'evaluate.0.languages=["en", "zh"]',
         "evaluate.0.split=test[:5]",
+        f"systems.plain.set={{ {plain} }}",
+        f'systems.dlfa.set={{ {plain}, "stage.0{fusion} }}',
+        f"systems.adjusted.set={{ {second} }}",
+        f'systems.together.set={{ {second}, "stage.1{fusion} }}',
     ]
     done = crossling("demo", *(part for value in small for part in ("--set", value)))
     assert done.code == 0, done.err
-    assert {"page.html", "scores.md", "run.json", "recipe.toml"} <= list_files(tmp_path / "demo")
-    assert re.search(r"echo .* \| \S*crossling predict demo --language ru", done.out)
+    assert {"study.json", "comparison.json", "report.html", "report.md"} <= list_files(tmp_path / "demo")
+    assert all(system in done.out for system in ("plain", "dlfa", "adjusted", "together"))
+    assert "no evidence" in done.out
+    assert re.search(r"echo .* \| \S*crossling predict demo/plain --language ru", done.out)
 
 
 def test_check_shows_recipe_data_and_memory_and_trains_nothing(
@@ -155,6 +165,9 @@ def test_data_lists_sets_and_shows_rows(crossling: Crossling) -> None:
     assert listed.code == 0 and "phrasebook-paraphrase" in listed.out and "embedded" in listed.out
     shown = crossling("data", "show", "phrasebook-ner:hi:test[:3]", "--rows", "1")
     assert "3 rows" in shown.out and "/B-" in shown.out and re.search(r"O +│ \d+ +│ \d+\.\d %", shown.out)
+    table = '{ data = "phrasebook-parallel:en-hi", rows = 40, clean = { max_words = 9 } }'
+    cleaned = crossling("data", "show", table, "--rows", "0").out
+    assert "left out (" in cleaned and "over 9 words" in cleaned and "script tells English from Hindi" in cleaned
 
 
 def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_path: Path) -> None:

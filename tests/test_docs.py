@@ -30,6 +30,12 @@ def test_every_family_has_its_line_for_contributors() -> None:
     assert listed == {name: package.removeprefix("crossling.").replace(".", "/") for name, package in FAMILIES.items()}
 
 
+def test_every_analysis_is_documented() -> None:
+    text = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`\n]+)`", text))))
+    assert set(list_kinds("analyses")) - named == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):

@@ -10,13 +10,17 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertModel,
     DistilBertConfig,
+    DistilBertForMaskedLM,
     DistilBertModel,
     ModernBertConfig,
+    ModernBertForMaskedLM,
     ModernBertModel,
     PreTrainedTokenizerFast,
     XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
     XLMRobertaModel,
 )
 
@@ -185,3 +189,29 @@ def _build_byte_level() -> PreTrainedTokenizerFast:
 def save_tiny(folder: Path, family: str = "bert", **settings: Any) -> Path:
     """A tiny encoder as a Hugging Face folder."""
     return save_encoder(tiny_encoder(family, **settings), folder)
+
+
+def save_with_head(folder: Path, family: str = "bert", **config: Any) -> Any:
+    """A tiny encoder's checkpoint with a head for masked words, all random; gives transformers' model of it."""
+    encoder = tiny_encoder(family)
+    for name, value in config.items():
+        setattr(encoder.model.config, name, value)
+    state = torch.random.get_rng_state()
+    torch.manual_seed(5)
+    whole = _WITH_HEAD[family](encoder.model.config).eval()
+    for name, parameter in whole.named_parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+        if parameter.dim() == 1 and name.endswith("weight"):  # of a normalisation: so that context tells
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.1)
+    torch.random.set_rng_state(state)
+    whole.save_pretrained(folder)
+    encoder.tokenizer.save_pretrained(folder)
+    return whole
+
+
+_WITH_HEAD: dict[str, Any] = {
+    "bert": BertForMaskedLM,
+    "xlm-r": XLMRobertaForMaskedLM,
+    "distilbert": DistilBertForMaskedLM,
+    "modernbert": ModernBertForMaskedLM,
+}

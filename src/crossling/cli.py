@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from crossling.alignment.commands import app as align_app
+from crossling.reproduction.commands import reproduce
 from crossling.study.analysis_commands import mount as mount_analyses
 from crossling.study.commands import app as study_app
 
@@ -32,6 +33,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(study_app, name="study")
 mount_analyses(app)
 app.add_typer(align_app, name="align")
+app.command()(reproduce)
 
 RecipeArgument = Annotated[Path, typer.Argument(help="A recipe: a TOML file.", metavar="RECIPE.toml")]
 SetOption = Annotated[
@@ -267,14 +269,31 @@ def demo(
     overrides: SetOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Train an entity tagger on English, score it in eight languages, make a page: minutes, no network."""
+    """A tour in minutes, without a network: four ways to train in English, scored in eight languages, with a report."""
     from importlib.resources import files
 
-    from crossling.recipe import load_recipe
+    from crossling.study.comparing import compare_study
+    from crossling.study.grid import load_study
+    from crossling.study.reporting import report_study
+    from crossling.study.runner import run_study
+    from crossling.study.show import show_comparison, show_report
+    from crossling.study.store import Store, find_store
+    from crossling.terminal import TerminalProgress, tell
 
-    recipe = Path(str(files("crossling").joinpath("recipes/demo.toml")))
-    loaded = load_recipe(recipe, overrides or ())
-    _run(loaded, out=out, store=store, command=_command_line(), example=("ru", "Мария работает в Берлине."))
+    study = load_study(Path(str(files("crossling").joinpath("recipes/demo-study.toml"))), overrides or ())
+    with TerminalProgress() as progress:
+        outcome = run_study(
+            study, out=out, store=Store(find_store(store)), workers=None, progress=progress, command=_command_line()
+        )
+    if outcome.failed:
+        from crossling.study.show import show_outcome
+
+        show_outcome(outcome, out)
+        raise typer.Exit(1)
+    show_comparison(compare_study(out), out)
+    show_report(report_study(out))
+    tell("This is a tour of simple, generated sentences: what wins here is no evidence of what wins on real text.")
+    tell(f"next:    echo 'Мария работает в Берлине.' | {_program()} predict {out / 'plain'} --language ru")
 
 
 if __name__ == "__main__":

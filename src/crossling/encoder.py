@@ -26,6 +26,7 @@ from crossling.offline import (
     load_blocks,
     load_blocks_folder,
 )
+from crossling.tokenizer_files import check_sizes, load_tokenizer
 
 KNOWN_NAMES = (
     "multilingual-e5-small",
@@ -298,7 +299,7 @@ def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
 
 def _load_folder(folder: Path, *, name: str) -> Encoder:
     """A checkpoint in a folder: safetensors only, because anything else would have to be unpickled."""
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    from transformers import AutoConfig, AutoModel
 
     if not (folder / "config.json").is_file():
         raise EncoderError(f"encoder {name!r}: {folder} holds no config.json, so it is not an encoder's folder.")
@@ -319,7 +320,8 @@ def _load_folder(folder: Path, *, name: str) -> Encoder:
             else {"add_pooling_layer": False}
         )
         with _quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, local_files_only=True)
+            tokenizer = load_tokenizer(folder)
+            check_sizes(folder, name=name, config=config, tokenizer=tokenizer)
             model, report = AutoModel.from_pretrained(
                 folder,
                 config=config,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,27 @@ NOT_TEXT = ("id", "label", "tags")
 
 def trim_on(name: str, sources: Sequence[str], out: Path, *, blocks: bool, store: Path) -> str:
     """Write the trimmed encoder, all of it or nothing; tells how much is left."""
-    _check_place(out)
+    check_place(out)
     encoder = load_encoder(name)
     used = np.unique(np.concatenate([collect_ids(encoder, source, store=store) for source in sources]))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
-            write_trimmed(encoder, used, Path(folder) / "whole", blocks=blocks).replace(out)
-    except OSError as error:
-        raise ArtefactError(f"{out}: cannot be written: {error.strerror or error}. Name another with --out.") from None
+    write_whole(out, lambda folder: write_trimmed(encoder, used, folder, blocks=blocks))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return f"{out}: {len(used):,} of {encoder.vocabulary:,} subwords in use, {size / 1e6:.1f} MB"
 
 
-def _check_place(out: Path) -> None:
-    """What is there is not written over: it may be the very encoder that is to be trimmed."""
+def write_whole(out: Path, write: Callable[[Path], Any]) -> None:
+    """A folder, all of it or nothing: ``write`` gets one beside it, which takes the name once it is complete."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
+            write(Path(folder) / "whole")
+            (Path(folder) / "whole").replace(out)
+    except OSError as error:
+        raise ArtefactError(f"{out}: cannot be written: {error.strerror or error}. Name another with --out.") from None
+
+
+def check_place(out: Path) -> None:
+    """What is there is not written over: it may be the very encoder that another is to be made of."""
     if out.is_dir() and any(out.iterdir()):
         raise ArtefactError(f"{out}: is not empty. Name another folder with --out, or delete this one.")
     if out.exists() and not out.is_dir():

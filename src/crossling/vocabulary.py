@@ -1,4 +1,4 @@
-"""Fewer subword rows: while a run lasts, or for good in a smaller encoder.
+"""Other subword rows: fewer while a run lasts or for good in a smaller encoder, more in an extended one.
 
 Most of a small multilingual encoder is its table of subwords, of which one run's data uses a fraction.
 Without the rest a run needs little memory, and the optimiser does not walk over rows that nothing changes.
@@ -130,23 +130,75 @@ def _copy_model(encoder: Encoder, rows: IntArray) -> Any:
 
 def _copy_tokenizer(encoder: Encoder, settings: dict[str, Any], rows: IntArray) -> Any:
     """The same tokenizer with the kept pieces only, numbered anew."""
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast
-
     place = {int(old): new for new, old in enumerate(rows)}
     smaller = settings | {
         "model": _TRIMMERS[settings["model"]["type"]](settings["model"], place),
         "added_tokens": [token | {"id": place[token["id"]]} for token in settings["added_tokens"]],
         "post_processor": _renumber(settings["post_processor"], place),
     }
-    tokenizer = encoder.tokenizer
+    return _build_tokenizer(encoder.tokenizer, smaller, {TRIMMED_FROM: encoder.identity})
+
+
+def _build_tokenizer(tokenizer: Any, settings: dict[str, Any], more: dict[str, str]) -> Any:
+    """A tokenizer with other pieces and the names and limits of the given one."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    names = {name: str(value) for name, value in tokenizer.special_tokens_map.items() if isinstance(value, str)}
+    nameless = getattr(tokenizer, "extra_special_tokens", None)
     return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(smaller)),
+        tokenizer_object=Tokenizer.from_str(json.dumps(settings)),
         model_max_length=tokenizer.model_max_length,
         model_input_names=list(tokenizer.model_input_names),
-        **{name: str(value) for name, value in tokenizer.special_tokens_map.items() if isinstance(value, str)},
-        **{TRIMMED_FROM: encoder.identity},
+        **({"extra_special_tokens": list(nameless)} if isinstance(nameless, list) and nameless else {}),
+        **names,
+        **more,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """A larger vocabulary: the tokenizer that has it, and what the new rows start from."""
+
+    settings: dict[str, Any]
+    """The larger tokenizer's JSON."""
+    first: int
+    """The id of the first new piece; the others follow it."""
+    parts: tuple[tuple[int, ...], ...]
+    """For each new piece, the old ones that the text in it was cut into before."""
+
+    @property
+    def rows(self) -> int:
+        """How many pieces the larger tokenizer has."""
+        return self.first + len(self.parts)
+
+    def extend(self, rows: Tensor) -> Tensor:
+        """A table (or one number a piece) with a row more for each new piece: the mean of its parts'.
+
+        What some checkpoints have in rows beyond their last piece makes room for new ones.
+        """
+        larger = rows.new_zeros(max(len(rows), self.rows), *rows.shape[1:])
+        larger[: len(rows)] = rows
+        for row, parts in enumerate(self.parts, start=self.first):
+            larger[row] = rows[list(parts)].mean(dim=0)
+        return larger
+
+
+def write_extended(encoder: Encoder, extension: Extension, folder: Path) -> Path:
+    """An encoder with more subwords as a folder; the given one stays as it is."""
+    marks = {key: value for key, value in encoder.tokenizer.init_kwargs.items() if key == TRIMMED_FROM}
+    tokenizer = _build_tokenizer(encoder.tokenizer, extension.settings, marks)
+    table, config = encoder.model.get_input_embeddings(), encoder.model.config
+    before = config.vocab_size
+    _set_table(encoder, extension.extend(table.weight.detach()), padding=table.padding_idx)
+    config.vocab_size = encoder.model.get_input_embeddings().num_embeddings
+    try:
+        larger = Encoder(encoder.model, tokenizer, name=encoder.name, identity="")
+        larger.pooler = encoder.pooler
+        return save_encoder(larger, folder)
+    finally:
+        encoder.model.set_input_embeddings(table)
+        config.vocab_size = before
 
 
 def _needed_pieces(settings: dict[str, Any]) -> IntArray:
@@ -159,15 +211,16 @@ def _needed_pieces(settings: dict[str, Any]) -> IntArray:
         scores = np.asarray([score for _, score in model["vocab"]])
         # The penalty of an unknown character counts from the lowest score.
         needed.append(int(scores.argmin()))
-        needed += [index for index, (piece, _) in enumerate(model["vocab"]) if piece == "▁" or _is_byte(piece)]
+        needed += [index for index, (piece, _) in enumerate(model["vocab"]) if piece == "▁" or is_byte(piece)]
     else:
         pieces: dict[str, int] = model["vocab"]
         single = model["type"] == "BPE"  # the bytes, with which all else can be written
-        needed += [index for piece, index in pieces.items() if _is_byte(piece) or (single and len(piece) == 1)]
+        needed += [index for piece, index in pieces.items() if is_byte(piece) or (single and len(piece) == 1)]
     return np.asarray(needed, np.int64)
 
 
-def _is_byte(piece: str) -> bool:
+def is_byte(piece: str) -> bool:
+    """Whether a piece stands for a byte of a character that has no piece."""
     return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
 
 

@@ -272,10 +272,23 @@ def test_unequal_seeds_are_averaged_and_noted() -> None:
     comparison = compare({"plain": cells[0], "good": cells[1]}, "plain", settings=QUICK)
     assert [pick(comparison, "de", system).runs for system in ("plain", "good")] == [3, 2]
     assert pick(comparison, "de", "good").mark == "▲"
-    assert comparison.notes == ("panx: systems differ in seeds (plain 3, good 2); each is averaged over its own",)
+    (note,) = comparison.notes
+    assert note.startswith("panx: systems differ in seeds (plain 3, good 2)") and "the seeds that both have" in note
     renamed = tag_cells({"de": 60}, wrong=0.1, seeds=(4, 5, 6), salt=1)
     (note,) = compare({"plain": cells[0], "good": renamed}, "plain", settings=QUICK).notes
     assert "different seeds" in note
+
+
+def test_a_difference_is_between_the_seeds_that_both_have() -> None:
+    """A system of which one seed is missing differs in nothing from the same system with all of them."""
+    runs = class_runs(0.6, seeds=(1, 2, 3))
+    systems = {"plain": {("xnli", "de"): runs}, "part": {("xnli", "de"): [runs[2], runs[0]]}}
+    for name in ("accuracy", "macro_f1"):
+        comparison = compare(systems, "plain", score=name, settings=QUICK)
+        means = [pick(comparison, "de", system).mean for system in ("plain", "part")]
+        difference = pick(comparison, "de", "part").from_baseline
+        assert difference is not None and means[0] != means[1]
+        assert (difference.delta, difference.low, difference.high, difference.p) == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_published_form_is_a_setting() -> None:

@@ -70,6 +70,32 @@ def test_overrides_reach_every_recipe_or_the_study(tmp_path: Path, tiny_folder: 
     assert study.identity != load_study(path).identity == load_study(path).identity
 
 
+def test_a_system_of_some_stages_keeps_their_numbers(tmp_path: Path, tiny_folder: Path) -> None:
+    recipe = write_recipe(tmp_path, tiny_folder)
+    tables = recipe.read_text(encoding="utf-8")
+    first, rest = tables.split("[[stage]]", 1)
+    adapted = '[[stage]]\nkind = "adapt"\ntrain = "panx:en"\nlr = 0.5\n\n[[stage]]'
+    (tmp_path / "two.toml").write_text(first + adapted + rest, encoding="utf-8")
+    text = """
+seeds = [1]
+baseline = "original"
+[tasks.ner]
+recipe = "two.toml"
+set = { "stage.1.lr" = 0.25, "stage.1.batch" = 3 }
+[systems.original]
+stages = [1]
+[systems.adapted]
+set = { "stage.1.batch" = 4 }
+"""
+    path = tmp_path / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    original, adapted_variant = load_study(path, ["stage.1.epochs=7", "stage.0.epochs=9"]).variants
+    assert [stage.kind for stage in original.recipe.stage] == ["finetune"]
+    assert [stage.epochs for stage in adapted_variant.recipe.stage] == [9, 7]
+    tuned = original.recipe.stage[0], adapted_variant.recipe.stage[1]
+    assert [(stage.epochs, stage.lr, stage.batch) for stage in tuned] == [(7, 0.25, 3), (7, 0.25, 4)]
+
+
 MISTAKES = {
     "unknown key": (TWO_SYSTEMS.replace("baseline =", "base_line ="), ["base_line", "'baseline'"]),
     "baseline": (TWO_SYSTEMS.replace('"plain"', '"plian"', 1), ["baseline = 'plian'", "Did you mean 'plain'"]),
@@ -80,6 +106,10 @@ MISTAKES = {
     "no file": (TWO_SYSTEMS.replace("ner.toml", "nerr.toml", 1), ["nerr.toml: no such file", "'ner.toml'"]),
     "value in a recipe": (TWO_SYSTEMS.replace('"mean"', '"meen"'), ["systems.mean", "meen"]),
     "list item": (TWO_SYSTEMS.replace("stage.0.fusion", "stage.3.fusion"), ["stage.3", "1 items"]),
+    "stages": (
+        TWO_SYSTEMS.replace("[systems.mean]", "[systems.mean]\nstages = [1]"),
+        ["stages: 1", "1 stages, 0 to 0"],
+    ),
     "baseline with axes": (
         TWO_SYSTEMS.replace('"plain"', '"mean"', 1) + '[systems.mean.axes]\n"stage.0.lr" = [1.0, 2.0]\n',
         ["has axes", "[choose]"],

@@ -3,95 +3,30 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from finished_study import CHOOSING, finish_study
 from small_study import write_recipe, write_study
 
 from crossling.criteria import source_dev
 from crossling.criteria._context import FinishedCell
 from crossling.errors import ArtefactError
-from crossling.predictions import Predictions, write_predictions
 from crossling.recipe import load_recipe, parse_recipe, to_toml
-from crossling.study.comparing import compare_study, trained_languages
+from crossling.study.comparing import compare_study, leave_out_values, load_comparison, trained_languages
 from crossling.study.dry_run import forecast_study
-from crossling.study.files import write_once
 from crossling.study.grid import load_study
-from crossling.study.plan import PlannedCell, fix_threads, write_plan
-from crossling.study.run import Runner
+from crossling.study.layout import read_plan
+from crossling.study.plan import fix_threads
 from crossling.study.store import Store
-from crossling.training.world import join_world
-
-CHOOSING = """
-seeds = [1, 2]
-baseline = "plain"
-second = "other"
-[tasks.ner]
-recipe = "ner.toml"
-[tasks.pos]
-recipe = "pos.toml"
-second = "mean"
-[systems.plain]
-[systems.other]
-set = { "stage.0.lr" = 2e-3 }
-[systems.mean]
-set = { "stage.0.fusion" = { kind = "mean", layer = 1 } }
-[systems.mean.axes]
-"stage.0.fusion.weight" = [0.25, 0.75]
-[choose]
-system = "mean"
-axis = "stage.0.fusion.weight"
-"""
-RIGHT = {"plain": 0.3, "other": 0.5, "mean weight=0.25": 0.6, "mean weight=0.75": 0.95}
-DEV = {"mean weight=0.25": 0.8, "mean weight=0.75": 0.9}
-ROWS = 120
 
 
 @pytest.fixture
 def finished(tmp_path: Path, tiny_folder: Path) -> Path:
-    """The folder of a study that looks as if it had been run: predictions made up, right to a known share."""
-    write_recipe(tmp_path, tiny_folder, "pos")
-    study = load_study(write_study(tmp_path, tiny_folder, CHOOSING))
-    store, out = Store(tmp_path / "s"), tmp_path / "out"
-    cells = []
-    for cell in study.cells:
-        variant = cell.variant
-        stage = f"finetune-1-{variant.folder.replace('/', '-')}-{cell.seed}"
-        planned = PlannedCell(
-            cell.name, variant.folder, variant.task, variant.system, variant.label, cell.seed, (stage,), cell.name
-        )
-        cells.append(planned)
-        store.artefact(stage).mkdir(parents=True)
-        store.complete(stage, {"dev_score": DEV.get(variant.label, 0.1) + cell.seed / 1000})
-        predictions = make_predictions(RIGHT[variant.label], cell.seed, spans=variant.task == "ner")
-        write_predictions(out / cell.name / "predictions" / "test" / "hi.parquet", predictions)
-        write_once(out / cell.name / "complete.json", {"identity": cell.name, "seconds": 1, "machine": {"torch": "2"}})
-    runners = {
-        variant.folder: Runner(variant.recipe, store, out / variant.folder, join_world(variant.recipe.run))
-        for variant in study.variants
-    }
-    write_plan(study, cells, out, store=store, facts={}, command="", runners=runners)
-    return out
-
-
-def make_predictions(right: float, seed: int, *, spans: bool) -> Predictions:
-    dice = np.random.default_rng(seed)
-    gold = [[int(code) for code in dice.integers(0, 2, 4)] for _ in range(ROWS)]
-    guesses = [[code if dice.random() < right else 1 - code for code in sentence] for sentence in gold]
-    return Predictions.from_tags(
-        "hi",
-        "test",
-        labels=("O", "B-X"),
-        scheme="bio" if spans else "none",
-        gold=[[0, 1, 0, 1]] * ROWS,
-        predicted=[
-            [g ^ s ^ t for g, s, t in zip(a, b, (0, 1, 0, 1), strict=True)] for a, b in zip(gold, guesses, strict=True)
-        ],
-        confidence=[[1.0] * 4] * ROWS,
-        meta={"seed": seed},
-    )
+    """The folder of a study that looks as if it had been run."""
+    return finish_study(tmp_path, tiny_folder)
 
 
 def means(comparison: Any, task: str) -> dict[str, float]:
@@ -123,16 +58,34 @@ def test_a_choice_is_on_record_with_the_labels_it_used(finished: Path) -> None:
 
 def test_tables_are_written_for_every_reader(finished: Path) -> None:
     comparison = compare_study(finished)
-    assert {"compare.md", "comparison.json", "compare.html", "compare-pos-test.csv", "compare-ner-test.tex"} <= set(
-        comparison.files
-    )
+    assert {"compare.md", "comparison.json", "compare-pos-test.csv", "compare-ner-test.tex"} <= set(comparison.files)
     assert "| hi Hindi |" in (finished / "compare.md").read_text(encoding="utf-8")
     facts = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     assert [task["task"] for task in facts["tasks"]] == ["ner", "pos"]
     assert facts["tasks"][0]["results"][1]["from_baseline"]["p"] < 0.05
-    page = (finished / "compare.html").read_text(encoding="utf-8")
-    assert page.count("<table>") == 4
-    assert "mean (chosen by source_dev)" in page
+
+
+def test_a_comparison_is_read_as_it_was_written(finished: Path) -> None:
+    written = compare_study(finished, every=True)
+    read = load_comparison(finished)
+    assert read is not None
+    assert [part.comparison for part in read.parts] == [part.comparison for part in written.parts]
+    assert (read.choices, read.lines) == (written.choices, written.lines)
+    shown = leave_out_values(read, read_plan(finished))
+    assert [part.comparison for part in shown.parts] == [part.comparison for part in compare_study(finished).parts]
+    assert load_comparison(finished / "ner") is None
+
+
+def test_choices_outlive_the_models(finished: Path, tmp_path: Path) -> None:
+    chosen = compare_study(finished).choices
+    shutil.rmtree(tmp_path / "s")
+    comparison = compare_study(finished)
+    assert comparison.choices == chosen
+    assert any("choices are those on record" in line for line in comparison.lines)
+    (finished / "choices.json").unlink()
+    comparison = compare_study(finished)
+    assert any("nothing is chosen" in line for line in comparison.lines) and not comparison.choices
+    assert "mean weight=0.75" in means(comparison, "ner")
 
 
 def test_what_is_missing_or_unlike_is_told(finished: Path) -> None:

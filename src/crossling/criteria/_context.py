@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,15 @@ class FinishedCell:
 
     seed: int
     folder: Path
-    model_folder: Path
+    find_model: Callable[[], Path]
+    """Brings the model from the store's address, if it has one: for those that look at models alone."""
     record: Mapping[str, Any]
     """How the last stage's training went: ``dev_score``, ``history`` and more."""
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the trained model lies."""
+        return self.find_model()
 
     def load_model(self) -> Model:
         """The trained model, on the CPU; for criteria that look at representations."""

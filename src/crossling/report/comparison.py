@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from crossling.errors import ArtefactError, nearest
 from crossling.languages import name_of
+from crossling.report.markup import csv_text, latex_table, markdown_head, markdown_row, markdown_text
 from crossling.report.tables import format_percent
 from crossling.significance import Comparison, Difference, Result
 from crossling.significance.compare import MARKS
@@ -25,22 +24,6 @@ MISSING = "–"
 PADDING = 3
 """Blanks between two columns in the terminal."""
 _WORDS = {1: "better", -1: "worse", 0: ""}
-_LATEX_MARKS = {"▲": r"\blacktriangle", "▼": r"\blacktriangledown", "△": r"\vartriangle", "▽": r"\triangledown"}
-_LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "–": "--",
-    "<": "$<$",
-}
 
 
 @dataclass(frozen=True)
@@ -80,56 +63,28 @@ class ComparisonTable:
     def to_markdown(self, *, view: View = "scores", wide: bool = False) -> str:
         """For a document; `wide` puts systems in rows and languages in columns, as papers do."""
         grid = self._grid(view, wide=wide)
-        lines = [_markdown_row(grid[0]), _markdown_row(["---", *["--:"] * (len(grid[0]) - 1)])]
-        lines.extend(_markdown_row(row) for row in grid[1:])
-        return "\n".join([*lines, "", *(f"- {sentence}" for sentence in self.legend)]) + "\n"
+        lines = [*markdown_head(grid[0]), *map(markdown_row, grid[1:])]
+        return "\n".join([*lines, "", *(f"- {markdown_text(sentence)}" for sentence in self.legend)]) + "\n"
 
     def to_latex(self, *, view: View = "scores", wide: bool = True) -> str:
         """For a paper: a `tabular` for booktabs and amssymb, the legend as comments."""
-        grid = [[_latex(cell) for cell in row] for row in self._grid(view, wide=wide)]
-        body = [" & ".join(row) + r" \\" for row in grid]
         averages = [number for number, line in enumerate(self.lines, start=1) if line.is_average]
-        if averages and not wide:
-            body.insert(averages[0], r"\midrule")
-        parts = [
-            *(f"% {sentence}" for sentence in self.legend),
-            "% needs \\usepackage{booktabs,amssymb}",
-            rf"\begin{{tabular}}{{l{'r' * (len(grid[0]) - 1)}}}",
-            r"\toprule",
-            body[0],
-            r"\midrule",
-            *body[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-        return "\n".join(parts) + "\n"
+        rule = averages[0] if averages and not wide else None
+        return latex_table(self._grid(view, wide=wide), comments=self.legend, rule_before=rule)
 
     def to_csv(self) -> str:
         """For a spreadsheet: all figures, a line for each language and system; scores in percent, marks in words."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         columns = ("delta", "low", "high", "p", "holm_p", "test", "mark")
         roles = ("baseline", "second") if self.second else ("baseline",)
         head = ["code", "language", "average", "system", "score", "examples", "seeds", "mean", "sd"]
-        writer.writerow([*head, *(f"{role}_{column}" for role in roles for column in columns)])
+        rows: list[list[object]] = [[*head, *(f"{role}_{column}" for role in roles for column in columns)]]
         for line in self.lines:
             for result in filter(None, line.results):
                 differences = (result.from_baseline, result.from_second)[: len(roles)]
-                writer.writerow(
-                    [
-                        line.code,
-                        line.name,
-                        "yes" if line.is_average else "no",
-                        result.system,
-                        result.score,
-                        result.examples,
-                        result.runs,
-                        _number(result.mean),
-                        _number(result.spread),
-                        *(value for one in differences for value in _csv_values(one)),
-                    ]
-                )
-        return text.getvalue()
+                known = (line.code, line.name, "yes" if line.is_average else "no", result.system, result.score)
+                figures = (result.examples, result.runs, _number(result.mean), _number(result.spread))
+                rows.append([*known, *figures, *(value for one in differences for value in _csv_values(one))])
+        return csv_text(rows)
 
     def shown(self, view: View) -> tuple[str, ...]:
         """The systems that a view has columns for."""
@@ -320,13 +275,3 @@ def _csv_values(one: Difference | None) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.3f}"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _latex(text: str) -> str:
-    marks = "".join(_LATEX_MARKS.get(letter, "") for letter in text)
-    plain = "".join(_LATEX_SPECIAL.get(letter, letter) for letter in text if letter not in _LATEX_MARKS).rstrip()
-    return f"{plain}$^{{{marks}}}$" if marks else plain

@@ -1,27 +1,23 @@
 """A run's page: one HTML file that needs no network, with figures, examples and what is needed to repeat it.
 
-Texts of data sets are untrusted: the template escapes everything, and the page's own policy lets only its one
-script run, named by its hash, so that text which looks like code stays text.
+Texts of data sets are untrusted: the template escapes everything.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from crossling.languages import find_language, name_of
 from crossling.metrics import explain, list_scores
 from crossling.report.figures import draw_bar, draw_confusion
+from crossling.report.html import render_page
 from crossling.report.summary import AnswerSample, LanguageResult, RunSummary, Sample, TagSample, TextSample
 from crossling.report.tables import (
     average,
@@ -95,43 +91,23 @@ class _Example:
 
 def render_run(summary: RunSummary) -> str:
     """The whole page of a run as HTML."""
-    environment = _environment()
-    style, script = _read_part("page.css.j2"), _read_part("page.js.j2")
-    page: str = environment.get_template("page.html.j2").render(
+    return render_page(
+        "page.html.j2",
+        title=summary.title,
+        styles=("page.css.j2",),
+        script="page.js.j2",
         summary=summary,
         source_name=name_of(summary.source),
-        style=Markup(style),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         sections=[_section(summary, data, number) for number, data in enumerate(summary.data_sets)],
         explanations={name: explain(name) for name in list_scores() if _is_taken(summary, name)},
         title_of=title_of,
     )
-    return page
 
 
 def title_of(score: str) -> str:
     """A score's name as a heading: `span_f1` becomes `span F1`."""
     special = {"f1": "F1", "qa": "QA", "pos": "POS", "xtreme": "XTREME"}
     return " ".join(special.get(word, word) for word in score.split("_"))
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("crossling", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-def _read_part(name: str) -> str:
-    """The style sheet or script: our own text, put into the page as it is."""
-    environment = _environment()
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
 
 
 def _is_taken(summary: RunSummary, name: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ import numpy as np
 
 from crossling.errors import ArtefactError, nearest
 from crossling.languages import find_language, name_of
+from crossling.report.markup import csv_text, markdown_head, markdown_row
 from crossling.report.summary import LanguageResult, RunSummary
 
 if TYPE_CHECKING:
@@ -77,23 +76,21 @@ class ScoreTable:
     def to_markdown(self) -> str:
         """For a document: all scores."""
         head = ["code", "language", "rows", *self.scores]
-        lines = [_markdown_row(head), _markdown_row(["---", "---", *["--:"] * (len(head) - 2)])]
+        lines = markdown_head(head, names=2)
         for row in self.rows:
             cells = [row.code, row.name, f"{row.examples:,}", *map(str, row.cells)]
-            lines.append(_markdown_row([f"*{cell}*" if row.is_average and cell else cell for cell in cells]))
+            lines.append(markdown_row([f"*{cell}*" if row.is_average and cell else cell for cell in cells]))
         return "\n".join(lines) + "\n"
 
     def to_csv(self) -> str:
         """For a spreadsheet: all scores in percent, mean and standard deviation apart, languages only."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         columns = [f"{name}_{part}" for name in self.scores for part in ("mean", "sd")]
-        writer.writerow(["code", "language", "rows", *columns])
+        rows: list[list[object]] = [["code", "language", "rows", *columns]]
         for row in self.rows:
             if not row.is_average:
                 values = [_csv_number(number) for cell in row.cells for number in (cell.mean, cell.spread)]
-                writer.writerow([row.code, row.name, row.examples, *values])
-        return text.getvalue()
+                rows.append([row.code, row.name, row.examples, *values])
+        return csv_text(rows)
 
 
 def score_table(summary: RunSummary, data: str = "") -> ScoreTable:
@@ -188,10 +185,6 @@ def _plain(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _csv_number(value: float | None) -> str:

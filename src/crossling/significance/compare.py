@@ -183,9 +183,20 @@ class _Cell:
     def examples(self) -> int:
         return int(next(iter(self.counts.values())).shape[1])
 
-    def example_means(self, system: str) -> Array:
+    def pair_runs(self, system: str, other: str) -> tuple[list[int], list[int]]:
+        """The runs of two systems that are set against each other: those of seeds that both have.
+
+        Where they have no seed in common, all of both.
+        """
+        seeds = self.seeds[system], self.seeds[other]
+        common = [seed for seed in seeds[0] if seed is not None and seed in seeds[1]]
+        if not common:
+            return list(range(len(seeds[0]))), list(range(len(seeds[1])))
+        return [seeds[0].index(seed) for seed in common], [seeds[1].index(seed) for seed in common]
+
+    def example_means(self, system: str, runs: list[int]) -> Array:
         """The value of each example, averaged over runs; only where the score is a mean of examples."""
-        totals = self.counts[system].sum(axis=0)[:, 0]
+        totals = self.counts[system][runs].sum(axis=0)[:, 0]
         there = totals[:, 1] > 0
         means: Array = totals[there, 0] / totals[there, 1]
         return means
@@ -244,7 +255,7 @@ class _Table:
     note: Callable[[str], object]
     groups: tuple[str, ...] = ()
     drawn: dict[tuple[str, str], Array] = field(default_factory=dict)
-    """Resampled mean scores by language and system."""
+    """Resampled scores of each run by language and system."""
 
     def results(self) -> list[Result]:
         """Results of all languages, then of averages."""
@@ -290,10 +301,16 @@ class _Table:
             drawn = bootstrap(samples, group.size, draws=self.settings.draws, rng=rng)
             for cell, by_system in zip(cells, drawn, strict=True):
                 for system, scores in zip(cell.counts, by_system, strict=True):
-                    # One stream for every system and language: a seed's model is drawn with all that it predicted.
-                    runs = scores.shape[1]
-                    weights = draw_runs(runs, self.settings.draws, self._generator("runs", str(runs)))
-                    self.drawn[cell.language, system] = (scores * weights).sum(axis=1)
+                    self.drawn[cell.language, system] = scores
+
+    def _draw_means(self, cell: _Cell, system: str, runs: list[int]) -> Array:
+        """Resampled means over some runs, which are resampled too.
+
+        One stream for every system and language: a seed's model is drawn with all that it predicted.
+        """
+        weights = draw_runs(len(runs), self.settings.draws, self._generator("runs", str(len(runs))))
+        means: Array = (self.drawn[cell.language, system][:, runs] * weights).sum(axis=1)
+        return means
 
     def _compare(
         self, system: str, other: str, groups: Sequence[Group], averages: Mapping[str, list[_Cell]]
@@ -304,7 +321,7 @@ class _Table:
         p_values = [
             p_value(observed[cell.language], null[cell.language])
             if cell.test == "permutation test"
-            else t_test(cell.example_means(system), cell.example_means(other))
+            else t_test(*map(cell.example_means, (system, other), cell.pair_runs(system, other)))
             for cell in cells
         ]
         found = {
@@ -329,7 +346,11 @@ class _Table:
             chosen = [cell for cell in cells if cell.language in group.keys]
             if not chosen or (not averaged and chosen[0].test != "permutation test"):
                 continue  # nothing would read it
-            pairs = [Pair(cell.counts[system], cell.counts[other], group.keys[cell.language]) for cell in chosen]
+            pairs = []
+            for cell in chosen:
+                own, theirs = cell.pair_runs(system, other)
+                counts = cell.counts[system][own], cell.counts[other][theirs]
+                pairs.append(Pair(*counts, group.keys[cell.language]))
             # Names in order, so that which of two systems is the baseline does not change p.
             rng = self._generator("swap", min(group.keys), *sorted((system, other)))
             differences, swapped = permute(
@@ -343,8 +364,9 @@ class _Table:
     def _difference(
         self, part: Sequence[_Cell], system: str, other: str, *, p: float, corrected: float, test: str
     ) -> Difference:
-        delta = float(np.mean([cell.scores[system].mean() - cell.scores[other].mean() for cell in part]))
-        drawn = np.mean([self.drawn[c.language, system] - self.drawn[c.language, other] for c in part], axis=0)
+        paired = [(cell, *cell.pair_runs(system, other)) for cell in part]
+        delta = float(np.mean([c.scores[system][i].mean() - c.scores[other][j].mean() for c, i, j in paired]))
+        drawn = np.mean([self._draw_means(c, system, i) - self._draw_means(c, other, j) for c, i, j in paired], axis=0)
         tail = (1 - self.settings.confidence) / 2
         low, high = np.quantile(drawn, [tail, 1 - tail])
         direction = int(np.sign(delta)) if corrected < self.settings.level else 0
@@ -383,7 +405,10 @@ class _Table:
             numbers = {system: len(counts) for system, counts in cell.counts.items()}
             if len(set(numbers.values())) > 1:
                 listed = ", ".join(f"{system} {number}" for system, number in numbers.items())
-                self.note(f"{self.data}: systems differ in seeds ({listed}); each is averaged over its own")
+                self.note(
+                    f"{self.data}: systems differ in seeds ({listed}); each mean is over its own, each difference over "
+                    "the seeds that both have"
+                )
             elif len(set(cell.seeds.values())) > 1:
                 self.note(f"{self.data}: systems were trained with different seeds, which are paired in order")
 

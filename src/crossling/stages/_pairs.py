@@ -112,6 +112,17 @@ class PairData:
     """Parallel text of one or more target languages."""
 
     texts: tuple[Text, ...]
+    times: float | None = None
+    """Pairs that are read in an epoch, where not all once."""
+    sentences: int | None = None
+    """Pairs of each text at most."""
+
+    def efforts(self) -> list[tuple[Rows, float]]:
+        """Each set, and how often it is read in an epoch."""
+        shares = [min(1.0, (self.sentences or len(text.rows)) / max(1, len(text.rows))) for text in self.texts]
+        once = sum(share * len(text.rows) for share, text in zip(shares, self.texts, strict=True))
+        factor = 1.0 if self.times is None else self.times / max(1.0, once)
+        return [(text.rows, factor * share) for share, text in zip(shares, self.texts, strict=True)]
 
     def fingerprints(self) -> list[list[str]]:
         """What of the data affects the result."""
@@ -137,7 +148,7 @@ def open_pairs(settings: PairSettings, *, source: str, store: Path) -> PairData:
         if settings.pooling == "subword" and (text.links or not text.is_raw):
             raise DataError(f"{rows.name}: its links are between words; pooling = 'subword' makes links of its own")
         texts.append(text)
-    return PairData(tuple(texts))
+    return PairData(tuple(texts), sentences=settings.sentences)
 
 
 def encode_pairs(settings: PairSettings, data: PairData, context: StageContext) -> PairedExamples:

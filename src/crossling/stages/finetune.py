@@ -6,7 +6,7 @@ words so that translations stay together (continual learning, equation 2 of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -180,6 +180,11 @@ class Data:
             facts["pairs"] = self.pairs.fingerprints()
         return facts
 
+    def efforts(self) -> list[tuple[Rows, float]]:
+        """Each set that is trained on, and how often it is read in an epoch."""
+        tasks = [rows for some in (self.train, *self.auxiliary) for rows in some]
+        return [*((rows, 1.0) for rows in tasks), *(self.pairs.efforts() if self.pairs else ())]
+
     def described(self) -> list[tuple[str, Rows]]:
         """Each set with its role, for people."""
         return [
@@ -207,8 +212,12 @@ def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
                 f"auxiliary.{number}.train = {rows.name} is in {rows.language!r}; auxiliary tasks are learnt in the "
                 f"source language, {source!r}"
             )
-    replay = settings.replay if _replays(settings) else None
-    return Data(train, dev, auxiliary, open_pairs(replay, source=source, store=store) if replay else None)
+    steps = sum(map(len, train)) / settings.batch
+    pairs = None
+    if settings.replay is not None and _replays(settings):
+        pairs = open_pairs(settings.replay, source=source, store=store)
+        pairs = replace(pairs, times=steps * settings.replay.batch)
+    return Data(train, dev, auxiliary, pairs)
 
 
 def _open_task_data(task: Any, specs: tuple[DataSpec, ...], store: Path, *, split: str = "train") -> tuple[Rows, ...]:

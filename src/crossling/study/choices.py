@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def find_finished_cells(plan: Mapping[str, Any], variant: Mapping[str, Any], out
         FinishedCell(
             seed=cell["seed"],
             folder=out / cell["name"],
-            model_folder=store.artefact(cell["stages"][-1]),
+            find_model=partial(store.fetch, cell["stages"][-1]),
             record=store.record(cell["stages"][-1]),
         )
         for cell in plan["cells"]

@@ -21,8 +21,12 @@ SetOption = Annotated[
 ]
 OutOption = Annotated[Path | None, typer.Option(help="Folder of the results; default: studies/NAME-OF-STUDY.")]
 StoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", help="Where trained models and caches live (CROSSLING_STORE, .crossling)."),
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="FOLDER|ADDRESS",
+        help="Where trained models and caches live (CROSSLING_STORE, .crossling); models also at s3://BUCKET/NAME.",
+    ),
 ]
 
 
@@ -38,6 +42,10 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show cells, shared work, what exists, and a forecast.")
     ] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Use the machines of the Ray cluster there: HOST:PORT, or auto."),
+    ] = None,
 ) -> None:
     """Run every cell of a study. Killed and started again, it goes on; started twice, both share the work."""
     from crossling.study.grid import load_study
@@ -49,17 +57,23 @@ def run(
     if dry_run:
         from crossling.study.dry_run import forecast_study
         from crossling.study.show import show_forecast
+        from crossling.study.sites import open_site
 
-        show_forecast(forecast_study(loaded, store=kept, out=folder, workers=workers))
+        with open_site(ray) as site:
+            show_forecast(forecast_study(loaded, store=kept, out=folder, workers=workers, site=site))
         return
     from crossling.study.show import show_outcome
     from crossling.terminal import TerminalProgress
 
     with TerminalProgress() as progress:
         from crossling.study.runner import run_study
+        from crossling.study.sites import open_site
 
         command = shlex.join(["crossling", *sys.argv[1:]])
-        outcome = run_study(loaded, out=folder, store=kept, workers=workers, progress=progress, command=command)
+        with open_site(ray) as site:
+            outcome = run_study(
+                loaded, out=folder, store=kept, workers=workers, progress=progress, command=command, site=site
+            )
     show_outcome(outcome, folder)
     if outcome.failed:
         raise typer.Exit(1)
@@ -97,13 +111,32 @@ def compare(
         typer.Option("--groups", help="Also means by family, branch, script, order or enf. Repeat as needed."),
     ] = None,
 ) -> None:
-    """Compare all systems with the baseline, with significance; writes tables and a page into the study's folder."""
+    """Compare all systems with the baseline, with significance; writes tables into the study's folder."""
     from crossling.study.comparing import compare_study
     from crossling.study.layout import find_out
     from crossling.study.show import show_comparison
 
     folder = find_out(study, out)
     show_comparison(compare_study(folder, every=every, groups=groups or ()), folder)
+
+
+@app.command()
+def report(
+    study: FolderArgument,
+    out: OutOption = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also every value of an axis that a choose table picks one from.")
+    ] = False,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Where records of training are; default: where the study left them.")
+    ] = None,
+) -> None:
+    """Write a study's report: one page with all that is known of it, and every table as Markdown, LaTeX and CSV."""
+    from crossling.study.layout import find_out
+    from crossling.study.reporting import report_study
+    from crossling.study.show import show_report
+
+    show_report(report_study(find_out(study, out), every=every, store=store))
 
 
 @app.command()

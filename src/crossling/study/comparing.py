@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from crossling.data.spec import parse_spec
-from crossling.errors import ArtefactError
+from crossling.errors import ArtefactError, UserError
 from crossling.predictions import Predictions, read_predictions
 from crossling.recipe import Recipe, load_recipe
 from crossling.report.comparison import ComparisonTable, comparison_tables
-from crossling.report.study_page import render_study
-from crossling.significance import Comparison, compare
+from crossling.significance import Comparison, Difference, Result, compare
+from crossling.significance import Settings as TestSettings
 from crossling.study.choices import Choice, make_choices
 from crossling.study.files import read_json, write_whole
-from crossling.study.layout import CHOICES, COMPLETE, prediction_path, read_plan, set_name
+from crossling.study.layout import CHOICES, COMPARISON, COMPLETE, name_file, prediction_path, read_plan, set_name
 
 MACHINE_FACTS = ("torch", "device", "gpu", "precision", "processor", "threads")
 """What can change the last bits of a result, or more."""
@@ -57,9 +57,28 @@ def compare_study(out: Path, *, every: bool = False, groups: Sequence[str] = ())
 
     ``groups`` are ways to group languages, for a line with each group's mean.
     """
-    plan = read_plan(out)
-    choices, notes = make_choices(plan, out)
-    finished = _read_finished(plan, out)
+    result = gather_comparison(read_plan(out), out, every=every, groups=groups)
+    if not result.parts:
+        reasons = "; ".join(line.removeprefix("Note: ").removesuffix(".") for line in result.lines)
+        raise ArtefactError(f"{out}: nothing to compare yet; {reasons or 'no cell is finished'}")
+    return replace(result, files=_write(result, out))
+
+
+def gather_comparison(
+    plan: Mapping[str, Any],
+    out: Path,
+    *,
+    every: bool = False,
+    groups: Sequence[str] = (),
+    choose_again: bool = True,
+) -> StudyComparison:
+    """The comparisons that the finished cells allow, perhaps none, and notes on what is missing.
+
+    Without ``choose_again`` choices on record count, for a criterion may load every model to choose.
+    """
+    stored = _read_choices(plan, out)
+    choices, notes = (stored, []) if stored and not choose_again else _find_choices(plan, out, stored)
+    finished = read_finished(plan, out)
     notes += _note_missing(plan, finished) + _note_machines(finished)
     parts = []
     for task in dict.fromkeys(variant["task"] for variant in plan["variants"]):
@@ -67,14 +86,78 @@ def compare_study(out: Path, *, every: bool = False, groups: Sequence[str] = ())
         part, more = _compare_task(plan, task, systems, choices, finished=finished, out=out, groups=groups)
         notes += more
         parts += [part] if part is not None else []
-    if not parts:
-        raise ArtefactError(f"{out}: nothing to compare yet; {'; '.join(notes) or 'no cell is finished'}")
     lines = (*(choice.describe() for choice in choices), *(f"Note: {note}." for note in dict.fromkeys(notes)))
-    result = StudyComparison(plan["name"], tuple(parts), tuple(choices), lines)
-    return replace(result, files=_write(result, out))
+    return StudyComparison(plan["name"], tuple(parts), tuple(choices), lines)
 
 
-def _read_finished(plan: Mapping[str, Any], out: Path) -> dict[str, dict[int, dict[str, Any]]]:
+def _find_choices(plan: Mapping[str, Any], out: Path, stored: list[Choice]) -> tuple[list[Choice], list[str]]:
+    """What the criteria choose now; where trained models are gone, what they chose when these were there."""
+    try:
+        if plan["settings"]["choose"] and not Path(plan["store"]).is_dir():
+            raise ArtefactError(f"{plan['store']}: the store with the trained models is not here")
+        return make_choices(plan, out)
+    except UserError as error:
+        if stored:
+            return stored, [f"choices are those on record, since none can be made now: {error}"]
+        return [], [f"nothing is chosen: {error}"]
+
+
+def _read_choices(plan: Mapping[str, Any], out: Path) -> list[Choice]:
+    """The choices on record; none where they are of another plan."""
+    tables = read_json(out / CHOICES)
+    try:
+        choices = [Choice(**table) for table in tables] if isinstance(tables, list) else []
+    except TypeError:
+        return []
+    labels = {variant["folder"]: variant["label"] for variant in plan["variants"]}
+    return choices if all(labels.get(choice.folder) == choice.chosen for choice in choices) else []
+
+
+def load_comparison(out: Path) -> StudyComparison | None:
+    """What ``crossling study compare`` found last, for predictions may be too large to travel with a study."""
+    facts = read_json(out / COMPARISON)
+    if not isinstance(facts, dict):
+        return None
+    try:
+        parts = [_load_part(table) for table in facts["tasks"]]
+        choices = tuple(Choice(**table) for table in facts["choices"])
+        return StudyComparison(facts["name"], tuple(parts), choices, tuple(facts["notes"]))
+    except (KeyError, TypeError) as error:
+        raise ArtefactError(f"{out / COMPARISON}: was not written by this version ({error!r})") from None
+
+
+def leave_out_values(result: StudyComparison, plan: Mapping[str, Any]) -> StudyComparison:
+    """Without the values of an axis that one was chosen from; figures stay as they are, for each test stands alone."""
+    parts = []
+    for part in result.parts:
+        wanted = {system.name for system in _list_systems(plan, part.task, result.choices, every=False)}
+        wanted |= {part.comparison.baseline, part.comparison.second or part.comparison.baseline}
+        comparison = replace(
+            part.comparison,
+            systems=tuple(name for name in part.comparison.systems if name in wanted),
+            results=tuple(one for one in part.comparison.results if one.system in wanted),
+        )
+        parts.append(Part(part.task, comparison, comparison_tables(comparison)))
+    return replace(result, parts=tuple(parts))
+
+
+def _load_part(table: dict[str, Any]) -> Part:
+    known = {key: table[key] for key in ("baseline", "second")}
+    results = []
+    for one in table["results"]:
+        differences = {role: one[role] and Difference(**one[role]) for role in ("from_baseline", "from_second")}
+        results.append(Result(**{**one, **differences}))
+    comparison = Comparison(
+        **known,
+        systems=tuple(table["systems"]),
+        results=tuple(results),
+        settings=TestSettings(**table["settings"]),
+        notes=tuple(table["notes"]),
+    )
+    return Part(table["task"], comparison, comparison_tables(comparison))
+
+
+def read_finished(plan: Mapping[str, Any], out: Path) -> dict[str, dict[int, dict[str, Any]]]:
     """The markers of finished cells, by folder of their variant and seed."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for cell in plan["cells"]:
@@ -181,17 +264,14 @@ def trained_languages(recipe: Recipe) -> set[str]:
 
 
 def _write(result: StudyComparison, out: Path) -> tuple[str, ...]:
-    """Everything as files: for a document, a paper, a spreadsheet, a program and a browser."""
+    """Everything as files: for a document, a paper, a spreadsheet and a program."""
     files = {
         "compare.md": _to_markdown(result),
-        "comparison.json": _to_json(result),
-        "compare.html": render_study(
-            result.name, [(part.task, part.tables) for part in result.parts], notes=result.lines
-        ),
+        COMPARISON: _to_json(result),
     }
     for part in result.parts:
         for table, data in zip(part.tables, part.comparison.data_sets, strict=True):
-            stem = "-".join(filter(None, ("compare", part.task, data)))
+            stem = name_file("compare", part.task, data)
             files |= {f"{stem}.csv": table.to_csv(), f"{stem}.tex": table.to_latex()}
     if result.choices:
         files[CHOICES] = json.dumps([asdict(choice) for choice in result.choices], indent=1, ensure_ascii=False)

@@ -16,7 +16,8 @@ from crossling.study.grid import Study
 from crossling.study.jobs import Board, Job
 from crossling.study.plan import PlannedCell, count_shared, find_finished, fix_threads, plan_study
 from crossling.study.run import Runner
-from crossling.study.sizing import Size, choose_size
+from crossling.study.sites import Here, Site
+from crossling.study.sizing import Size
 from crossling.study.store import MARKER, Store
 
 REFERENCE_PARAMETERS = 21.3e6
@@ -43,11 +44,14 @@ class Forecast:
     basis: str
 
 
-def forecast_study(study: Study, *, store: Store, out: Path, workers: int | None = None) -> Forecast:
+def forecast_study(
+    study: Study, *, store: Store, out: Path, workers: int | None = None, site: Site | None = None
+) -> Forecast:
     """Plan a study without training anything."""
-    size = choose_size(study, out, workers=workers)
+    site = site or Here()
+    size = site.choose_size(study, out, workers=workers)
     study = fix_threads(study, size.threads) if size.device == "cpu" else study
-    cells, runners = plan_study(study, store, out)
+    cells, runners = plan_study(study, store, out, join=site.join)
     size = size.fit(runners)
     finished = find_finished(cells, runners, out, clean=False)
     board = Board.lay_out(cells, finished=finished, is_trained=store.is_complete)

@@ -15,6 +15,8 @@ _known: dict[str, float] = {}
 
 def count_subwords(data: Any) -> float:
     """Subwords that one epoch of a stage reads."""
+    if hasattr(data, "efforts"):
+        return float(sum(times * estimate_subwords(rows) for rows, times in data.efforts()))
     return sum(estimate_subwords(rows) for role, rows in data.described() if role != "dev")
 
 

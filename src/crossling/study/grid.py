@@ -35,6 +35,8 @@ class TaskSettings(Settings):
     baseline: str | None = None
     """The system that this task's are compared with, where it is not the study's."""
     second: str | None = None
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the recipe, dotted and quoted, and their values for every system."""
 
 
 class SystemSettings(Settings):
@@ -48,6 +50,8 @@ class SystemSettings(Settings):
     """Keys of the recipe, dotted and quoted, and their values."""
     axes: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     """Keys of the recipe and the values that each takes in turn."""
+    stages: tuple[int, ...] = ()
+    """The stages of the recipe that are carried out, by number; default: all."""
 
     @field_validator("axes")
     @classmethod
@@ -232,6 +236,7 @@ def _parse_criterion(value: Any, *, key: str, problems: list[str]) -> Any:
 def _expand(settings: StudySettings, folder: Path, overrides: list[str], problems: list[str]) -> Iterator[Variant]:
     """Every task with every system that takes part in it, over all values of its axes."""
     for task in tuple(settings.tasks) or ("",):
+        shared = settings.tasks[task].set if task else {}
         for name, system in settings.systems.items():
             if system.tasks and task not in system.tasks:
                 continue
@@ -241,9 +246,11 @@ def _expand(settings: StudySettings, folder: Path, overrides: list[str], problem
                 axes = dict(zip(system.axes, values, strict=True))
                 try:
                     tables = read_toml(path)
-                    for place, value in {**system.set, **axes}.items():
+                    for place, value in {**shared, **system.set, **axes}.items():
                         set_path(tables, place, json.loads(json.dumps(value)), label="")
                     tables = {**apply_overrides(tables, overrides), "seeds": list(settings.seeds)}
+                    # Last, so that a stage has the number that it has in the file, whatever is left out.
+                    tables = _keep_stages(tables, system.stages)
                     recipe = parse_recipe(tables, where=str(path))
                     if not recipe.stage:
                         raise RecipeError(f"{path}: has no [[stage]] to train")
@@ -251,6 +258,17 @@ def _expand(settings: StudySettings, folder: Path, overrides: list[str], problem
                     problems.append(f"{key}: {error}")
                     continue
                 yield Variant(task, name, axes, recipe, " ".join([name, *name_values(axes)]))
+
+
+def _keep_stages(tables: dict[str, Any], numbers: tuple[int, ...]) -> dict[str, Any]:
+    """A recipe with some of its stages, or as it is where none is named."""
+    stages = tables.get("stage", [])
+    if not numbers or not isinstance(stages, list):
+        return tables
+    wrong = next((number for number in numbers if not 0 <= number < len(stages)), None)
+    if wrong is not None:
+        raise RecipeError(f"stages: {wrong} is not one of the {len(stages)} stages, 0 to {len(stages) - 1}")
+    return {**tables, "stage": [stages[number] for number in numbers]}
 
 
 def _recipe_of(settings: StudySettings, system: SystemSettings, task: str) -> str:

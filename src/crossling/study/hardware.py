@@ -28,7 +28,7 @@ def describe_machine(world: World) -> dict[str, str]:
         "precision": str(world.precision).removeprefix("torch."),
         "processes": str(world.size),
     }
-    if world.device.type == "cuda":
+    if world.device.type == "cuda" and torch.cuda.is_available():  # a cluster may be steered from a machine without
         facts["gpu"] = torch.cuda.get_device_name(world.device)
     return facts
 

@@ -23,6 +23,8 @@ EVENTS = "events.jsonl"
 """What began and ended, a line each."""
 LOGS = "logs"
 CHOICES = "choices.json"
+COMPARISON = "comparison.json"
+PICKS = "picks.csv"
 
 
 def find_out(given: Path, out: Path | None = None) -> Path:
@@ -65,6 +67,11 @@ def set_name(entry: EvaluateSettings) -> str:
     else:
         name = Path(str(entry.on.get("path", "data"))).stem
     return _file_name(name if entry.split == "test" else f"{name}-{entry.split}")
+
+
+def name_file(*parts: str) -> str:
+    """A file's name made of several, without an ending; nothing in it leads to another folder."""
+    return "-".join(filter(None, map(_file_name, parts)))
 
 
 def _file_name(text: str) -> str:

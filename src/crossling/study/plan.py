@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from crossling.errors import DataError, UserError
-from crossling.recipe import Recipe, to_toml
+from crossling.recipe import Recipe, RunSettings, to_toml
 from crossling.study.encoders import Encoders
 from crossling.study.files import read_json, write_whole
 from crossling.study.grid import Study, Variant
@@ -18,7 +18,7 @@ from crossling.study.hardware import describe_machine
 from crossling.study.layout import COMPLETE, PLAN, is_finished, prediction_path
 from crossling.study.run import Runner
 from crossling.study.store import Store
-from crossling.training.world import join_world
+from crossling.training.world import World, join_world
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,23 @@ class PlannedCell:
     """Of its predictions."""
 
 
-def plan_study(study: Study, store: Store, out: Path) -> tuple[list[PlannedCell], dict[str, Runner]]:
+Join = Callable[[RunSettings], World]
+
+
+def plan_study(
+    study: Study, store: Store, out: Path, *, join: Join = join_world
+) -> tuple[list[PlannedCell], dict[str, Runner]]:
     """Open all data and work out identities; whatever is missing for any variant is told at once.
 
-    Gives the cells in the order of work, and by folder what each variant would run.
+    Gives the cells in the order of work, and by folder what each variant would run. ``join`` says what a run finds
+    where it will be run: device and precision count in identities.
     """
     runners: dict[str, Runner] = {}
     problems: list[str] = []
     encoders = Encoders()
     for variant in study.variants:
         try:
-            world = join_world(variant.recipe.run)
+            world = join(variant.recipe.run)
             runner = Runner(variant.recipe, store, out / variant.folder, world, encoders=encoders)
             runner.check_targets()
             runners[variant.folder] = runner
@@ -56,12 +62,14 @@ def plan_study(study: Study, store: Store, out: Path) -> tuple[list[PlannedCell]
             problems.append(f"{variant.folder}: {error}")
     if problems:
         raise DataError("\n  ".join([f"{len(problems)} of {len(study.variants)} variants cannot be run", *problems]))
-    cells = [_plan_cell(cell.variant, cell.seed, cell.name, runners[cell.variant.folder]) for cell in study.cells]
+    cells = []
+    for cell in study.cells:
+        join(cell.variant.recipe.run)  # the number of threads counts in identities
+        cells.append(_plan_cell(cell.variant, cell.seed, cell.name, runners[cell.variant.folder]))
     return cells, runners
 
 
 def _plan_cell(variant: Variant, seed: int, name: str, runner: Runner) -> PlannedCell:
-    join_world(runner.recipe.run)  # the number of threads counts in identities
     return PlannedCell(
         name,
         variant.folder,
@@ -108,7 +116,11 @@ def write_plan(
     for variant in study.variants:
         folder, runner = out / variant.folder, runners[variant.folder]
         write_whole(folder / "recipe.toml", to_toml(variant.recipe.model_dump(mode="json")))
-        own = {"encoder": runner.encoders.label(variant.recipe.encoder), "machine": describe_machine(runner.world)}
+        own = {
+            "encoder": runner.encoders.label(variant.recipe.encoder),
+            "data": runner.describe_data(),
+            "machine": describe_machine(runner.world),
+        }
         text = json.dumps({**run, **own, "stages": stages[variant.folder]}, indent=1, ensure_ascii=False)
         write_whole(folder / "run.json", text)
     plan = {

@@ -37,6 +37,8 @@ from crossling.training.progress import Progress, Silence
 from crossling.training.world import World, join_world
 
 PREDICTION_VERSION = 1
+HELD_SECONDS = 1.0
+"""Between two looks at a lease: hundreds of workers ask one file system, and one that was held up asks at once."""
 
 
 @dataclass
@@ -295,12 +297,16 @@ class Watched:
 
     progress: Progress
     still_held: Callable[[], None]
+    looked: float = float("-inf")
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
         self.progress.begin(what, total, done)
 
     def advance(self, steps: int = 1, **facts: str) -> None:
-        self.still_held()
+        now = time.monotonic()
+        if now - self.looked >= HELD_SECONDS:
+            self.still_held()
+            self.looked = now
         self.progress.advance(steps, **facts)
 
     def end(self) -> None:

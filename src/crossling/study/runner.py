@@ -19,7 +19,9 @@ from crossling.study.jobs import Board, Job
 from crossling.study.layout import EVENTS, FAILED, LOGS, is_finished
 from crossling.study.leases import Lease, describe_machine
 from crossling.study.plan import PlannedCell, find_finished, fix_threads, plan_study, write_plan
-from crossling.study.sizing import Size, choose_size
+from crossling.study.results import bring_results
+from crossling.study.sites import Here, Site
+from crossling.study.sizing import Size
 from crossling.study.status import announce_runner, find_runners, withdraw_runner
 from crossling.study.store import Store
 from crossling.study.worker import Order
@@ -49,18 +51,23 @@ def run_study(
     workers: int | None = None,
     progress: Progress | None = None,
     command: str = "",
+    site: Site | None = None,
 ) -> Outcome:
-    """Carry a study out: what is finished is left alone, all else is done, here or by other runners on the store."""
-    progress = progress or Silence()
+    """Carry a study out: what is finished is left alone, all else is done, here or by other runners on the store.
+
+    ``site`` is where workers are: on this machine, unless it is a cluster.
+    """
+    progress, site = progress or Silence(), site or Here()
+    if store.archive is not None and store.archive.is_private:
+        raise UserError(f"{store.archive.address}: one process alone would see it; name a store that all workers see")
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    size = choose_size(study, out, workers=workers)
+    size = site.choose_size(study, out, workers=workers)
     study = fix_threads(study, size.threads) if size.device == "cpu" else study
     refuse_other_study(study, out)
-    crew = Crew(out, store.root.resolve(), gpus=size.gpus)
+    crew = site.gather(study, out, store, size=size, progress=progress)
     try:
-        crew.hire()  # imports while the study is being planned
-        return _Run(study, out, store, crew, size, progress).run(command)
+        return _Run(study, out, store, site, crew, size, progress).run(command)
     except OSError as error:
         raise ArtefactError(
             f"{error.filename or out}: {error.strerror or error}. Mend that (often the disk is full) and start the "
@@ -88,6 +95,7 @@ class _Run:
     study: Study
     out: Path
     store: Store
+    site: Site
     crew: Crew
     size: Size
     progress: Progress
@@ -118,8 +126,8 @@ class _Run:
         return Outcome(len(self.cells), self.board.count()["done"], self.failed)
 
     def _plan(self, command: str) -> None:
-        planned, runners = plan_study(self.study, self.store, self.out)
-        self.size = self.size.fit(runners)
+        planned, runners = plan_study(self.study, self.store, self.out, join=self.site.join)
+        self.size = self.crew.resize(self.size.fit(runners))
         self.cells = {cell.name: cell for cell in planned}
         facts = {"threads": self.size.threads, "device": self.size.device}
         write_plan(self.study, planned, self.out, store=self.store, facts=facts, command=command, runners=runners)
@@ -129,10 +137,15 @@ class _Run:
         self.board = Board.lay_out(planned, finished=finished, is_trained=self.store.is_complete)
 
     def _hire(self) -> None:
-        """As many workers as are wanted and have something to do."""
+        """As many workers as are wanted and have something to do; the others' places go back."""
         useful = sum(job.state in ("waiting", "running") for job in self.board.jobs.values())
+        self.size = self.crew.resize(self.size)
         while len(self.crew.workers) < min(self.size.workers, useful):
             self.crew.hire()
+        ready = set(self.crew.idle())
+        resting = sorted((w for w in self.crew.workers if w.job is None), key=lambda worker: worker in ready)
+        for worker in resting[: max(0, len(self.crew.workers) - useful)]:  # first those that have not begun yet
+            self.crew.dismiss(worker)
 
     def _hand_out(self) -> None:
         """Give every idle worker the next job that nobody else has."""
@@ -161,11 +174,14 @@ class _Run:
     def _is_there(self, job: Job) -> bool:
         if job.stage is not None:
             return self.store.is_complete(job.key)
-        return is_finished(self.out, job.cell, self.cells[job.cell].identity)
+        identity = self.cells[job.cell].identity
+        return is_finished(self.out, job.cell, identity) or bring_results(self.store, self.out / job.cell, identity)
 
     def _handle(self, worker: Worker, message: dict[str, Any] | None) -> None:
         if message is not None and message["outcome"] == "progress":
             worker.progress = message
+        elif message is not None and message["outcome"] == "note":
+            append_line(self.out / EVENTS, message["facts"])
         elif worker.job is None:
             return
         elif message is None:
@@ -176,6 +192,11 @@ class _Run:
     def _handle_done(self, worker: Worker, message: dict[str, Any]) -> None:
         job, _ = worker.rest()
         self._release(job, finished=True)
+        if self.store.archive is not None:
+            self.store.archive.look_again()
+            if not self._is_there(job):
+                self._give_up(job, f"{self.store.archive.address}: has no {job.key}, though it was sent there", "")
+                return
         self._finish(job, seconds=message["seconds"])
 
     def _handle_failed(self, worker: Worker, message: dict[str, Any]) -> None:
@@ -189,9 +210,9 @@ class _Run:
         self.board.put_off(job)
 
     def _handle_memory(self, worker: Worker, message: dict[str, Any]) -> None:
-        """A GPU was too full: from now on one worker fewer, so that the rest has room."""
+        """A GPU was too full: from now on fewer workers, so that the rest has room."""
         if self.size.workers > 1:
-            self.size = self.size.with_workers(self.size.workers - 1)
+            self.size = self.crew.relieve(self.size)
             self.progress.say(f"a GPU's memory was full; going on with {self.size.describe()}")
         self._retry(worker, message["error"], trace=message["trace"])
         self.crew.dismiss(worker)
@@ -243,7 +264,7 @@ class _Run:
         self.announced = time.monotonic()
         working = [
             {
-                "process": worker.process.pid,
+                "process": worker.number,
                 "cell": worker.job.cell,
                 "job": worker.job.key,
                 "stage": worker.job.stage,

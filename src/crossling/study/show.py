@@ -17,6 +17,7 @@ from crossling.terminal import out, tell
 if TYPE_CHECKING:
     from crossling.study.comparing import StudyComparison
     from crossling.study.dry_run import Forecast
+    from crossling.study.reporting import Report
     from crossling.study.runner import Outcome
 
 LISTED = 12
@@ -131,3 +132,14 @@ def show_comparison(comparison: StudyComparison, folder: Path) -> None:
         tell(line)
     for name in comparison.files:
         tell(f"written: {folder / name}")
+    tell(f"page:    crossling study report {folder}")
+
+
+def show_report(report: Report) -> None:
+    """The summary in words, what a reader must not miss, and where the rest is."""
+    for line in (*report.document.summary, *report.document.notes):
+        tell(line)
+    page, text, *tables = report.files
+    for path in (page, text):
+        tell(f"written: {path}")
+    tell(f"written: {tables[0].parent}, {len(tables)} files: every table as CSV and LaTeX")

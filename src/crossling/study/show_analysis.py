@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossling.report.association import draw_points
+from crossling.report.markup import markdown_head, markdown_row, markdown_text
 from crossling.study.analysing import Analysis, describe_settings, list_lines
 from crossling.study.files import write_whole
 from crossling.terminal import out, tell
@@ -141,14 +142,13 @@ def _to_markdown(analysis: Analysis) -> str:
     head, rows = summarise(analysis)
     numbers = _count_figures(analysis, head)
     lines = [
-        f"# {analysis.settings.kind}: {analysis.title}",
+        f"# {analysis.settings.kind}: {markdown_text(analysis.title)}",
         "",
         f"Settings: `{describe_settings(analysis.settings)}`. Means over what is not told apart, ± standard deviation "
         "over seeds.",
         "",
-        f"| {' | '.join(head)} |",
-        f"|{' --- |' * (len(head) - numbers)}{' --: |' * numbers}",
-        *(f"| {' | '.join(row)} |" for row in rows),
+        *markdown_head(head, names=len(head) - numbers),
+        *map(markdown_row, rows),
         "",
         *(f"- {line}" for line in list_lines(analysis)),
     ]

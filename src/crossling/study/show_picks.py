@@ -9,10 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossling.study.files import write_whole
+from crossling.study.layout import PICKS
 from crossling.study.picks import BEST, Judgement
 from crossling.terminal import out, tell
-
-FILE = "picks.csv"
 
 
 def show_judgement(judgement: Judgement, folder: Path) -> None:
@@ -31,5 +30,5 @@ def show_judgement(judgement: Judgement, folder: Path) -> None:
     tell("Ranks and regret (points below the best) are by the mean score over languages not trained on and over seeds.")
     for note in judgement.notes:
         tell(f"Note: {note}.")
-    write_whole(folder / FILE, judgement.to_csv())
-    tell(f"written: {folder / FILE}")
+    write_whole(folder / PICKS, judgement.to_csv())
+    tell(f"written: {folder / PICKS}")

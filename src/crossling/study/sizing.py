@@ -37,6 +37,10 @@ class Size:
     is_given: bool = False
     """Whether the user named the number of workers."""
     note: str = ""
+    gpu_bytes: float = 0.0
+    """Memory of each GPU."""
+    machines: int = 0
+    """Of a cluster; none where all is done on this machine."""
 
     def with_workers(self, workers: int) -> Size:
         """The same with another number of workers; threads stay, since they count in identities."""
@@ -46,39 +50,52 @@ class Size:
         """On GPUs, as many workers as their memory and the cores hold, unless the user said how many."""
         if self.device == "cpu" or self.is_given:
             return self
-        import torch
-
-        total = torch.cuda.get_device_properties(0).total_memory
         need = _most_bytes(runners)
-        fitting = max(1, int(GPU_SHARE * total / need))
+        fitting = max(1, int(GPU_SHARE * self.gpu_bytes / need))
         workers = max(self.gpus, min(self.gpus * fitting, self.cores // CORES_PER_GPU_WORKER))
-        note = f"{need / 1e9:.1f} GB each of {total / 1e9:.0f}"
+        note = f"{need / 1e9:.1f} GB each of {self.gpu_bytes / 1e9:.0f}"
         return replace(self, workers=workers, threads=max(1, self.cores // workers), note=note)
 
     def describe(self) -> str:
         """One line for the reader."""
         what = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        if self.machines:
+            what += " on 1 machine" if self.machines == 1 else f" on {self.machines} machines"
+        on = " of a Ray cluster:" if self.machines else " on"
         if self.device == "cpu":
             noun = "thread" if self.threads == 1 else "threads"
-            return f"{what} on {self.cores} CPU cores, {self.threads} {noun} each{self.note}"
+            return f"{what}{on} {self.cores} CPU cores, {self.threads} {noun} each{self.note}"
         gpus = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
-        return f"{what} on {gpus}" + (f": {self.note}" if self.note else "")
+        return f"{what}{on} {gpus}" + (f": {self.note}" if self.note else "")
 
 
 def choose_size(study: Study, out: Path, *, workers: int | None) -> Size:
     """Workers and threads, as asked for, or as fits."""
-    if workers is not None and workers < 1:
-        raise UserError(f"--workers {workers}: at least 1")
+    refuse_no_workers(workers)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpus = _count_gpus(study)
     if gpus:
         count = workers or gpus
-        return Size("cuda", count, max(1, cores // count), cores, gpus, is_given=workers is not None)
+        import torch
+
+        memory = torch.cuda.get_device_properties(0).total_memory
+        threads = max(1, cores // count)
+        return Size("cuda", count, threads, cores, gpus, is_given=workers is not None, gpu_bytes=memory)
     count = workers or 1
-    earlier = _earlier_threads(out)
-    threads = earlier or max(1, cores // count)
-    note = ", as in the earlier run of this study" if earlier and earlier != max(1, cores // count) else ""
+    threads, note = settle_threads(out, max(1, cores // count))
     return Size("cpu", count, threads, cores, is_given=workers is not None, note=note)
+
+
+def refuse_no_workers(workers: int | None) -> None:
+    """A study cannot be run by nobody."""
+    if workers is not None and workers < 1:
+        raise UserError(f"--workers {workers}: at least 1")
+
+
+def settle_threads(out: Path, fitting: int) -> tuple[int, str]:
+    """Threads of each worker on CPUs, and a word on why they are not as many as would fit."""
+    earlier = _earlier_threads(out) or fitting
+    return earlier, "" if earlier == fitting else ", as in the earlier run of this study"
 
 
 def _count_gpus(study: Study) -> int:

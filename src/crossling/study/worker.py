@@ -12,11 +12,11 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from crossling.errors import UserError
-from crossling.study.files import append_line, read_json, write_once
-from crossling.study.layout import COMPLETE, EVENTS
+from crossling.study.files import append_line
+from crossling.study.layout import EVENTS, prediction_path
 from crossling.study.leases import Lease, LeaseLostError, describe_machine
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Order:
     stage: int | None
     identity: str
     """Of the stage or the predictions: it must still be this, or data changed since the plan."""
-    lease: Lease
+    lease: Lease | None
+    """The runner's; none where the worker's machine does not see it."""
     threads: int
 
 
@@ -53,8 +54,14 @@ class Place:
 
     out: Path
     store: Path
-    parent: int
+    parent: int = 0
     gpu: int | None = None
+
+
+class Voice(Protocol):
+    """What a worker tells its runner through."""
+
+    def send(self, message: Any, /) -> None: ...
 
 
 def serve(place: Place, connection: Connection) -> None:
@@ -98,7 +105,8 @@ class Worker:
     """One worker's memory."""
 
     place: Place
-    connection: Connection
+    connection: Voice
+    report_seconds: float = REPORT_SECONDS
     runners: dict[str, Runner] = field(default_factory=dict)
     _encoders: Encoders | None = None
 
@@ -126,11 +134,21 @@ class Worker:
         if order.stage is not None:
             self._check(runner.identify_stages(order.seed)[order.stage], order)
             with open_trackers(runner.recipe, runner.out, runner.world) as runner.track:
-                runner.train(order.stage, order.seed, still_held=order.lease.check)
+                self._train(runner, order, order.stage)
         else:
             self._check(runner.identify_predictions(order.seed), order)
             self._predict(runner, order)
         self._free_memory(runner)
+
+    def _train(self, runner: Runner, order: Order, stage: int) -> None:
+        if order.lease is not None:
+            runner.train(stage, order.seed, still_held=order.lease.check)
+            return
+        # The runner's leases are not seen here, and checkpoints are this machine's own: only its own processes, such
+        # as one that its runner believes dead, could be in the way.
+        with runner.store.leases.hold(f"here-{order.key}") as lease:
+            if not runner.store.is_complete(order.key):
+                runner.train(stage, order.seed, still_held=lease.check)
 
     def _open(self, order: Order) -> Runner:
         import torch
@@ -147,7 +165,7 @@ class Worker:
             recipe = load_recipe(folder / "recipe.toml")
             runner = Runner(recipe, Store(self.place.store), folder, join_world(recipe.run), encoders=self.encoders)
         runner.world = join_world(runner.recipe.run)
-        runner.progress = Reporter(self.connection, order)
+        runner.progress = Reporter(self.connection, order, self.report_seconds)
         self.runners[order.folder] = runner
         while len(self.runners) > VARIANTS_KEPT:
             del self.runners[next(iter(self.runners))]
@@ -168,13 +186,13 @@ class Worker:
     def _predict(self, runner: Runner, order: Order) -> None:
         """Predictions into the cell's folder, then its marker."""
         from crossling.study.hardware import describe_machine as describe_hardware
+        from crossling.study.results import mark_finished, send_results
 
         began = time.monotonic()
         runner.predict(order.seed)
         stages = runner.identify_stages(order.seed)
         trained = runner.store.record(stages[-1]).get("work", {}).get("seconds", 0.0)
         folder = self.place.out / order.cell
-        folder.mkdir(parents=True, exist_ok=True)
         facts = {
             "identity": order.identity,
             "stages": list(stages),
@@ -182,10 +200,9 @@ class Worker:
             "finished": time.time(),
             "machine": describe_hardware(runner.world),
         }
-        if not write_once(folder / COMPLETE, facts):
-            marker = read_json(folder / COMPLETE)
-            if not isinstance(marker, dict) or marker.get("identity") != order.identity:
-                raise UserError(f"{folder}: holds the marker of other work; start the study again")
+        files = [prediction_path(runner.out, order.seed, entry, language) for entry, language, _ in runner.targets]
+        send_results(runner.store, folder, files, facts)
+        mark_finished(folder, facts)
 
     def _free_memory(self, runner: Runner) -> None:
         """Leave room for the others on a GPU."""
@@ -209,8 +226,10 @@ class Worker:
 class Reporter:
     """Progress of a job, told to the runner now and then."""
 
-    connection: Connection
+    connection: Voice
     order: Order
+    every: float
+    """Seconds between two messages."""
     what: str = ""
     done: int = 0
     total: int = 0
@@ -222,7 +241,7 @@ class Reporter:
 
     def advance(self, steps: int = 1, **facts: str) -> None:
         self.done += steps
-        if time.monotonic() - self.told > REPORT_SECONDS:
+        if time.monotonic() - self.told > self.every:
             self._tell(facts)
 
     def end(self) -> None:

@@ -1,0 +1,110 @@
+"""How time and memory grow: rows read, encoded and put into batches; cells planned and looked at.
+
+    python benchmarks/growth.py rows [ROWS ...]      default: 10000 100000 1000000
+    python benchmarks/growth.py cells [CELLS ...]    default: 10 100 1000
+
+Rows: pairs of texts are read, encoded with the tokenizer of multilingual-e5-small and put into batches, and WikiMatrix
+pairs are read and cleaned, each number in a process of its own; its start counts in the CPU seconds. The memory is the
+process's peak less what it held before it read, the pages of mapped files included.
+
+Cells: a study of tiny cells is planned, its folder laid out, its board made and its status read, with every cell's
+marker in place; nothing is trained.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "tests" / part) for part in ("", "study", "data")]
+
+
+def grow_rows(counts: list[int]) -> None:
+    from test_memory import CASES, ENCODE, READ, run
+
+    print("format\trows\tread s\tencode s\tbatches s\tall, CPU s\tgrown MB")
+    for count in counts:
+        for kind, script in (("tsv", ENCODE), ("wikimatrix", READ)):
+            with tempfile.TemporaryDirectory() as name:
+                folder, case = Path(name), CASES[kind]
+                case.write(folder / "rows", count)
+                case.write(folder / "rows.small", 100)
+                before = count_cpu_seconds()
+                told = run(script, case, folder, case.task)
+                assert told["rows"] == count
+                seconds = told.get("seconds", ["", "", ""])
+                grown = told["grown"] if "grown" in told else told["peak"] - told["before"]
+                print(kind, count, *seconds, f"{count_cpu_seconds() - before:.1f}", grown, sep="\t", flush=True)
+
+
+def count_cpu_seconds() -> float:
+    """Of the processes that ended: other programs on the machine do not change it much."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def grow_cells(counts: list[int]) -> None:
+    from small_study import write_study
+
+    from crossling.study.grid import load_study
+    from crossling.study.jobs import Board
+    from crossling.study.plan import find_finished, plan_study, write_plan
+    from crossling.study.results import mark_finished
+    from crossling.study.status import read_status
+    from crossling.study.store import Store
+    from tiny import save_tiny
+
+    print("cells\tload s\tplan s\twrite s\tboard s\tfinished s\tstatus s\tplan MB")
+    for count in counts:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            seeds = 10 if count >= 100 else 5
+            rates = [round(1.3e-4 * (1 + number), 6) for number in range(count // seeds - 1)]
+            path = write_study(folder, save_tiny(folder / "encoder", family="xlm-r"), describe(seeds, rates))
+            store, out = Store(folder / "store"), folder / "out"
+            loading, study = measure(lambda path=path: load_study(path))
+            planning, (cells, runners) = measure(lambda s=study, t=store, o=out: plan_study(s, t, o))
+            assert len(cells) == count
+            laying, _ = measure(
+                lambda s=study, c=cells, t=store, o=out, r=runners: write_plan(
+                    s, c, o, store=t, facts={}, command="", runners=r
+                )
+            )
+            boarding, _ = measure(
+                lambda c=cells, t=store: Board.lay_out(c, finished=(), is_trained=t.is_complete).count()
+            )
+            for cell in cells:
+                mark_finished(out / cell.name, {"identity": cell.identity, "seconds": 1.0})
+            finding, _ = measure(lambda c=cells, r=runners, o=out: find_finished(c, r, o, clean=False))
+            looking, status = measure(lambda o=out: read_status(o))
+            assert status.count("done") == count
+            times = [f"{value:.2f}" for value in (loading, planning, laying, boarding, finding, looking)]
+            print(count, *times, f"{(out / 'study.json').stat().st_size / 1e6:.2f}", sep="\t", flush=True)
+
+
+def describe(seeds: int, rates: list[float]) -> str:
+    table = "" if not rates else f'[systems.rates]\nrecipe = "ner.toml"\n[systems.rates.axes]\n"stage.0.lr" = {rates}\n'
+    first = f'seeds = {json.dumps(list(range(1, seeds + 1)))}\nbaseline = "plain"\n'
+    return f'{first}[systems.plain]\nrecipe = "ner.toml"\n{table}'
+
+
+def measure(action: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    result = action()
+    return time.perf_counter() - began, result
+
+
+if __name__ == "__main__":
+    what, *numbers = sys.argv[1:] or ["cells"]
+    counts = [int(number) for number in numbers]
+    if what == "rows":
+        grow_rows(counts or [10_000, 100_000, 1_000_000])
+    else:
+        grow_cells(counts or [10, 100, 1_000])

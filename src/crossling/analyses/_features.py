@@ -1,0 +1,229 @@
+"""What probes read: an encoder's vectors of words or texts, computed once and kept on disk in half precision.
+
+N examples (words or texts), G groups, D features of a group, B sentences, S subwords, L layers. Neither writing nor
+reading holds more than a batch of them in memory, however many there are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crossling.analyses._heads import watch_heads
+from crossling.data.batching import Batch, Examples, plan_prediction
+from crossling.encoder import Encoder, hash_weights
+from crossling.errors import DataError
+from crossling.evaluation import encode_rows
+from crossling.heads import pool_sentence
+from crossling.objectives._inputs import collate_inputs
+from crossling.recipe import content_hash
+from crossling.training.loop import predict_examples
+
+if TYPE_CHECKING:
+    from crossling.analyses._context import AnalysisContext
+    from crossling.analyses._embedding import How
+    from crossling.data.rows import Rows
+    from crossling.model import Model
+    from crossling.objectives import Arrays
+
+Array = np.ndarray[Any, np.dtype[Any]]
+LARGEST = 65_000.0
+"""Half precision ends here; what is beyond is cut off."""
+VERSION = 1
+"""Counts up when features change, so that nothing stale is read from the store."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Features on disk, in half precision."""
+
+    path: Path
+    shape: tuple[int, int, int]
+    device: torch.device
+
+    def parts(self, rows: int) -> Iterator[Tensor]:
+        """All features in their order; a part is read when it is asked for.
+
+        Read, not mapped: what is mapped counts as this program's memory for as long as the system cares to keep it.
+        """
+        count, groups, width = self.shape
+        with self.path.open("rb") as file:
+            for start in range(0, count, rows):
+                size = min(rows, count - start)
+                part = np.fromfile(file, dtype=np.float16, count=size * groups * width)
+                values = torch.from_numpy(part).to(self.device).float()
+                yield values.view(size, groups, width)
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Where labels sit: words in their examples, or the examples themselves."""
+
+    starts: Array
+    """The first site of each example, and the number of all."""
+    gold: Array
+    """The label's code at each site, -1 where training never saw it."""
+    row: Array
+    """The row of the data set at each site."""
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+
+def find_sites(examples: Examples) -> Sites:
+    """Every word of taggers' examples, in the order of the text; every text of classifiers'."""
+    if "firsts" not in examples.columns:
+        gold = examples.scalars("gold").astype(np.int64)
+        return Sites(np.arange(len(gold) + 1), gold, np.arange(len(gold)))
+    golds = [examples.get("gold", number) for number in range(len(examples))]
+    counts = np.array([len(gold) for gold in golds], np.int64)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    gold = np.concatenate([*golds, np.zeros(0, np.int32)]).astype(np.int64)
+    return Sites(starts, gold, np.repeat(examples.scalars("row"), counts))
+
+
+Read = Callable[["Model", "dict[str, Tensor]"], Tensor]
+"""From a batch to what is read: n x (G * D), a line for each of its sites."""
+
+
+@dataclass
+class FeatureReading:
+    """An objective without a loss: what probes read of each site; padding takes no part."""
+
+    read: Read
+    name: str = "features"
+
+    def build_head(self, width: int) -> None:
+        """Nothing is learnt."""
+
+    def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """Inputs, and the sites as places in the flattened batch."""
+        places = []
+        for place, row in enumerate(plan.rows):
+            firsts = examples.get("firsts", int(row)) if "firsts" in examples.columns else np.zeros(1, np.int64)
+            places.append(place * plan.length + firsts.astype(np.int64))
+        return {**collate_inputs(examples, plan, size=size), "sites": np.concatenate(places)}
+
+    def count_targets(self, batch: Arrays) -> int:
+        return 0
+
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        raise NotImplementedError("nothing is learnt while features are read")
+
+    def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"features": self.read(model, batch).clamp(-LARGEST, LARGEST).half()}
+
+
+def read_words(layer: int | None) -> Read:
+    """A word's vector at its first subword, in a layer; None: the last."""
+
+    def read(model: Model, batch: dict[str, Tensor]) -> Tensor:
+        hidden_BSD = _encode(model, batch, layer)
+        return hidden_BSD.flatten(0, 1).index_select(0, batch["sites"])
+
+    return read
+
+
+def read_texts(layer: int | None, how: How) -> Read:
+    """A text's vector, pooled as a classifier pools it."""
+
+    def read(model: Model, batch: dict[str, Tensor]) -> Tensor:
+        hidden_BSD = _encode(model, batch, layer)
+        if how == "first":
+            return hidden_BSD[:, 0]
+        return pool_sentence(model.encoder, hidden_BSD, batch["mask"], how=how)
+
+    return read
+
+
+def read_heads(model: Model, batch: dict[str, Tensor]) -> Tensor:
+    """What every head of every layer gives out at a word's first subword, or at a text's first token."""
+    with watch_heads(model.encoder) as seen:
+        _encode(model, batch, None)
+    sites = batch["sites"]
+    return torch.stack([heads_BSD.flatten(0, 1).index_select(0, sites) for heads_BSD in seen], dim=1).flatten(1)
+
+
+def _encode(model: Model, batch: dict[str, Tensor], layer: int | None) -> Tensor:
+    chosen = model.encoder.layers if layer is None else layer
+    hidden_BSD: Tensor = model.encoder(batch["ids"], batch["mask"], batch.get("types"), layers=(chosen,))[chosen]
+    return hidden_BSD
+
+
+def find_folder(encoder: Encoder, store: Path) -> Path:
+    """Where an encoder's features are kept: under what it weighs, for they depend on nothing else of a model."""
+    return store / "features" / hash_weights(encoder)[:20]
+
+
+def collect_features(
+    model: Model,
+    task: Any,
+    rows: Rows,
+    *,
+    read: Read,
+    key: Sequence[Any],
+    groups: int,
+    labels: Sequence[str],
+    folder: Path,
+    context: AnalysisContext,
+) -> tuple[Stored, Sites]:
+    """The features of every site of a data set, from ``folder`` where they were computed before.
+
+    ``key`` is all that decides them besides the rows, the task and the model, whose own folder it is.
+    """
+    examples = encode_rows(task, [rows], model.encoder, cache=context.encoded, labels=labels)
+    sites = find_sites(examples)
+    width = model.encoder.width if groups == 1 else model.encoder.layers * model.encoder.width
+    shape = (len(sites), groups, width // groups)
+    settings = task.settings.model_dump(mode="json")
+    name = content_hash([VERSION, list(key), rows.fingerprint, settings])
+    path = folder / f"{name}.f16"
+    device = context.world.device
+    if not path.is_file() or path.stat().st_size != 2 * shape[0] * width:
+        context.progress.begin(f"reading {rows.name}", len(examples))
+        outputs = predict_examples(
+            model,
+            FeatureReading(read),
+            examples,
+            world=replace(context.world, precision=torch.float32),
+            plan=plan_prediction(examples.lengths, context.batch),
+            progress=context.progress,
+        )
+        write_features(path, outputs, sites, width)
+        context.progress.end()
+    return Stored(path, shape, device), sites
+
+
+def write_features(path: Path, outputs: Iterator[tuple[Batch, dict[str, Any]]], sites: Sites, width: int) -> None:
+    """Put each example's features in their place, whatever the order of the batches; whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            file.truncate(2 * len(sites) * width)
+            for batch, arrays in outputs:
+                start = 0
+                for example in batch.rows.tolist():
+                    first, last = int(sites.starts[example]), int(sites.starts[example + 1])
+                    block = arrays["features"][start : start + last - first]
+                    os.pwrite(file.fileno(), block.tobytes(), 2 * first * width)
+                    start += last - first
+        unfinished.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise DataError(
+                f"{path.parent}: the disk is full: {len(sites):,} vectors of {width} numbers take "
+                f"{2 * len(sites) * width / 2**30:.1f} GiB; free some space, or set rows to probe fewer sentences"
+            ) from error
+        raise
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,290 @@
+"""What model probing and head probing share: their tasks and data, and the way from a model to probes' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from crossling.data.catalogue import open_data
+from crossling.data.rows import Rows
+from crossling.errors import DataError, UserError
+from crossling.predictions import UNSEEN
+from crossling.recipe import Settings as FrozenSettings
+from crossling.records import LabelledPair, LabelledText, TaggedSentence
+from crossling.registry import load_kind
+from crossling.tasks import build_task, parse_task
+
+if TYPE_CHECKING:
+    from crossling.analyses._context import AnalysisContext
+    from crossling.analyses._features import Read, Sites
+    from crossling.model import Model, ModelCard
+
+Array = np.ndarray[Any, np.dtype[Any]]
+SETS = {"pos": "ud", "ner": "panx", "nli": "xnli", "paraphrase": "pawsx", "sentiment": "marc"}
+"""The data set of a named task, where none is named."""
+ALL = "all"
+"""The name of all languages' tests taken together."""
+EVERYTHING = 0
+"""The number of the sample that has every training sentence once."""
+PROBED = (TaggedSentence, LabelledText, LabelledPair)
+"""What has labels at words or at texts; an answer is neither."""
+
+
+class ProbedTask(FrozenSettings):
+    """A task that features are probed for: what teaches the probe, and what it is scored on."""
+
+    task: Any = None
+    """As in a recipe: a name or a table; default: the name under which it stands."""
+    on: str | dict[str, Any] = ""
+    """The data set that probes are scored on; default: the task's usual one."""
+    train: str | dict[str, Any] | None = None
+    """What teaches the probe, in the source language; default: the same set's training part."""
+    languages: tuple[str, ...] = ()
+    """Default: those of the analysis."""
+    split: str = "test"
+    """What of the data set is scored."""
+
+
+class ProbingSettings(FrozenSettings):
+    """Tasks, languages and the training of probes."""
+
+    tasks: dict[str, ProbedTask]
+    """Names of tasks, or a table for each: { paraphrase = { train = "pawsx:en:dev[:1400]", split = "dev[1600:]" } }."""
+    languages: tuple[str, ...] = ()
+    """The languages whose tests are scored, together and each."""
+    rows: int | None = Field(default=None, ge=1)
+    """At most so many training rows of a task, drawn at random; default: all."""
+    test_rows: int | None = Field(default=None, ge=1)
+    """At most so many rows of each test, drawn at random; default: all."""
+    seed: int = Field(default=0, ge=0)
+    """Draws rows and samples."""
+    samples: int = Field(default=0, ge=0, le=100)
+    """Train again on so many bootstrap samples of the training rows, for the spread that a probe's score has."""
+    l2: float = Field(default=1.0, gt=0)
+    """Penalty on squared weights, as against the summed loss: scikit-learn's 1 / C."""
+    tolerance: float = Field(default=1e-5, gt=0)
+    """Training ends when no derivative of the mean loss is larger."""
+    memory: int = Field(default=2_048, ge=0, exclude=True)
+    """Megabytes of features to hold in memory; more are read from disk in every pass. Does not change a result."""
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _tables(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = (value,)
+        if isinstance(value, list | tuple):
+            value = {str(name): {} for name in value}
+        if not isinstance(value, Mapping) or not value:
+            raise ValueError('name at least one task, such as ["pos", "ner"]')
+        return dict(value)
+
+    @model_validator(mode="after")
+    def _complete(self) -> ProbingSettings:
+        for name, probed in self.tasks.items():
+            kind = _parse(name, probed)
+            if load_kind("tasks", kind.kind).Task.record not in PROBED:
+                raise ValueError(f"tasks.{name}: probes give labels to words or texts, and answers are neither")
+            if not _find_set(name, probed):
+                raise ValueError(f'tasks.{name}.on: missing; the data set to score on, such as "ud"')
+            if isinstance(_find_set(name, probed), str) and not (probed.languages or self.languages):
+                raise ValueError('languages: missing; the codes to score, such as ["en", "de"]')
+        return self
+
+
+def _parse(name: str, probed: ProbedTask) -> Any:
+    """A task's own settings."""
+    try:
+        return parse_task(probed.task or name)
+    except UserError as error:
+        raise ValueError(f"tasks.{name}: {error}") from None
+
+
+def _find_set(name: str, probed: ProbedTask) -> str | dict[str, Any]:
+    return probed.on or SETS.get(name, "")
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A task with its rows."""
+
+    name: str
+    task: Any
+    train: Rows
+    tests: Mapping[str, Rows]
+    """By language."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those of the training rows, which a probe can give, then those that only tests have."""
+        unseen = set(self.task.collect_labels(self.tests.values())) - set(self.task.labels)
+        return (*self.task.labels, *sorted(unseen))
+
+    @property
+    def of_words(self) -> bool:
+        return bool(self.task.record is TaggedSentence)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The rows of all tasks."""
+
+    probed: tuple[Probed, ...]
+
+    def fingerprints(self) -> list[str]:
+        """What of the data affects the result."""
+        return [
+            f"{one.name} {one.train.fingerprint} "
+            + " ".join(f"{language} {rows.fingerprint}" for language, rows in one.tests.items())
+            for one in self.probed
+        ]
+
+
+def open_probing_data(settings: ProbingSettings, *, source: str, store: Path) -> Data:
+    """Find and open the rows of all tasks."""
+    return Data(tuple(_open(name, one, settings, source, store) for name, one in settings.tasks.items()))
+
+
+def _open(name: str, probed: ProbedTask, settings: ProbingSettings, source: str, store: Path) -> Probed:
+    from crossling.evaluation import check_kind
+
+    on = _find_set(name, probed)
+    train = probed.train or (f"{on}:{source}" if isinstance(on, str) else None)
+    if train is None:
+        raise DataError(f"tasks.{name}.train: missing; beside files of one's own, name what teaches the probe")
+    rows = open_data(_limit(train, settings.rows, settings.seed), split="train", store=store)
+    if rows.language != source:
+        raise DataError(f"tasks.{name}.train = {rows.name} is in {rows.language!r}; probes learn from {source!r} alone")
+    kind = _parse(name, probed)
+    task = build_task(kind, load_kind("tasks", kind.kind).Task.collect_labels([rows]))
+    tests = {}
+    for spec in [on] if isinstance(on, dict) else [f"{on}:{code}" for code in probed.languages or settings.languages]:
+        test = open_data(_limit(spec, settings.test_rows, settings.seed), split=probed.split, store=store)
+        tests[test.language if isinstance(spec, dict) else spec.removeprefix(f"{on}:")] = test
+    for part in (rows, *tests.values()):
+        check_kind(task, part)
+    if len(task.labels) < 2:
+        raise DataError(f"{rows.name}: all of its labels are {task.labels[0]!r}; a probe needs two to tell apart")
+    return Probed(name, task, rows, tests)
+
+
+def _limit(spec: str | dict[str, Any], rows: int | None, seed: int) -> str | dict[str, Any]:
+    if rows is None:
+        return spec
+    table = {"data": spec} if isinstance(spec, str) else dict(spec)
+    return {**table, "limit": rows, "sample_seed": seed}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the probes of a task say of one language's test."""
+
+    language: str
+    data: str
+    sites: Sites
+    predicted: Array
+    """Codes: N examples x G groups x R samples, the first of which has every training row."""
+    rows: int
+
+
+def probe_task(
+    model: Model,
+    probed: Probed,
+    *,
+    read: Read,
+    key: Sequence[Any],
+    groups: int,
+    settings: ProbingSettings,
+    context: AnalysisContext,
+    keep: bool,
+) -> Iterator[Answers]:
+    """Train the probes of a task on a model's features and let them answer every test; ``keep``: features, on disk."""
+    import torch
+
+    from crossling.analyses._features import collect_features, find_folder
+    from crossling.analyses._probes import apply_probes, train_probes
+
+    folder = find_folder(model.encoder, context.store)
+    labels, files = probed.labels, []
+
+    def collect(rows: Rows) -> Any:
+        found = collect_features(
+            model, probed.task, rows, read=read, key=key, groups=groups, labels=labels, folder=folder, context=context
+        )
+        files.append(found[0].path)
+        return found
+
+    try:
+        features, sites = collect(probed.train)
+        context.progress.begin(f"training probes for {probed.name} on {len(sites):,} examples", groups)
+        weights_RN = draw_samples(sites.row, len(probed.train), settings.samples, seed=settings.seed)
+        probes = train_probes(
+            features,
+            torch.from_numpy(sites.gold),
+            classes=len(probed.task.labels),
+            weights_RN=torch.from_numpy(weights_RN) if settings.samples else None,
+            l2=settings.l2,
+            tolerance=settings.tolerance,
+            memory=settings.memory << 20,
+            finished=context.progress.advance,
+        )
+        context.progress.end()
+        for language, rows in probed.tests.items():
+            features, sites = collect(rows)
+            yield Answers(language, rows.name, sites, apply_probes(probes, features).numpy(), len(rows))
+    finally:
+        if not keep:
+            for path in files:
+                path.unlink(missing_ok=True)
+
+
+def draw_samples(row_N: Array, rows: int, samples: int, *, seed: int) -> Array:
+    """How often each sample has each example: everything once, then bootstrap samples of whole rows."""
+    counts = [np.ones(len(row_N), np.float32)]
+    for number in range(samples):
+        drawn = np.random.default_rng([seed, number]).integers(rows, size=rows)
+        counts.append(np.bincount(drawn, minlength=rows)[row_N].astype(np.float32))
+    return np.stack(counts)
+
+
+def is_own(card: ModelCard, probed: Probed) -> bool:
+    """Whether a model was trained for this very task: one of the same kind, with the same labels.
+
+    A label or two may be missing, for rare ones do not occur in every part of the data.
+    """
+    labels = set(probed.task.labels)
+    return any(
+        stored["settings"].get("kind") == probed.task.settings.kind
+        and 2 * len(labels & set(stored["labels"])) > len(labels | set(stored["labels"]))
+        for stored in card.tasks.values()
+    )
+
+
+def count_confusions(gold_N: Array, predicted_NP: Array, labels: int) -> Array:
+    """How often each probe gave each label to each gold one: P x (labels + 1) x labels, unseen gold last."""
+    probes = predicted_NP.shape[1]
+    gold_N = np.where(gold_N == UNSEEN, labels, gold_N).astype(np.int64)
+    counts = np.empty((probes, labels + 1, labels), np.int64)
+    for number in range(probes):
+        cells = np.bincount(gold_N * labels + predicted_NP[:, number], minlength=(labels + 1) * labels)
+        counts[number] = cells.reshape(labels + 1, labels)
+    return counts
+
+
+def score_confusions(counts: Array) -> dict[str, Array]:
+    """Each probe's macro F1 and accuracy, as :mod:`crossling.metrics` defines them, of gold by predicted labels."""
+    labels = counts.shape[-1]
+    right = np.zeros(counts.shape[:-1])
+    right[..., :labels] = np.diagonal(counts[..., :labels, :], axis1=-2, axis2=-1)
+    gold, guessed = counts.sum(-1), np.zeros(counts.shape[:-1])
+    guessed[..., :labels] = counts.sum(-2)
+    both = gold + guessed
+    f1 = np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
+    return {
+        "macro_f1": f1.sum(-1) / np.maximum((both > 0).sum(-1), 1),
+        "accuracy": right.sum(-1) / np.maximum(gold.sum(-1), 1),
+    }

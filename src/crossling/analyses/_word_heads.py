@@ -1,0 +1,152 @@
+"""The one head that all models of an encoder are judged with: its checkpoint's own, or one trained once and kept.
+
+A trained head learns on the encoder as it was, which stays as it is, over all the languages; it lies in the store under
+all that affects it, with how well it guesses held-out words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from crossling.data.rows import Rows
+from crossling.encoder import Encoder, load_encoder
+from crossling.errors import ArtefactError, DataError
+from crossling.masked_training import NAME, count_words, describe_guesses, hold_out, measure_guesses, train_head
+from crossling.mlm import WordHead, build_head, load_head
+from crossling.model import build_model
+from crossling.objectives.masked_words import Masking, Objective
+from crossling.recipe import content_hash
+from crossling.training.loop import Execution
+from crossling.unlabelled import Reading, encode_texts
+
+if TYPE_CHECKING:
+    from crossling.analyses._context import AnalysisContext
+    from crossling.analyses.perplexity import HeadTraining
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class KnownHead:
+    """A head, the subword table of the encoder that it is for, and what is known of it."""
+
+    head: WordHead
+    table: Tensor
+    label: str
+    """What it is called in tables: a hash of its weights and of the table."""
+    accuracy: dict[str, float]
+    """By language, the share of held-out words that it guessed; of a checkpoint's own head nothing is known."""
+
+
+_known: dict[str, KnownHead] = {}
+"""The last head used: models in one call have the same one, whatever stores they lie in."""
+
+
+def find_head(
+    name: str, revision: str | None, *, training: HeadTraining | None, rows: tuple[Rows, ...], context: AnalysisContext
+) -> KnownHead:
+    """The head for an encoder; ``training`` says how to make one, where it is not the checkpoint's own."""
+    key = content_hash([name, revision, training.model_dump(mode="json") if training else None, *_facts(rows)])
+    if key not in _known:
+        encoder = load_encoder(name, revision=revision)
+        head, accuracy = _own_head(encoder) if training is None else _trained(encoder, training, rows, context)
+        table = encoder.model.get_input_embeddings().weight.detach()
+        _known.clear()
+        _known[key] = KnownHead(head.eval(), table, _label(head, table), accuracy)
+    return _known[key]
+
+
+def _facts(rows: tuple[Rows, ...]) -> list[list[str]]:
+    return [[part.language, part.fingerprint] for part in rows]
+
+
+def _own_head(encoder: Encoder) -> tuple[WordHead, dict[str, float]]:
+    head = load_head(encoder)
+    if head is None:
+        raise ArtefactError(
+            f'{encoder.name}: came without a head for masked words; set head = "trained", and training.train to the '
+            "text that one is to learn from"
+        )
+    return head, {}
+
+
+def _trained(
+    encoder: Encoder, training: HeadTraining, rows: tuple[Rows, ...], context: AnalysisContext
+) -> tuple[WordHead, dict[str, float]]:
+    """The head from the store, or made now."""
+    settings = training.model_dump(mode="json", exclude={"train", "rows"})
+    identity = content_hash([VERSION, encoder.identity, settings, _facts(rows)])
+    path = context.store / "heads" / f"{identity}.safetensors"
+    stored = _read(path, encoder)
+    if stored is None:
+        head, record = _train(encoder, training, rows, context, context.store / "work" / f"head-{identity}")
+        _write(path, head, record)
+        stored = head, record
+    languages = stored[1]["languages"]
+    return stored[0], {code: float(part["accuracy"]) for code, part in languages.items()}
+
+
+def _train(
+    encoder: Encoder, training: HeadTraining, rows: tuple[Rows, ...], context: AnalysisContext, work: Path
+) -> tuple[WordHead, dict[str, Any]]:
+    texts = encode_texts(rows, encoder, Reading(training.length), cache=context.encoded)
+    learnt, held_out = hold_out(texts, training.held_out)
+    if not len(learnt) or not len(held_out):
+        raise DataError(f"{', '.join(part.name for part in rows)}: too little text to train a head on and to test it")
+    torch.manual_seed(training.seed)
+    model = build_model(encoder, {"kind": "last"})
+    model.heads[NAME] = head = build_head(encoder, count_words(learnt, encoder))
+    objective = Objective(NAME, Masking(training.seed, share=training.share), encoder, frozen=True)
+    what = f"head of {encoder.name} for masked words"
+    execution = Execution(context.world, training.seed, work, progress=context.progress, what=what)
+    train_head(model, objective, learnt, training, execution)
+    found = measure_guesses(model, objective, held_out, world=context.world, progress=context.progress)
+    record = {**describe_guesses(found, texts.languages), "encoder": encoder.name, "texts": len(learnt)}
+    context.progress.say(
+        f"{what}: trained on {len(learnt):,} texts; guesses {100 * record['accuracy']:.2f} % of {record['masked']:,} "
+        f"held-out words, loss {record['loss']:.3f}"
+    )
+    shutil.rmtree(work, ignore_errors=True)
+    return head.cpu(), record
+
+
+def _read(path: Path, encoder: Encoder) -> tuple[WordHead, dict[str, Any]] | None:
+    """A stored head; one that a power cut damaged is made again."""
+    head = build_head(encoder)
+    try:
+        with safe_open(path, framework="pt") as file:
+            record: dict[str, Any] = json.loads(file.metadata()["record"])
+            head.load_state_dict({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError):
+        return None
+    return head, record
+
+
+def _write(path: Path, head: WordHead, record: dict[str, Any]) -> None:
+    """Write a head so that whoever finds it finds it whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
+    weights = {name: tensor.detach().contiguous() for name, tensor in head.state_dict().items()}
+    try:
+        save_file(weights, unfinished, metadata={"record": json.dumps(record, ensure_ascii=False)})
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _label(head: WordHead, table: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in (*(t for _, t in sorted(head.state_dict().items())), table):
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]

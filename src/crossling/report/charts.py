@@ -1,0 +1,218 @@
+"""Charts drawn as inline SVG: lines, differences with their intervals, heat maps; the style sheet colours them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 520, 300
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 40
+COLOURS = 8
+"""Line colours of the style sheet; more lines than that begin again."""
+SHADES = 10
+CELL = 24
+LETTER = 6.6
+"""Width of a letter of an axis label, in pixels, roughly."""
+
+Role = Literal["main", "thin", "base"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart."""
+
+    name: str
+    points: tuple[tuple[float, float, float | None], ...]
+    """Where, how much, and the standard deviation."""
+    role: Role = "main"
+    """``thin`` lines stand in the background, ``base`` is what the others are held against."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over a shared axis."""
+
+    title: str
+    across: str
+    """What the axis from left to right is."""
+    up: str
+    series: tuple[Series, ...]
+
+    def legend(self) -> list[tuple[str, str]]:
+        """The class and name of every line that has a colour of its own."""
+        return [(kind, one.name) for kind, one in zip(self._classes(), self.series, strict=True) if one.role != "thin"]
+
+    def draw(self) -> Markup:
+        """The chart; points lie in ``data-series`` for whoever points at it."""
+        frame = _Frame.around(self.series)
+        data = [
+            {"name": one.name, "points": [[x, round(y, 6), *([round(sd, 6)] if sd else [])] for x, y, sd in one.points]}
+            for one in self.series
+        ]
+        lines = list(zip(range(len(self.series)), self._classes(), self.series, strict=True))
+        order = sorted(lines, key=lambda line: ("thin", "base", "main").index(line[2].role))
+        parts = [
+            Markup(
+                '<svg class="chart" viewBox="0 0 {w} {h}" role="img" aria-label="{title}" data-frame="{f}" '
+                'data-series="{d}" data-across="{a}">'
+            ).format(w=WIDTH, h=HEIGHT, title=self.title, f=frame.to_json(), d=_compact(data), a=self.across),
+            frame.draw_axes(self.across, self.up),
+            *(_draw_series(one, number, kind, frame) for number, kind, one in order),
+            Markup('<circle class="at" r="4.5" cx="-9" cy="-9"/></svg>'),
+        ]
+        return Markup("").join(parts)
+
+    def _classes(self) -> list[str]:
+        """The style of each line: colours go to the main ones in turn."""
+        found, number = [], 0
+        for one in self.series:
+            found.append(one.role if one.role != "main" else f"c{number % COLOURS + 1}")
+            number += one.role == "main"
+        return found
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """From values to places in the drawing."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, series: Sequence[Series]) -> _Frame:
+        xs = [x for one in series for x, _, _ in one.points]
+        ys = [y + sign * (sd or 0) for one in series for y, sd in _values(one) for sign in (-1, 1)]
+        low, high = (min(ys), max(ys)) if ys else (0.0, 1.0)
+        room = 0.06 * (high - low) or max(abs(high) * 0.05, 0.5)
+        left, right = (min(xs), max(xs)) if xs else (0.0, 1.0)
+        side = 0.0 if right > left else 1.0
+        return cls(left - side, right + side, low - room, high + room)
+
+    def x(self, value: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (value - self.left) / (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (self.high - value) / (self.high - self.low)
+
+    def to_json(self) -> str:
+        return _compact([LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM, self.left, self.right, self.low, self.high])
+
+    def draw_axes(self, across: str, up: str) -> Markup:
+        bottom = HEIGHT - BOTTOM
+        parts = []
+        for tick in find_ticks(self.low, self.high):
+            y = self.y(tick)
+            parts.append(Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
+            parts.append(Markup('<text class="tick up" x="{}" y="{:.1f}">{:g}</text>').format(LEFT - 6, y + 4, tick))
+        for tick in find_ticks(self.left, self.right, most=8):
+            x = self.x(tick)
+            parts.append(Markup('<path class="grid" d="M{:.1f} {}v4"/>').format(x, bottom))
+            parts.append(Markup('<text class="tick" x="{:.1f}" y="{}">{:g}</text>').format(x, bottom + 16, tick))
+        middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
+        parts.append(Markup('<path class="axis" d="M{} {}V{}H{}"/>').format(LEFT, TOP, bottom, WIDTH - RIGHT))
+        parts.append(Markup('<text class="name" x="{}" y="{}">{}</text>').format(middle, HEIGHT - 6, across))
+        turned = Markup('<text class="name" transform="translate(13 {}) rotate(-90)">{}</text>')
+        parts.append(turned.format(TOP + (bottom - TOP) / 2, up))
+        return Markup("").join(parts)
+
+
+def _values(series: Series) -> list[tuple[float, float | None]]:
+    return [(y, sd if series.role != "thin" else None) for _, y, sd in series.points]
+
+
+def _draw_series(series: Series, number: int, kind: str, frame: _Frame) -> Markup:
+    """A band of one standard deviation, the line, and its points where they are few."""
+    places = [(frame.x(x), y, sd) for x, y, sd in series.points]
+    parts = []
+    if series.role == "main" and len(places) > 1 and any(sd for _, _, sd in places):
+        upper = [f"{x:.1f} {frame.y(y + (sd or 0)):.1f}" for x, y, sd in places]
+        lower = [f"{x:.1f} {frame.y(y - (sd or 0)):.1f}" for x, y, sd in reversed(places)]
+        parts.append(Markup('<path class="band {}" d="M{}z"/>').format(kind, "L".join(upper + lower)))
+    path = "L".join(f"{x:.1f} {frame.y(y):.1f}" for x, y, _ in places)
+    if series.role == "base" and len(places) == 1:
+        path = f"{LEFT} {frame.y(places[0][1]):.1f}H{WIDTH - RIGHT}"
+    line = Markup('<path class="line {}" data-n="{}" d="M{}"><title>{}</title></path>')
+    parts.append(line.format(kind, number, path, series.name))
+    if series.role == "main" and len(places) <= 24:
+        dots = (Markup('<circle class="dot {}" r="2.6" cx="{:.1f}" cy="{:.1f}"/>') for _ in places)
+        parts += [dot.format(kind, x, frame.y(y)) for dot, (x, y, _) in zip(dots, places, strict=True)]
+    return Markup("").join(parts)
+
+
+def find_ticks(low: float, high: float, *, most: int = 7) -> list[float]:
+    """Round numbers between two values, at most so many."""
+    span = high - low
+    if not math.isfinite(span) or span <= 0:
+        return [low]
+    step = 10.0 ** math.floor(math.log10(span))
+    step = next(s for s in (step / 10, step / 5, step / 2, step, step * 2, step * 5) if span / s <= most - 1)
+    first = math.ceil(low / step - 1e-9)
+    return [round(number * step, 10) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def draw_difference(delta: float, low: float, high: float, *, reach: float, direction: int) -> Markup:
+    """A difference with its interval, on an axis from ``-reach`` to ``reach`` with 0 in the middle.
+
+    It is stretched to the width of its table cell, so lengths are in percent and lines keep their thickness.
+    """
+    places = [min(100.0, max(0.0, 50 + 50 * value / reach)) if reach else 50.0 for value in (low, high, delta)]
+    kind = {1: "up", -1: "down", 0: "same"}[direction]
+    return Markup(
+        '<svg class="gap {}" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
+        '<path d="M50 0v12"/><path d="M{:.1f} 6H{:.1f}"/><path d="M{:.1f} 1.5v9"/></svg>'
+    ).format(kind, *places)
+
+
+def draw_heat(
+    values: Sequence[Sequence[float | None]], *, rows: Sequence[str], columns: Sequence[str], title: str
+) -> Markup:
+    """A heat map of any numbers; where they have both signs, negative ones have a colour of their own.
+
+    Cells of one shade are one path, which keeps the drawing small.
+    """
+    known = [abs(value) for row in values for value in row if value is not None and math.isfinite(value)]
+    signed = any(value is not None and value < 0 for row in values for value in row)
+    top = max(known, default=0.0) or 1.0
+    bottom = 0.0 if signed else min(known, default=0.0)
+    left = int(LETTER * max(map(len, rows), default=0)) + 12
+    above = int(LETTER * max(map(len, columns), default=0)) + 12
+    squares: dict[str, list[str]] = {}
+    for y, row in enumerate(values):
+        for x, value in enumerate(row):
+            if value is None or not math.isfinite(value):
+                continue
+            share = (abs(value) - bottom) / (top - bottom) if top > bottom else 1.0
+            kind = f"{'wrong' if value < 0 else 'right'} s{max(1, math.ceil(share * SHADES))}"
+            place = f"M{left + x * CELL} {above + y * CELL}h{CELL}v{CELL}h-{CELL}z"
+            squares.setdefault(kind, []).append(place)
+    width, height = left + len(columns) * CELL + 4, above + len(rows) * CELL + 4
+    data = _compact({"rows": list(rows), "columns": list(columns), "values": [[_short(v) for v in r] for r in values]})
+    head = Markup(
+        '<svg class="confusion heat" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{title}" '
+        'data-left="{left}" data-top="{above}" data-cell="{cell}" data-heat="{data}">'
+    ).format(w=width, h=height, title=title, left=left, above=above, cell=CELL, data=data)
+    paths = [Markup('<path class="{}" d="{}"/>').format(kind, "".join(d)) for kind, d in sorted(squares.items())]
+    return head + Markup("").join([*paths, *_name_cells(rows, columns, left, above)]) + Markup("</svg>")
+
+
+def _name_cells(rows: Sequence[str], columns: Sequence[str], left: int, above: int) -> list[Markup]:
+    middle = CELL / 2 + 4
+    beside = Markup('<text class="label gold" x="{}" y="{}">{}</text>')
+    turned = Markup('<text class="label" transform="translate({} {}) rotate(-90)">{}</text>')
+    found = [beside.format(left - 7, above + number * CELL + middle, name) for number, name in enumerate(rows)]
+    return found + [turned.format(left + n * CELL + middle, above - 7, name) for n, name in enumerate(columns)]
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,195 @@
+"""The report of a study: one page that needs no network, and every table of it for documents, papers, spreadsheets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from markupsafe import Markup
+
+from crossling.metrics import explain, list_scores
+from crossling.report.charts import Chart
+from crossling.report.html import render_page
+from crossling.report.markup import markdown_text
+from crossling.report.page import title_of
+from crossling.report.panels import Panel, lay_out, to_figures
+from crossling.report.sheets import Sheet
+
+LARGEST = 2_000_000
+"""Bytes of a page."""
+WIDEST = 12
+"""Systems whose differences are drawn in every cell."""
+LONG = 12
+"""Rows from which a table can be searched."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing with its name."""
+
+    title: str
+    drawing: Markup
+    file: str = ""
+    """Where it also lies, below the study's folder."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A system over the values of an axis."""
+
+    charts: tuple[Chart, ...]
+    """The means, and the languages' differences from the baseline."""
+    table: Sheet
+    sentence: str
+
+
+@dataclass(frozen=True)
+class AnalysisPart:
+    """An analysis that lies in the study's folder."""
+
+    title: str
+    facts: str
+    tables: tuple[Sheet, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """All that a report says."""
+
+    name: str
+    facts: tuple[tuple[str, str], ...]
+    """What the study is, in a few words each."""
+    panels: tuple[Panel, ...]
+    cells: Sheet
+    """How far the study is."""
+    timing: Sheet
+    machines: Sheet
+    notes: tuple[str, ...] = ()
+    """What a reader must not miss."""
+    choices: tuple[Sheet, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
+    learning: tuple[Chart, ...] = ()
+    learning_note: str = ""
+    analyses: tuple[AnalysisPart, ...] = ()
+    data: Sheet | None = None
+    recipes: tuple[tuple[str, str], ...] = ()
+    """Whole recipes by the names of their systems."""
+    variants: Sheet | None = None
+    """What differs from these in the others."""
+    settings: str = ""
+    """The study itself."""
+    command: str = ""
+    identities: Sheet | None = None
+    citations: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """The report in words."""
+        told = [sentence for panel in self.panels for sentence in panel.verdict.sentences]
+        return (*told, *(sweep.sentence for sweep in self.sweeps))
+
+    def sheets(self) -> Iterator[Sheet]:
+        """Every table but those of comparisons, in the order of the page."""
+        yield from (sweep.table for sweep in self.sweeps)
+        yield from self.choices
+        yield from (table for part in self.analyses for table in part.tables)
+        yield from filter(None, (self.cells, self.timing, self.machines, self.data, self.variants, self.identities))
+
+
+def render_document(document: Document) -> str:
+    """The page; where it would be too large, what is also in files is left out, the largest first, and it says so."""
+    page = _render(document, drawn=True)
+    if len(page.encode()) > LARGEST:
+        page = _render(document, drawn=False)
+    while len(page.encode()) > LARGEST and (smaller := _without_largest(document)) is not None:
+        document = smaller
+        page = _render(document, drawn=False)
+    return page
+
+
+def _without_largest(document: Document) -> Document | None:
+    """The document without its largest drawing, or else without its longest table of an analysis."""
+    figures = [(len(f.drawing), part, f) for part in document.analyses for f in part.figures if f.drawing]
+    if figures:
+        _, part, figure = max(figures, key=lambda found: found[0])
+        kept = tuple(one for one in part.figures if one is not figure)
+        note = f"The figure {figure.file or figure.title} is too large for this page."
+        return _with_part(document, part, replace(part, figures=kept, notes=(*part.notes, note)))
+    tables = [(len(sheet.rows), part, sheet) for part in document.analyses for sheet in part.tables]
+    if tables:
+        _, part, sheet = max(tables, key=lambda found: found[0])
+        rest = tuple(one for one in part.tables if one is not sheet)
+        note = f"The table of {len(sheet.rows)} lines is too large for this page; it is in {sheet.stem}.csv."
+        return _with_part(document, part, replace(part, tables=rest, notes=(*part.notes, note)))
+    if document.identities is not None:
+        return replace(document, identities=None)
+    return None
+
+
+def _with_part(document: Document, old: AnalysisPart, new: AnalysisPart) -> Document:
+    return replace(document, analyses=tuple(new if part is old else part for part in document.analyses))
+
+
+def _render(document: Document, *, drawn: bool) -> str:
+    return render_page(
+        "study.html.j2",
+        title=document.name,
+        styles=("page.css.j2", "study.css.j2"),
+        script="study.js.j2",
+        document=document,
+        panels=[_show_panel(panel, drawn=drawn) for panel in document.panels],
+        explanations={name: explain(name) for name in list_scores() if _is_taken(document, name)},
+        title_of=title_of,
+        long=LONG,
+    )
+
+
+def _show_panel(panel: Panel, *, drawn: bool) -> dict[str, Any]:
+    drawn = drawn and len(panel.table.systems) <= WIDEST
+    parts = [("", panel.table)] + ([("groups", panel.groups)] if panel.groups else [])
+    return {
+        "panel": panel,
+        "figures": {name: to_figures(table) for name, table in parts},
+        "sheets": {
+            name: [lay_out(table, "scores"), lay_out(table, "differences", drawn=drawn)] for name, table in parts
+        },
+    }
+
+
+def _is_taken(document: Document, name: str) -> bool:
+    return any(panel.table.score == name for panel in document.panels)
+
+
+def write_tables(document: Document) -> dict[str, str]:
+    """Every table as CSV and LaTeX, by file name."""
+    files = {}
+    for panel in document.panels:
+        for ending, table in (("", panel.table), ("-groups", panel.groups)):
+            if table is not None:
+                stem = f"{panel.key}{ending}"
+                files[f"{stem}.csv"] = table.to_csv()
+                files[f"{stem}.tex"] = table.to_latex()
+                files[f"{stem}-differences.tex"] = table.to_latex(view="differences")
+    for sheet in document.sheets():
+        files |= {f"{sheet.stem}.csv": sheet.to_csv(), f"{sheet.stem}.tex": sheet.to_latex()}
+    return files
+
+
+def to_markdown(document: Document) -> str:
+    """The whole report for a document: the summary and every table."""
+    lines = [f"# {markdown_text(document.name)}", ""]
+    lines += [f"> {markdown_text(note)}\n" for note in document.notes]
+    lines += ["## Summary", "", *(f"- {markdown_text(sentence)}" for sentence in document.summary), ""]
+    for panel in document.panels:
+        for table in filter(None, (panel.table, panel.groups)):
+            name = markdown_text(f"{panel.title}: {table.title}" if panel.title else table.title)
+            lines += [f"## {name}", "", table.to_markdown(), "### Differences", ""]
+            lines += [replace(table, legend=()).to_markdown(view="differences")]
+    for sheet in document.sheets():
+        lines.append(sheet.to_markdown())
+    if document.citations:
+        lines += ["## Citations", "", *(f"- {markdown_text(text)}" for text in document.citations), ""]
+    return "\n".join(lines)

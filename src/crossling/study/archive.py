@@ -1,0 +1,144 @@
+"""Artefacts at an address (``s3://``, ``gs://`` and whatever else fsspec knows), for machines that share no folder.
+
+An artefact's files are sent first, below a name that no other writer has; its marker, one object that names them, is
+sent last. So a reader sees all of an artefact or none of it, nothing is renamed or linked, and the files of two writers
+never mix. Where the address can make an object only if there is none, the first marker wins; where it looks and then
+writes, two that finish in the same moment may leave the second's: whole, too, and of the same work.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from crossling.errors import ArtefactError
+
+T = TypeVar("T")
+LIST_SECONDS = 1.0
+"""How long a list of what is there is believed to be all there is."""
+PAUSES = (1.0, 4.0)
+"""Seconds between tries, where the network fails."""
+
+
+def is_address(place: object) -> bool:
+    """Whether a place is an address, rather than a path."""
+    return "://" in str(place)
+
+
+@dataclass
+class Archive:
+    """Complete artefacts by identity, at an address."""
+
+    address: str
+    _files: Any = None
+    _path: str = ""
+    _known: set[str] = field(default_factory=set)
+    _listed: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        from fsspec.core import url_to_fs
+
+        try:
+            self._files, self._path = url_to_fs(self.address)
+        except (ImportError, ValueError) as error:
+            raise ArtefactError(f"{self.address}: cannot be used as a store: {error}") from None
+        self._path = self._path.rstrip("/")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether other processes see nothing of what is put there."""
+        return "memory" in self._files.protocol
+
+    def is_complete(self, identity: str) -> bool:
+        """Whether an artefact can be read; a list serves many such questions, since each costs a message."""
+        if identity not in self._known and time.monotonic() - self._listed > LIST_SECONDS:
+            self._known |= self._try(self._list)
+            self._listed = time.monotonic()
+        return identity in self._known
+
+    def look_again(self) -> None:
+        """Forget when the list was made: something new was heard of."""
+        self._listed = float("-inf")
+
+    def publish(self, identity: str, files: Mapping[str, Path], record: Mapping[str, Any]) -> bool:
+        """Send files, then the marker; tells whether this is the marker that counts."""
+        if self.is_complete(identity):
+            return False
+        writer = uuid.uuid4().hex
+        for name, path in files.items():
+            self._try(partial(self._send, path, f"{self._folder(identity, writer)}/{name}"))
+        marker = {"writer": writer, "files": sorted(files), "record": dict(record)}
+        self._try(lambda: self._mark(identity, json.dumps(marker, indent=1, ensure_ascii=False).encode()))
+        self._known.add(identity)
+        first = self.read_marker(identity)
+        if first is not None and first["writer"] != writer:
+            self._try(lambda: self._files.rm(self._folder(identity, writer), recursive=True))
+            return False
+        return True
+
+    def read_marker(self, identity: str) -> dict[str, Any] | None:
+        """``writer``, ``files`` and ``record`` of an artefact; none where it is not complete."""
+        try:
+            loaded = json.loads(self._try(lambda: self._files.cat_file(self._marker(identity))))
+        except (FileNotFoundError, ValueError):
+            return None
+        return loaded if isinstance(loaded, dict) else None
+
+    def fetch(self, identity: str, folder: Path) -> dict[str, Any]:
+        """Bring an artefact's files into a folder; gives the record of how it came about."""
+        marker = self.read_marker(identity)
+        if marker is None:
+            raise ArtefactError(f"{self.address}: has no {identity}; run its recipe again")
+        for name in marker["files"]:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            source = f"{self._folder(identity, marker['writer'])}/{name}"
+            self._try(partial(self._files.get_file, source, str(path)))
+        record: dict[str, Any] = marker["record"]
+        return record
+
+    def _marker(self, identity: str) -> str:
+        return f"{self._path}/complete/{identity}.json"
+
+    def _folder(self, identity: str, writer: str) -> str:
+        return f"{self._path}/artefacts/{identity}/{writer}"
+
+    def _list(self) -> set[str]:
+        self._files.invalidate_cache()
+        try:
+            names = self._files.ls(f"{self._path}/complete", detail=False)
+        except FileNotFoundError:
+            return set()
+        return {Path(name).stem for name in names if str(name).endswith(".json")}
+
+    def _send(self, path: Path, target: str) -> None:
+        self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self._files.put_file(str(path), target)
+
+    def _mark(self, identity: str, content: bytes) -> None:
+        path = self._marker(identity)
+        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        try:
+            self._files.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return
+
+    def _try(self, action: Callable[[], T]) -> T:
+        """Once more where the network fails; in the end an error that names the address."""
+        for pause in (*PAUSES, None):
+            try:
+                return action()
+            except (FileNotFoundError, FileExistsError):
+                raise
+            except Exception as error:  # each kind of address has errors of its own
+                if pause is None:
+                    told = f"{type(error).__name__}: {error}"
+                    raise ArtefactError(f"{self.address}: cannot be used: {told}. Mend that and run again.") from error
+                time.sleep(pause)
+        raise AssertionError("the last try returns or raises")

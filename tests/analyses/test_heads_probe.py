@@ -1,0 +1,219 @@
+"""Attention-head probing: a probe for every head from one run, and the comparison of models by their best heads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from crossling.analyses import head_probe
+from crossling.analyses._context import AnalysisContext
+from crossling.analyses._features import collect_features, read_heads
+from crossling.analyses._probes import Held, apply_probes, train_probes
+from crossling.errors import DataError, EncoderError
+from crossling.metrics import score
+from crossling.model import Model, ModelCard, build_model
+from crossling.predictions import Predictions
+from crossling.study.analysing import Analysis
+from crossling.study.head_probing import (
+    collect_heads,
+    compare_heads,
+    find_baselines,
+    present_heads,
+    tabulate_best,
+    tabulate_shared,
+)
+from crossling.study.probing import Compared
+from crossling.training.world import World
+from tiny import tiny_encoder
+
+WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+TASKS = {"ner": {"on": "phrasebook-ner"}, "sentiment": {"on": "phrasebook-sentiment"}}
+
+
+def analyse(model: Model, folder: Path, **settings: Any) -> tuple[pa.Table, Any]:
+    table = {"tasks": TASKS, "languages": ("en", "de"), "rows": 30, "test_rows": 8}
+    chosen = head_probe.Settings(**{**table, **settings})
+    data = head_probe.open_analysis_data(chosen, source="en", store=folder)
+    card, context = ModelCard("tiny", model.encoder.identity), AnalysisContext(WORLD, folder)
+    return head_probe.analyse(model, card, data, settings=chosen, context=context), data
+
+
+def make_model(family: str = "bert", seed: int = 0) -> Model:
+    return build_model(tiny_encoder(family, seed=seed), {"kind": "last"}).eval()
+
+
+def test_every_head_is_its_own_probe(tmp_path: Path) -> None:
+    """One by one: a head's features alone, a probe alone, its predictions scored as everything else is."""
+    model = make_model()
+    table, data = analyse(model, tmp_path, tolerance=1e-6)
+    for probed in data.probed:
+        context = AnalysisContext(WORLD, tmp_path)
+
+        def collect(rows: Any, probed: Any = probed, context: Any = context) -> Any:
+            stored, sites = collect_features(
+                model,
+                probed.task,
+                rows,
+                read=read_heads,
+                key=["by hand"],
+                groups=6,
+                labels=probed.labels,
+                folder=tmp_path / "own",
+                context=context,
+            )
+            return torch.cat(list(stored.parts(64))), sites
+
+        features, sites = collect(probed.train)
+        for head in range(6):
+            alone = Held(features[:, head : head + 1])
+            probe = train_probes(alone, torch.from_numpy(sites.gold), classes=len(probed.task.labels), tolerance=1e-6)
+            for language, rows in probed.tests.items():
+                there, test = collect(rows)
+                guessed = apply_probes(probe, Held(there[:, head : head + 1]))[:, 0, 0].numpy()
+                made = Predictions.from_classes(
+                    language,
+                    "x",
+                    labels=probed.labels,
+                    gold=test.gold,
+                    predicted=guessed,
+                    confidence=np.ones(len(test)),
+                )
+                found = find(table, probed.name, language, head)
+                assert found == pytest.approx({name: score(made)[name] for name in found}, abs=0.03)
+
+
+def find(table: pa.Table, probe: str, language: str, head: int) -> dict[str, float]:
+    return {
+        row["score"]: row["value"]
+        for row in table.to_pylist()
+        if (row["probe"], row["language"], row["layer"], row["head"]) == (probe, language, 1 + head // 2, 1 + head % 2)
+    }
+
+
+def test_all_languages_together_are_one_test(tmp_path: Path) -> None:
+    table, data = analyse(make_model(), tmp_path)
+    (probed, _) = data.probed
+    sizes = {language: sum(len(r.words) for r in rows) for language, rows in probed.tests.items()}
+    for head in range(6):
+        each = {language: find(table, "ner", language, head)["accuracy"] for language in sizes}
+        mean = sum(each[language] * size for language, size in sizes.items()) / sum(sizes.values())
+        assert find(table, "ner", "all", head)["accuracy"] == pytest.approx(mean)
+
+
+def test_features_of_all_heads_do_not_stay(tmp_path: Path) -> None:
+    analyse(make_model(), tmp_path)
+    assert not list((tmp_path / "features").rglob("*.f16"))
+
+
+def test_an_encoder_without_heads_is_told_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    monkeypatch.setattr(model.encoder.model.config, "model_type", "mamba")
+    with pytest.raises(EncoderError, match="no attention heads are known"):
+        analyse(model, tmp_path)
+    assert not (tmp_path / "features").exists()
+
+
+def make_table(values: dict[tuple[str, str], Any], *, own: set[tuple[str, str]] = frozenset()) -> pa.Table:  # type: ignore[assignment]
+    """The table of an analysis from maps by model and probe."""
+    rows = []
+    for (model, probe), grid in values.items():
+        for layer, line in enumerate(np.asarray(grid, float), 1):
+            for head, value in enumerate(line, 1):
+                facts = {"language": "all", "score": "macro_f1", "sample": 0, "layer": layer, "head": head}
+                mine = (model, probe) in own
+                rows.append(
+                    {"task": "", "model": model, "seed": 1, "probe": probe, "own": mine, **facts, "value": value}
+                )
+                rows.append({**rows[-1], "language": "de", "value": 0.0})
+    names = {"task": pa.string(), "model": pa.string(), "seed": pa.int64()}
+    return pa.Table.from_pylist(rows, schema=pa.schema([*names.items(), *head_probe.SCHEMA]))
+
+
+def make_compared(values: Any, *, own: Any = frozenset(), bases: dict[str, str] | None = None) -> Compared:
+    settings = head_probe.Settings(tasks=TASKS, languages=("en", "de"))
+    return Compared(Analysis(settings, make_table(values, own=own), "made"), bases or {}, None)
+
+
+BASE = np.full((2, 4), 0.5)
+CROSS = BASE + np.array([[0.08, 0.07, 0.06, 0.05], [0.0, 0.01, 0.02, 0.03]])
+MULTI = BASE + np.array([[0.0, 0.07, 0.08, 0.06], [0.05, 0.01, 0.02, 0.03]])
+OWN = {("cross", "pos"), ("multi", "pos")}
+MAPS = {("cross", "pos"): CROSS, ("multi", "pos"): MULTI, ("base", "pos"): BASE}
+BASES = {"cross": "base", "multi": "base"}
+
+
+def test_what_training_added_is_compared_with_the_tasks_own_model() -> None:
+    heads = collect_heads(make_compared(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="difference")
+    assert heads.models == ["cross", "multi"], "what was not trained gained nothing"
+    np.testing.assert_allclose(heads.maps["cross", "pos"], 100 * (CROSS - BASE))
+    assert find_baselines(heads, {}) == {"pos": "cross"}, "the first that was trained for it"
+    (shared,) = compare_heads(heads, {"pos": "cross"}, ["4"])
+    assert (shared.model, shared.baseline, shared.overlap.shared) == ("multi", "cross", 3)
+    assert shared.overlap.ranks.rho == pytest.approx(0.5)
+    sheet = tabulate_shared([shared], score="macro_f1", measure="difference")
+    assert sheet.rows == (("multi", "4", "3", "0.50"),)
+    assert "share 2 of 4" in sheet.notes[1]
+    best = tabulate_best(heads)
+    assert best.rows[0][2].startswith("1.1 (8.0), 1.2 (7.0), 1.3 (6.0)")
+
+
+def test_scores_as_they_are_include_what_was_not_trained() -> None:
+    heads = collect_heads(make_compared(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="score")
+    assert heads.models == ["cross", "multi", "base"]
+    np.testing.assert_allclose(heads.maps["multi", "pos"], 100 * MULTI)
+
+
+def test_seeds_are_averaged() -> None:
+    compared = make_compared(MAPS, own=OWN, bases=BASES)
+    table = compared.analysis.table
+    second = table.set_column(2, "seed", pa.array([2] * len(table), pa.int64()))
+    second = second.set_column(10, "value", pa.compute.add(table.column("value"), 0.1))
+    trained = pa.compute.equal(table.column("model"), "cross")
+    both = pa.concat_tables([table, second.filter(trained)])
+    heads = collect_heads(
+        Compared(Analysis(compared.analysis.settings, both), BASES, None), score="macro_f1", measure="difference"
+    )
+    np.testing.assert_allclose(heads.maps["cross", "pos"], 100 * (CROSS - BASE + 0.05))
+
+
+@pytest.mark.parametrize(
+    ("named", "message"), [({"pos": "crosss"}, "Did you mean 'cross'"), ({"poss": "cross"}, "Did you mean 'pos'")]
+)
+def test_a_baseline_that_is_not_there(named: dict[str, str], message: str) -> None:
+    heads = collect_heads(make_compared(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="score")
+    with pytest.raises(DataError, match=message):
+        find_baselines(heads, named)
+
+
+@pytest.mark.parametrize(("score_name", "measure"), [("span_f1", "score"), ("macro_f1", "ratio")])
+def test_what_cannot_be_shown_is_told(score_name: str, measure: str) -> None:
+    with pytest.raises(DataError, match="unknown|no such score"):
+        collect_heads(make_compared(MAPS, bases=BASES), score=score_name, measure=measure)
+
+
+def test_encoders_of_different_sizes_are_not_compared() -> None:
+    maps = {("cross", "pos"): CROSS, ("multi", "pos"): MULTI[:, :2], ("base", "pos"): BASE}
+    heads = collect_heads(make_compared(maps, own=OWN), score="macro_f1", measure="score")
+    with pytest.raises(DataError, match="different sizes"):
+        compare_heads(heads, {"pos": "cross"}, ["2"])
+
+
+def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    maps = {**MAPS, **{(model, "ner"): grid for (model, _), grid in MAPS.items()}}
+    compared = make_compared(maps, own=OWN, bases=BASES)
+    present_heads(
+        compared, score="macro_f1", measure="difference", tops=["3", "50%"], baselines={}, path=tmp_path / "h.csv"
+    )
+    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert set(written) == {"h.csv", "h-shared.csv", "h.md", "h-pos.svg", "h-ner.svg"}
+    assert written["h-shared.csv"].splitlines()[1].startswith("pos,multi,cross,3,")
+    assert len(written["h.csv"].splitlines()) == 1 + 6 * 8 * 2
+    assert "no model here was trained for ner" in written["h.md"]
+    assert "Best attention heads that models share" in capsys.readouterr().out

@@ -1,0 +1,320 @@
+"""Pseudo-perplexity: against one subword hidden at a time, whatever the batch; one head for all models."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from crossling.analyses import _word_heads, perplexity
+from crossling.analyses._context import AnalysisContext
+from crossling.analyses._masked_copies import Words, score_copies
+from crossling.analyses._stored import Original
+from crossling.cli import app
+from crossling.encoder import load_encoder
+from crossling.errors import ArtefactError, DataError
+from crossling.mlm import load_head
+from crossling.model import Model, ModelCard, build_model, save_model
+from crossling.records import LabelledPair, ParallelPair, PlainText
+from crossling.study.analysing import analyse, parse_settings
+from crossling.study.show_analysis import write_analysis
+from crossling.training.progress import Silence
+from crossling.training.world import World
+from crossling.unlabelled import Reading, encode_texts
+from examples import rows_of
+from tiny import FAMILIES, save_tiny, save_with_head
+
+WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+TEXTS = [
+    "the walking cat sleeps in London",
+    "fish",
+    "walking dogs, red house; не кошка",
+    "我是猫",
+    "the dog eats fish " * 6,
+]
+TRAINING = {"train": [{"data": "phrasebook-pos:de", "limit": 30}], "epochs": 2, "batch": 8}
+
+
+@pytest.fixture(autouse=True)
+def _forget_heads() -> None:
+    _word_heads._known.clear()
+
+
+def score_one_by_one(model: Model, head: Any, table: Any, text: str, *, l2r: bool) -> list[float]:
+    """One subword hidden at a time, each alone in its batch, by the plain sum of exponentials."""
+    encoder = model.encoder
+    encoded = encoder.tokenizer(text)
+    ids = torch.tensor(encoded["input_ids"])
+    words = encode_texts([rows_of([PlainText(text)])], encoder, Reading(words=True), cache=_scratch)
+    number = words.examples.get("words", 0)
+    losses = []
+    for place in range(len(ids)):
+        if number[place] < 0:
+            continue
+        masked = ids.clone()
+        masked[place] = encoder.tokenizer.mask_token_id
+        for later in range(place + 1, len(ids)):
+            if l2r and number[later] == number[place]:
+                masked[later] = encoder.tokenizer.mask_token_id
+        with torch.no_grad():
+            hidden = encoder(masked[None], torch.ones_like(masked[None]), layers=[encoder.layers])[encoder.layers]
+            scores = head(hidden[0, place][None], table)[0].double()
+        losses.append(float(torch.log(torch.exp(scores).sum()) - scores[ids[place]]))
+    return losses
+
+
+_scratch = Path()
+
+
+@pytest.fixture(autouse=True)
+def _own_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "_scratch", tmp_path / "scratch")
+
+
+def load_tiny(folder: Path, family: str) -> tuple[Model, Words]:
+    save_with_head(folder, family)
+    encoder = load_encoder(str(folder))
+    head = load_head(encoder)
+    assert head is not None
+    return build_model(encoder, {"kind": "last"}).eval(), Words(
+        head.eval(), encoder.model.get_input_embeddings().weight
+    )
+
+
+@pytest.mark.parametrize("l2r", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equals_one_subword_at_a_time_whatever_the_batch(family: str, l2r: bool, tmp_path: Path) -> None:
+    model, words = load_tiny(tmp_path / "encoder", family)
+    texts = encode_texts(
+        [rows_of([PlainText(text) for text in TEXTS])], model.encoder, Reading(words=True), cache=tmp_path
+    )
+    expected = [score_one_by_one(model, words.head, words.table, text, l2r=l2r) for text in TEXTS]
+    for tokens, scores in ((100_000, 2**26), (64, 2**26), (1, 2**26), (100_000, 700)):
+        found = score_copies(
+            model,
+            words,
+            texts.examples,
+            whole_rest=l2r,
+            world=WORLD,
+            progress=Silence(),
+            tokens=tokens,
+            scores=scores,
+        )
+        for row, losses in enumerate(expected):
+            assert found.loss[found.text == row].tolist() == pytest.approx(losses, abs=1e-5)
+    assert 0 < found.right.mean() + 0.01 < 1.01
+
+
+def test_hiding_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) -> None:
+    model, words = load_tiny(tmp_path / "encoder", "bert")
+    rows = rows_of([PlainText("the cat sleeps"), PlainText("walking cats")])
+    texts = encode_texts([rows], model.encoder, Reading(words=True), cache=tmp_path).examples
+    plain, rest = (
+        score_copies(model, words, texts, whole_rest=flag, world=WORLD, progress=Silence()) for flag in (False, True)
+    )
+    assert np.allclose(plain.loss[plain.text == 0], rest.loss[rest.text == 0], atol=1e-6)
+    inside, hidden = plain.loss[plain.text == 1], rest.loss[rest.text == 1]
+    assert len(inside) == 4  # walk ##ing cat ##s
+    assert np.allclose(inside[[1, 3]], hidden[[1, 3]], atol=1e-6)
+    assert (np.abs(inside[[0, 2]] - hidden[[0, 2]]) > 1e-3).all()
+
+
+def run(model: Model, folder: Path, store: Path, **settings: Any) -> list[dict[str, Any]]:
+    loaded = perplexity.settle(perplexity.Settings(**settings), [Original(str(folder))])
+    data = perplexity.open_analysis_data(loaded, source="en", store=store)
+    card = ModelCard(str(folder), model.encoder.identity)
+    table = perplexity.analyse(model, card, data, settings=loaded, context=AnalysisContext(WORLD, store))
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found
+
+
+def write_text(folder: Path, texts: list[str]) -> dict[str, Any]:
+    (folder / "own.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return {"format": "text", "path": str(folder / "own.txt"), "language": "de"}
+
+
+def test_the_figure_of_a_language_is_exp_of_the_mean_over_all_its_subwords(tmp_path: Path) -> None:
+    model, words = load_tiny(tmp_path / "encoder", "xlm-r")
+    (row,) = run(model, tmp_path / "encoder", tmp_path, on=write_text(tmp_path, TEXTS))
+    losses = [loss for text in TEXTS for loss in score_one_by_one(model, words.head, words.table, text, l2r=False)]
+    assert row["perplexity"] == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-5)
+    assert row["subwords"] == len(losses)
+    assert (row["language"], row["texts"], row["head_accuracy"]) == ("de", len(TEXTS), None)
+
+
+def test_a_changed_encoder_keeps_the_original_head_and_table_unless_told(tmp_path: Path) -> None:
+    model, words = load_tiny(tmp_path / "encoder", "bert")
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    base = load_encoder(str(tmp_path / "encoder")).model.get_input_embeddings().weight
+    own = model.encoder.model.get_input_embeddings().weight
+    on = write_text(tmp_path, TEXTS[:2])
+    for choice, table in (("original", base), ("own", own)):
+        (row,) = run(model, tmp_path / "encoder", tmp_path, on=on, table=choice)
+        losses = [loss for text in TEXTS[:2] for loss in score_one_by_one(model, words.head, table, text, l2r=False)]
+        assert row["loss"] == pytest.approx(sum(losses) / len(losses), abs=1e-5)
+        assert row["head"].endswith(" own") == (choice == "own")
+
+
+def test_of_translations_each_side_is_its_own_language(tmp_path: Path) -> None:
+    model, _ = load_tiny(tmp_path / "encoder", "xlm-r")
+    found = run(model, tmp_path / "encoder", tmp_path, on="phrasebook-parallel", languages=("en", "de"), sentences=5)
+    assert [row["language"] for row in found] == ["en", "de"]
+    assert [row["texts"] for row in found] == [5, 5]
+    assert found[0]["perplexity"] != found[1]["perplexity"]
+
+
+def test_pairs_apart_and_together(tmp_path: Path) -> None:
+    model, _ = load_tiny(tmp_path / "encoder", "bert")
+    settings = {"on": "phrasebook-nli", "languages": ("de",), "sentences": 4}
+    (apart,) = run(model, tmp_path / "encoder", tmp_path, **settings)
+    (together,) = run(model, tmp_path / "encoder", tmp_path, **settings, pairs="together")
+    assert (apart["texts"], together["texts"]) == (8, 4)
+    assert apart["subwords"] == together["subwords"]
+    assert apart["loss"] != together["loss"]
+
+
+def save_model_of(folder: Path, encoder: Path, *, add: float) -> Path:
+    model = build_model(load_encoder(str(encoder)), {"kind": "last"})
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.add_(add * torch.randn_like(parameter))
+    save_model(model, ModelCard(str(encoder), load_encoder(str(encoder)).identity), folder)
+    return folder
+
+
+def test_a_head_is_trained_once_for_all_models_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = save_tiny(tmp_path / "encoder", "xlm-r", layers=1)
+    models = [f"original={encoder}", str(save_model_of(tmp_path / "tuned", encoder, add=0.1))]
+    settings = parse_settings(
+        {"kind": "perplexity", "on": "phrasebook-pos", "languages": ["de"], "sentences": 4, "training": TRAINING}
+    )
+    trained = []
+    original = _word_heads._train
+
+    def watch(*arguments: Any) -> Any:
+        trained.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(_word_heads, "_train", watch)
+    found = analyse(models, settings)
+    rows = found.table.to_pylist()
+    assert len(trained) == 1
+    assert found.settings.head == "trained"
+    assert [row["model"] for row in rows] == ["original", "tuned"]
+    assert len({row["head"] for row in rows}) == 1
+    assert all(0 <= row["head_accuracy"] <= 1 for row in rows)
+    assert rows[0]["perplexity"] != rows[1]["perplexity"]
+    assert "one head" in found.notes[0] and "it guesses" in found.notes[1]
+    store = tmp_path / "store"
+    assert len(list((store / "heads").glob("*.safetensors"))) == 1
+    assert not list((store / "work").glob("head-*"))
+    _word_heads._known.clear()
+    other = analyse([str(save_model_of(tmp_path / "third", encoder, add=0.2))], settings).table.to_pylist()
+    assert len(trained) == 1, "the head lies in the store"
+    assert other[0]["head"] == rows[0]["head"]
+    files = write_analysis(found, tmp_path / "out.csv")
+    assert {path.name for path in files} == {"out.csv", "out.md", "out-languages.svg"}
+    assert "tuned" in (tmp_path / "out-languages.svg").read_text(encoding="utf-8")
+
+
+def test_a_damaged_head_is_trained_again(tmp_path: Path) -> None:
+    encoder = save_tiny(tmp_path / "encoder", "xlm-r", layers=1)
+    model = build_model(load_encoder(str(encoder)), {"kind": "last"}).eval()
+    settings = {"on": "phrasebook-pos", "languages": ("de",), "sentences": 2, "training": TRAINING}
+    first = run(model, encoder, tmp_path, **settings)
+    (path,) = (tmp_path / "heads").glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-40])
+    _word_heads._known.clear()
+    assert run(model, encoder, tmp_path, **settings) == first
+
+
+def test_training_the_head_leaves_the_encoder_and_its_table_alone(tmp_path: Path) -> None:
+    encoder = save_tiny(tmp_path / "encoder", "xlm-r", layers=1)
+    training = perplexity.HeadTraining.model_validate(TRAINING)
+    rows = rows_of([PlainText(text) for text in TEXTS * 3])
+    known = _word_heads.find_head(
+        str(encoder), None, training=training, rows=(rows,), context=AnalysisContext(WORLD, tmp_path)
+    )
+    assert torch.equal(known.table, load_encoder(str(encoder)).model.get_input_embeddings().weight)
+    assert set(known.accuracy) == {"en"}
+
+
+def test_models_of_different_encoders_are_refused(tmp_path: Path) -> None:
+    first, second = (save_tiny(tmp_path / name, "bert", seed=seed, layers=1) for seed, name in enumerate("ab"))
+    settings = perplexity.Settings(on="phrasebook-pos", languages=("de",))
+    with pytest.raises(ArtefactError, match="one head and one vocabulary"):
+        perplexity.settle(settings, [Original(str(first)), Original(str(second))])
+    same = save_tiny(tmp_path / "c", "bert", seed=0, layers=1)
+    perplexity.settle(settings, [Original(str(first)), Original(f"{first}/"), Original(str(same))])
+
+
+def test_figures_of_different_heads_are_refused(tmp_path: Path) -> None:
+    encoder = tmp_path / "encoder"
+    model, _ = load_tiny(encoder, "bert")
+    on = write_text(tmp_path, TEXTS)
+    before = run(model, encoder, tmp_path, on=on)
+    weights = load_file(encoder / "model.safetensors")
+    weights["cls.predictions.bias"] = weights["cls.predictions.bias"] + 0.5 * torch.randn(
+        len(weights["cls.predictions.bias"])
+    )
+    save_file(weights, encoder / "model.safetensors", metadata={"format": "pt"})
+    _word_heads._known.clear()
+    after = run(model, encoder, tmp_path, on=on)
+    assert before[0]["head"] != after[0]["head"]
+    with pytest.raises(ArtefactError, match="different heads"):
+        perplexity.remarks(pa.Table.from_pylist([*before, *after]), settings=perplexity.Settings(on=on))
+
+
+def test_what_cannot_be_is_told(tmp_path: Path) -> None:
+    for wrong, what in (
+        ({"on": "ud"}, "languages: missing"),
+        ({"on": "ud", "languages": ("de", "de")}, "every language once"),
+        ({"on": "ud", "languages": ("de",), "method": "left"}, "method"),
+    ):
+        with pytest.raises(ValidationError, match=what):
+            perplexity.Settings.model_validate(wrong)
+    encoder = save_tiny(tmp_path / "encoder", "bert", layers=1)
+    own = perplexity.Settings(on=write_text(tmp_path, TEXTS))
+    with pytest.raises(DataError, match=r"training\.train"):
+        perplexity.settle(own, [Original(str(encoder))])
+    model = build_model(load_encoder(str(encoder)), {"kind": "last"}).eval()
+    with pytest.raises(ArtefactError, match="came without a head"):
+        run(model, encoder, tmp_path, on=write_text(tmp_path, TEXTS), head="checkpoint")
+    alone = perplexity.Settings(on="phrasebook-parallel", languages=("en",))
+    with pytest.raises(DataError, match="another language"):
+        perplexity.open_analysis_data(alone, source="en", store=tmp_path)
+
+
+def test_rows_of_every_kind_can_be_scored(tmp_path: Path) -> None:
+    model, words = load_tiny(tmp_path / "encoder", "bert")
+    for records in ([LabelledPair("the cat", "fish", "x")], [ParallelPair("the cat", "не")]):
+        texts = encode_texts([rows_of(records, "en-ru")], model.encoder, Reading(words=True), cache=tmp_path)
+        found = score_copies(model, words, texts.examples, whole_rest=False, world=WORLD, progress=Silence())
+        assert np.isfinite(found.loss).all() and len(found.loss) == 3
+
+
+def test_the_verb_shows_a_table_and_leaves_files(tmp_path: Path) -> None:
+    """Through the command line: a model and its original, on a file of one's own."""
+    encoder = tmp_path / "encoder"
+    save_with_head(encoder, "xlm-r")
+    tuned = save_model_of(tmp_path / "tuned", encoder, add=0.05)
+    path = str(write_text(tmp_path, TEXTS)["path"])
+    on = f'{{ format = "text", path = "{path}", language = "de" }}'
+    arguments = ["perplexity", f"original={encoder}", str(tuned), "--on", on, "--out", str(tmp_path / "out.csv")]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "original" in done.output and "tuned" in done.output and "one head" in done.output
+    lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3 and "perplexity" in lines[0]
+    assert (tmp_path / "out-languages.svg").is_file()

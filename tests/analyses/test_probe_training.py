@@ -1,0 +1,229 @@
+"""Linear probes are at the minimum of their loss, whichever way and however many of them are trained."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from crossling.analyses import _probes
+from crossling.analyses._features import Stored
+from crossling.analyses._probes import Held, apply_probes, measure_moments, train_probes
+
+
+def make(count: int = 400, groups: int = 5, width: int = 6, classes: int = 4) -> tuple[Tensor, Tensor]:
+    """Features of unequal size and mean, of which each group tells the classes apart more or less well."""
+    generator = torch.Generator().manual_seed(1)
+    draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
+    labels = (torch.rand(count, generator=generator) ** 2 * classes).long()
+    centres = draw(classes, groups, width) * torch.linspace(0.1, 1.5, groups)[:, None]
+    mixed = torch.einsum("ngd,gde->nge", centres[labels] + draw(count, groups, width), draw(groups, width, width))
+    return mixed * 10 ** draw(groups, width) + 20 * draw(groups, width), labels
+
+
+def fit_reference(features_ND: Tensor, labels_N: Tensor, *, l2: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """scikit-learn's weights and biases, of which only differences between classes count, and its predictions."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    scaled = StandardScaler().fit_transform(features_ND.double().numpy())
+    model = LogisticRegression(C=1 / l2, tol=1e-9, max_iter=5_000).fit(scaled, labels_N.numpy())
+    weights, biases = model.coef_, model.intercept_
+    if len(weights) == 1:  # of two classes it gives the difference
+        weights, biases = np.stack([-weights[0], weights[0]]) / 2, np.array([-biases[0], biases[0]]) / 2
+    return weights - weights.mean(0), biases - biases.mean(), model.predict(scaled)
+
+
+@pytest.mark.parametrize("l2", [0.1, 30.0])
+def test_probes_are_scikit_learns(l2: float) -> None:
+    features, labels = make()
+    probes = train_probes(Held(features), labels, classes=4, l2=l2, tolerance=1e-7)
+    answers = apply_probes(probes, Held(features))
+    for group in range(5):
+        weights, biases, predicted = fit_reference(features[:, group], labels, l2=l2)
+        found = probes.point[group, 0]
+        np.testing.assert_allclose(found[:, :-1] - found[:, :-1].mean(0), weights, atol=2e-3, rtol=2e-3)
+        np.testing.assert_allclose(found[:, -1] - found[:, -1].mean(), biases, atol=2e-3, rtol=2e-3)
+        assert (answers[:, group, 0].numpy() == predicted).mean() > 0.995
+
+
+def test_two_classes_have_the_penalty_of_two_rows_of_weights() -> None:
+    """scikit-learn has one row for two classes and so half the penalty; with the penalty doubled the two agree."""
+    features, labels = make(classes=2)
+    probes = train_probes(Held(features), labels, classes=2, l2=2.0, tolerance=1e-7)
+    weights, _, _ = fit_reference(features[:, 3], labels, l2=1.0)
+    np.testing.assert_allclose(probes.point[3, 0, :, :-1], weights, atol=2e-3, rtol=2e-3)
+
+
+def test_the_default_tolerance_is_tight_enough() -> None:
+    features, labels = make()
+    usual, exact = (train_probes(Held(features), labels, classes=4, **given) for given in ({}, {"tolerance": 1e-7}))
+    assert usual.slope.max() <= 1e-5
+    assert (usual.loss - exact.loss).abs().max() < 1e-6
+    agree = apply_probes(usual, Held(features)) == apply_probes(exact, Held(features))
+    assert agree.float().mean() > 0.999
+
+
+def test_all_at_once_is_one_by_one() -> None:
+    features, labels = make()
+    together = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
+    for group in range(5):
+        alone = train_probes(Held(features[:, group : group + 1]), labels, classes=4, tolerance=1e-7)
+        torch.testing.assert_close(together.point[group], alone.point[0], atol=1e-3, rtol=1e-3)
+        answers = apply_probes(alone, Held(features[:, group : group + 1]))[:, 0]
+        assert torch.equal(apply_probes(together, Held(features))[:, group], answers)
+
+
+def test_groups_that_do_not_fit_a_cache_are_trained_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = make()
+    together = train_probes(Held(features), labels, classes=4)
+    monkeypatch.setitem(_probes.CACHE_BYTES, "cpu", 2 * 4 * 400 * 6)
+    in_turn = train_probes(Held(features), labels, classes=4)
+    torch.testing.assert_close(in_turn.point, together.point, atol=1e-3, rtol=1e-2)
+
+
+def test_examples_in_small_parts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = make()
+    whole = train_probes(Held(features), labels, classes=4)
+    monkeypatch.setattr(_probes, "LEAST", 7)
+    monkeypatch.setitem(_probes.BLOCK_BYTES, "cpu", 4 * 7 * 6 * 2)
+    parts = train_probes(Held(features), labels, classes=4)
+    torch.testing.assert_close(parts.moments.mean, whole.moments.mean)
+    torch.testing.assert_close(parts.moments.correlation, whole.moments.correlation, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(parts.point, whole.point, atol=1e-3, rtol=1e-2)
+
+
+class Watched(Held):
+    """Features that remember how much of them was asked for at a time, and how often."""
+
+    asked: ClassVar[list[int]] = []
+
+    def parts(self, rows: int) -> Iterator[Tensor]:
+        self.asked.append(rows)
+        return super().parts(rows)
+
+
+def test_without_memory_to_hold_them_features_are_read_in_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = make()
+    held = train_probes(Held(features), labels, classes=4)
+    monkeypatch.setattr(_probes, "LEAST", 16)
+    monkeypatch.setitem(_probes.BLOCK_BYTES, "cpu", 1)
+    watched = Watched(features)
+    watched.asked.clear()
+    read = train_probes(watched, labels, classes=4, memory=0)
+    assert set(watched.asked) == {16}
+    assert len(watched.asked) == read.passes + 1, "once for the moments, and in every pass"
+    torch.testing.assert_close(read.point, held.point, atol=1e-3, rtol=1e-2)
+
+
+def test_an_example_that_a_sample_has_twice_counts_twice() -> None:
+    features, labels = make(count=120)
+    counts = torch.randint(0, 3, (2, 120), generator=torch.Generator().manual_seed(2)).float()
+    probes = train_probes(Held(features), labels, classes=4, weights_RN=counts, tolerance=1e-7, l2=5.0)
+    scaled = measure_moments(Held(features)).scale(features)  # as the whole is: the penalty is then the same
+    for sample in range(2):
+        chosen = torch.arange(120).repeat_interleave(counts[sample].long())
+        least = _loss(probes.point[:, sample], scaled[chosen], labels[chosen], l2=5.0)
+        torch.testing.assert_close(least, probes.loss[:, sample], atol=1e-6, rtol=1e-6)
+        other = _loss(probes.point[:, 1 - sample], scaled[chosen], labels[chosen], l2=5.0)
+        assert (other > least + 1e-4).all(), "each sample has a minimum of its own"
+
+
+def _loss(point_GCE: Tensor, scaled_NGD: Tensor, labels_N: Tensor, *, l2: float) -> Tensor:
+    """The plain loss with its penalty, in double precision."""
+    weights_GCD, biases_GC = point_GCE[..., :-1], point_GCE[..., -1]
+    scores_GNC = torch.einsum("ngd,gcd->gnc", scaled_NGD.double(), weights_GCD) + biases_GC[:, None]
+    gold_GN1 = scores_GNC.log_softmax(-1).gather(2, labels_N.expand(len(weights_GCD), -1)[..., None])
+    return -gold_GN1.mean((1, 2)) + l2 / 2 * weights_GCD.square().sum((1, 2)) / len(labels_N)
+
+
+def test_a_sample_that_lacks_a_class_and_a_feature_that_never_changes() -> None:
+    features, labels = make()
+    features[:, :, 2] = 3.5
+    weights = torch.stack([torch.ones(400), (labels != 3).float()])
+    probes = train_probes(Held(features), labels, classes=4, weights_RN=weights)
+    assert torch.isfinite(probes.point).all()
+    assert probes.point[..., 2].abs().max() < 1e-4, "what never changes says nothing"
+    assert (apply_probes(probes, Held(features))[:, :, 1] != 3).all()
+
+
+def test_classes_that_are_told_apart_perfectly() -> None:
+    labels = torch.arange(300) % 3
+    features = torch.nn.functional.one_hot(labels, 3).float()[:, None] * 40
+    probes = train_probes(Held(features), labels, classes=3)
+    assert torch.isfinite(probes.point).all()
+    assert (apply_probes(probes, Held(features))[:, 0, 0] == labels).all()
+
+
+def test_the_same_bits_again() -> None:
+    features, labels = make()
+    first, again = (train_probes(Held(features), labels, classes=4) for _ in range(2))
+    assert torch.equal(first.point, again.point)
+
+
+def test_features_far_from_zero_keep_their_digits() -> None:
+    features, labels = make()
+    near = features / features.std(0)
+    moved = near + 3_000
+    first, second = (train_probes(Held(values), labels, classes=4) for values in (near, moved))
+    assert (apply_probes(first, Held(near)) == apply_probes(second, Held(moved))).float().mean() > 0.99
+
+
+MILLION = """
+import json, sys
+from pathlib import Path
+import numpy as np, torch
+from crossling.analyses._features import Stored
+from crossling.analyses._probes import train_probes
+
+def peak():  # of this program: getrusage would also count what the one that started it held
+    lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(lines["VmHWM"].split()[0]) // 1024
+
+count, width = 1_000_000, 32
+labels = torch.arange(count) % 3
+path = Path(sys.argv[1])
+with path.open("wb") as file:
+    generator = np.random.default_rng(0)
+    for start in range(0, count, 50_000):
+        part = generator.normal(size=(50_000, width)).astype(np.float16)
+        part[:, 0] += labels[start : start + 50_000].numpy()
+        part.tofile(file)
+features = Stored(path, (count, 4, width // 4), torch.device("cpu"))
+warm = Stored(path, (2_000, 4, width // 4), torch.device("cpu"))
+train_probes(warm, labels[:2_000], classes=3, memory=0, passes=3)
+before = peak()
+probes = train_probes(features, labels, classes=3, memory=0, passes=3)
+print(json.dumps({"grown": peak() - before, "loss": probes.loss.tolist()}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is looked up in /proc")
+def test_a_million_words_are_not_held_in_memory(tmp_path: Path) -> None:
+    """Their features are 122 MB in single precision; what may grow are the labels and their weights."""
+    done = subprocess.run(
+        [sys.executable, "-c", MILLION, str(tmp_path / "features")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["grown"] < 60
+    assert facts["loss"][0][0] < facts["loss"][1][0] - 0.05
+
+
+def test_stored_features_come_back_in_half_precision(tmp_path: Path) -> None:
+    features, labels = make()
+    path = tmp_path / "features"
+    features.half().numpy().tofile(path)
+    stored = Stored(path, (400, 5, 6), torch.device("cpu"))
+    torch.testing.assert_close(torch.cat(list(stored.parts(33))), features.half().float())
+    inside = Held(features.half().float().contiguous())
+    held, read, again = (train_probes(one, labels, classes=4) for one in (inside, stored, stored))
+    assert torch.equal(held.point, read.point) and torch.equal(read.point, again.point)

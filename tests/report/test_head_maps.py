@@ -1,0 +1,117 @@
+"""Maps of attention heads: scales, ranks, and heads that two models have among their best."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from crossling.errors import DataError
+from crossling.report.head_maps import (
+    NORMALISE,
+    build_map,
+    compare_best,
+    correlate_ranks,
+    count_top,
+    normalise_map,
+    rank_heads,
+)
+from crossling.report.heat_maps import HeatMap, draw_maps
+
+CHANGES = np.array([[1.0, 3.0], [2.0, 2.0]])
+WEIGHTS = np.array([[1.0, 1.0], [4.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("mean", [[0.5, 1.5], [1, 1]]),
+        ("max", [[1 / 3, 1], [2 / 3, 2 / 3]]),
+        ("range", [[0, 1], [0.5, 0.5]]),
+        ("weights", [[1, 3], [0.5, 0]]),
+        ("none", CHANGES),
+    ],
+)
+def test_scales(how: str, expected: list[list[float]]) -> None:
+    assert how in NORMALISE
+    np.testing.assert_allclose(normalise_map(CHANGES, WEIGHTS, how), expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", NORMALISE)
+def test_a_model_that_did_not_change_has_a_map_of_zeros(how: str) -> None:
+    assert not normalise_map(np.zeros((2, 2)), WEIGHTS, how).any()  # type: ignore[arg-type]
+
+
+def test_an_unknown_scale() -> None:
+    with pytest.raises(DataError, match="unknown"):
+        normalise_map(CHANGES, WEIGHTS, "sum")  # type: ignore[arg-type]
+
+
+def test_spearman_by_hand() -> None:
+    """Without ties rho is 1 - 6 sum d^2 / (n (n^2 - 1))."""
+    first, second = np.array([3.0, 1.0, 4.0, 1.5, 9.0]), np.array([2.0, 7.0, 1.0, 8.0, 3.0])
+    distances = np.argsort(np.argsort(first)) - np.argsort(np.argsort(second))
+    found = correlate_ranks(first, second)
+    assert found.rho == pytest.approx(1 - 6 * (distances**2).sum() / (5 * 24))
+    assert found.count == 5 and str(found) == f"{found.rho:.2f}"
+    same = correlate_ranks(np.arange(20.0), np.arange(20.0) ** 3)
+    assert same.rho == pytest.approx(1) and same.p < 1e-9 and str(same) == "1.00*"
+
+
+@pytest.mark.parametrize("values", [np.ones(5), np.array([1.0, 2.0])])
+def test_what_cannot_be_ranked_has_no_rho(values: np.ndarray) -> None:
+    assert math.isnan(correlate_ranks(values, np.arange(float(len(values)))).rho)
+    assert str(correlate_ranks(values, values)) == "–"
+
+
+def test_overlap_by_hand() -> None:
+    own = np.array([[9.0, 8.0, 7.0, 6.0], [1.0, 2.0, 3.0, 4.0]])
+    baseline = np.array([[1.0, 8.0, 9.0, 7.0], [6.0, 2.0, 3.0, 4.0]])
+    found = compare_best(own, baseline, 4)
+    assert found.shared == 3, "heads 2, 3 and 4 of the first layer"
+    assert found.expected == 2
+    assert found.ranks.count == 3
+    assert found.ranks.rho == pytest.approx(0.5), "over the shared heads alone: 8 7 6 beside 8 9 7"
+    assert found.p == pytest.approx((4 * 4 + 1) / 70), "three or four of four, out of eight"
+    assert compare_best(own, own, 4).shared == 4
+    assert compare_best(own, -own, 4).shared == 0
+
+
+def test_of_equal_heads_the_first_is_the_better() -> None:
+    assert rank_heads(np.array([[1.0, 2.0], [2.0, 0.0]])).tolist() == [1, 2, 0, 3]
+
+
+def test_how_many_are_the_best() -> None:
+    assert count_top(["40", "60", "80"], 144) == [40, 60, 80] == count_top([], 144)
+    assert count_top(["25%", "36"], 144) == [36]
+    assert count_top([], 6) == [2, 3]
+    for wrong in ("0", "145", "many", "200%"):
+        with pytest.raises(DataError, match="--top"):
+            count_top([wrong], 144)
+
+
+def test_rows_become_a_map() -> None:
+    rows = [{"layer": layer, "head": head, "value": 10 * layer + head} for head in (1, 2) for layer in (1, 2, 3)]
+    assert build_map(rows, "value").tolist() == [[11, 12], [21, 22], [31, 32]]
+    with pytest.raises(DataError, match="5 rows are not one for each"):
+        build_map(rows[:-1], "value")
+
+
+def test_colours_of_differences_have_zero_in_their_middle() -> None:
+    values = [[-1.0, 3.0]]
+    assert HeatMap("d", values, ["1"], ["1", "2"], colours="diverging").limits() == (-3, 3)
+    assert HeatMap("s", [[1.0, 3.0]], ["1"], ["1", "2"]).limits() == (1, 3)
+    assert HeatMap("r", [[1.0, 3.0]], ["1"], ["1", "2"], colours="ranked").limits() == (1, 3)
+    assert HeatMap("e", [[None]], ["1"], ["1"]).limits() == (0, 1)
+
+
+def test_maps_are_drawn_the_same_again() -> None:
+    panels = [
+        HeatMap("first", [[1.0, 2.0], [3.0, None]], ["1", "2"], ["a", "b"], upwards=True, axes=("layer", "head")),
+        HeatMap("difference", [[-1.0, 0.5]], ["1"], ["a", "b"], colours="diverging", note="rho 0.5", write=True),
+    ]
+    picture = draw_maps(panels, title="Updates", columns=2)
+    assert picture == draw_maps(panels, title="Updates", columns=2)
+    for text in ("first", "difference", "layer", "rho 0.5", "Updates"):
+        assert f">{text}<" in picture, text

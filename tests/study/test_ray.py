@@ -1,0 +1,206 @@
+"""A study on a real Ray cluster of two nodes, one of which is killed in the middle of its work."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos import wait_until_gone
+from small_study import (
+    events_of,
+    finish,
+    live_workers,
+    predictions_of,
+    redone,
+    start,
+    wait_for,
+    weights_of,
+    write_study,
+)
+
+from crossling.study.grid import load_study
+from crossling.study.run import run_recipe
+from crossling.study.status import find_runners, read_status
+from crossling.study.store import Store
+
+pytestmark = pytest.mark.slow
+LONG = 400.0
+"""Seconds for a runner to start on a busy machine."""
+MEMORY = 80 * 2**20
+"""Of each node's object store: messages are all that goes through it."""
+STUDY = """
+seeds = [1, 2, 3]
+baseline = "plain"
+[systems.plain]
+recipe = "ner.toml"
+[systems.mean]
+recipe = "ner.toml"
+set = { "stage.0.fusion" = { kind = "mean", layer = 1 } }
+"""
+
+
+TOKEN = secrets.token_hex(32)
+Begin = Callable[..., "subprocess.Popen[str]"]
+
+
+@dataclass
+class TwoNodes:
+    """A cluster of two nodes with one CPU each; each has a folder of its own for what it brings from an address."""
+
+    cluster: Any
+    second: Any
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def training_on_second(self, out: Path) -> list[int]:
+        """Processes of the second node that are in the middle of training."""
+        raylets = {info.process.pid for info in self.second.all_processes["raylet"]}
+        return [
+            work["process"]
+            for runner in find_runners(out)
+            for work in runner["working"]
+            if work["stage"] is not None and work["progress"]["done"] and _parent(work["process"]) in raylets
+        ]
+
+    def kill_second(self) -> None:
+        self.cluster.remove_node(self.second, allow_graceful=False)
+
+
+def _parent(process: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoNodes]:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # nobody else who reaches the port gets in
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    pytest.importorskip("ray", reason="needs Ray: pip install 'crossling[distributed]'")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("CROSSLING_CACHE", str(tmp_path / "cache-runner"))
+    common = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": MEMORY}
+    caches = [{"CROSSLING_CACHE": str(tmp_path / f"cache-{number}")} for number in (1, 2)]
+    cluster = Cluster(
+        initialize_head=True, head_node_args={**common, "include_dashboard": False, "env_vars": caches[0]}
+    )
+    try:
+        yield TwoNodes(cluster, cluster.add_node(**common, env_vars=caches[1]), tmp_path)
+    finally:
+        cluster.shutdown()
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Starts runners, none of which outlives its test."""
+    begun = []
+
+    def start_runner(*arguments: Any) -> subprocess.Popen[str]:
+        begun.append(start(*arguments))
+        return begun[-1]
+
+    yield start_runner
+    for process in begun:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def _run_in_peace(path: Path, folder: Path) -> tuple[dict[str, str], dict[str, list[Any]]]:
+    for variant in load_study(path).variants:
+        run_recipe(variant.recipe, store=Store(folder / "calm-store"), out=folder / "calm" / variant.folder)
+    return weights_of(folder / "calm-store"), predictions_of(folder / "calm")
+
+
+def _check_end(out: Path) -> None:
+    assert read_status(out).count("done") == 6
+    assert any(event["event"] == "died" for event in events_of(out)), "the lost node cost no job: killed too late"
+    assert redone(out) == [], "finished work was done again"
+    assert _count_ended(out) >= 2, "both nodes did some of the work"
+
+
+def _count_ended(out: Path) -> int:
+    """Processes that finished something."""
+    return len({event["process"] for event in events_of(out) if event["event"] == "end"})
+
+
+def test_a_lost_node_costs_nothing_in_a_shared_folder(
+    tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
+) -> None:
+    path = write_study(tmp_path, tiny_folder, STUDY, epochs=16)
+    expected = _run_in_peace(path, tmp_path)
+    out, store = tmp_path / "out", tmp_path / "store"
+    process = begin(path, "--out", out, "--store", store, "--ray", nodes.address)
+    assert wait_for(lambda: _count_ended(out) >= 2 and nodes.training_on_second(out), process, seconds=LONG)
+    victims = nodes.training_on_second(out)
+    nodes.kill_second()
+    for victim in victims:  # a machine that stops takes all its processes with it
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+    output = finish(process)
+    assert "tried again" in output
+    assert (weights_of(store), predictions_of(out)) == expected
+    _check_end(out)
+    assert not list((store / "leases").iterdir()), "finished work leaves no lease"
+    assert not list(out.glob(".sign-*"))
+
+
+def test_a_lost_node_costs_nothing_with_a_store_at_an_address(
+    tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
+) -> None:
+    """No folder is shared: the runner and each node have a mirror of their own. The node's worker outlives it a bit."""
+    path = write_study(tmp_path, tiny_folder, STUDY, epochs=16)
+    expected = _run_in_peace(path, tmp_path)
+    out, bucket = tmp_path / "out", tmp_path / "bucket"
+    arguments = (path, "--out", out, "--store", f"file://{bucket}", "--ray", nodes.address)
+    process = begin(*arguments)
+    assert wait_for(lambda: _count_ended(out) >= 2 and nodes.training_on_second(out), process, seconds=LONG)
+    nodes.kill_second()
+    finish(process)
+    assert (_weights_at(bucket), predictions_of(out)) == expected
+    _check_end(out)
+    assert not list((tmp_path / "cache-runner").rglob("*.safetensors")), "the runner needs no model"
+    other = tmp_path / "elsewhere"
+    finish(begin(path, "--out", other, "--store", f"file://{bucket}"))
+    assert predictions_of(other) == expected[1], "whoever has the address gets the results"
+    assert events_of(other) == []
+
+
+def test_a_stopped_or_killed_runner_leaves_no_worker_and_goes_on(
+    tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
+) -> None:
+    path = write_study(tmp_path, tiny_folder, STUDY, epochs=16)
+    expected = _run_in_peace(path, tmp_path)
+    out, store = tmp_path / "out", tmp_path / "store"
+    for blow, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        process = begin(path, "--out", out, "--store", store, "--ray", nodes.address)
+        assert wait_for(lambda: nodes.training_on_second(out), process, seconds=LONG)
+        workers = live_workers(out)
+        process.send_signal(blow)
+        finish(process, code=code)
+        wait_until_gone(workers)
+    finish(begin(path, "--out", out, "--store", store, "--ray", nodes.address))
+    assert (weights_of(store), predictions_of(out)) == expected
+    assert redone(out) == []
+    assert read_status(out).count("done") == 6
+
+
+def _weights_at(bucket: Path) -> dict[str, str]:
+    files = sorted(bucket.glob("artefacts/*/*/model.safetensors"))
+    assert len({path.parent.parent for path in files}) == len(files), "one writer's files for each artefact"
+    return {path.parent.parent.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

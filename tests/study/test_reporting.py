@@ -1,0 +1,244 @@
+"""The report of a study: whatever its folder holds is shown, and what it does not hold is told."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from finished_study import CHOOSING, finish_study
+from typer.testing import CliRunner
+
+from crossling.errors import ArtefactError
+from crossling.report.sheets import Sheet
+from crossling.study.commands import app
+from crossling.study.comparing import compare_study
+from crossling.study.found_analyses import find_analyses
+from crossling.study.report_tables import cite_data, flatten
+from crossling.study.reporting import gather_report, report_study
+from crossling.study.trainings import average_curves
+
+EVIL = '<img src=x onerror="alert(1)">'
+
+
+@pytest.fixture
+def finished(tmp_path: Path, tiny_folder: Path) -> Path:
+    """The folder of a study that looks as if it had been run."""
+    return finish_study(tmp_path, tiny_folder)
+
+
+def read_page(out: Path) -> str:
+    return (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_report_has_all_that_is_known(finished: Path) -> None:
+    document = report_study(finished).document
+    assert [panel.key for panel in document.panels] == ["compare-ner-test", "compare-pos-test"]
+    assert document.panels[1].table.systems == ("plain", "other", "mean (chosen by source_dev)")
+    assert any("mean (chosen by source_dev) is best and beats plain" in sentence for sentence in document.summary)
+    assert dict(document.facts)["cells done"] == "16 of 16"
+    assert document.learning_note == "" and document.notes == ()
+    titles = [chart.title for chart in document.learning]
+    assert titles == [
+        "ner: training loss",
+        "ner: score on dev, percent",
+        "pos: training loss",
+        "pos: score on dev, percent",
+    ]
+    dev = next(series for series in document.learning[1].series if series.name == "mean weight=0.75")
+    assert [(x, round(y, 2)) for x, y, _ in dev.points] == [(5, 45.08), (10, 90.15)]
+    assert ("torch", "2") in document.machines.rows
+    assert ("ner", "plain", "2", "1.0", "10", "500") in document.timing.rows
+    assert [table.stem for table in document.choices] == ["choices"]
+    assert any("Holm" in text for text in document.citations) and not any("DLFA" in text for text in document.citations)
+
+
+def test_data_come_with_their_fingerprints(finished: Path) -> None:
+    data = gather_report(finished).data
+    assert data is not None
+    roles = {row[1] for row in data.rows}
+    assert roles == {"stage 0: train", "stage 0: dev", "test"}
+    assert all(len(row[-1]) > 10 for row in data.rows) and {row[4] for row in data.rows} == {"40", "8", "12"}
+    for path in finished.rglob("run.json"):  # a study of an earlier version: its predictions still tell
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        del facts["data"]
+        path.write_text(json.dumps(facts), encoding="utf-8")
+    data = gather_report(finished).data
+    assert data is not None and {row[1] for row in data.rows} == {"test"}
+
+
+def test_an_axis_of_numbers_is_a_curve(finished: Path) -> None:
+    sweep = next(sweep for sweep in gather_report(finished).sweeps if "pos" in sweep.table.title)
+    means = next(series for series in sweep.charts[0].series if series.role == "main")
+    assert [x for x, _, _ in means.points] == [0.25, 0.75]
+    assert [y for _, y, _ in means.points] == pytest.approx([60, 95], abs=3)
+    level = next(series for series in sweep.charts[0].series if series.role == "base")
+    assert level.points[0][1] == pytest.approx(30, abs=4)
+    assert "highest at weight 0.75" in sweep.sentence and "lowest at weight 0.25" in sweep.sentence
+    assert [row[:2] for row in sweep.table.rows] == [("plain", "–"), ("mean", "0.25"), ("mean", "0.75")]
+    apart = sweep.charts[1].series[-2]
+    assert apart.points[1][1] == pytest.approx(means.points[1][1] - level.points[0][1])
+
+
+def test_recipes_are_told_by_what_differs(finished: Path) -> None:
+    document = gather_report(finished)
+    assert [name for name, _ in document.recipes] == ["ner: plain", "pos: plain"]
+    assert "epochs = 1" in document.recipes[0][1]
+    assert document.variants is not None
+    told = {row[:2]: row[2] for row in document.variants.rows}
+    assert told["ner", "other"] == "stage.0.lr = 0.002"
+    assert "stage.0.fusion.weight = 0.75" in told["pos", "mean weight=0.75"]
+    assert "[systems.mean]" in document.settings and "[[choose]]" in document.settings
+    assert dict(flatten({"a": [{"b": 1}, {"b": [1, 2]}], "c": {}})) == {"a.0.b": "1", "a.1.b": "[1, 2]"}
+
+
+def test_it_works_when_the_models_are_gone(finished: Path, tmp_path: Path) -> None:
+    compare_study(finished)
+    shutil.move(tmp_path / "s", tmp_path / "elsewhere")
+    document = report_study(finished).document
+    assert document.panels and not document.learning
+    assert document.learning_note.startswith("All trainings of this study have no record in the store")
+    assert document.learning_note.split(":")[0].removeprefix("All trainings") in read_page(finished)
+    assert not (tmp_path / "s").exists(), "looking at a study makes no store"
+    assert len(gather_report(finished, store=tmp_path / "elsewhere").learning) == 4
+    shutil.rmtree(next((tmp_path / "elsewhere" / "artefacts").iterdir()))
+    partly = gather_report(finished, store=tmp_path / "elsewhere")
+    assert partly.learning_note.startswith("1 of 16 trainings") and len(partly.learning) == 4
+
+
+def test_choices_on_record_are_not_made_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = compare_study(finished).choices
+    monkeypatch.setattr("crossling.study.comparing.make_choices", lambda plan, out: ([], ["asked again"]))
+    assert gather_report(finished).panels[0].table.systems[-1] == chosen[0].name
+    path = finished / "choices.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("mean weight=0.75", "gone"), encoding="utf-8")
+    assert "asked again" in gather_report(finished).notes[0], "they are of another plan"
+
+
+def test_it_works_when_predictions_stayed_elsewhere(finished: Path) -> None:
+    compare_study(finished, every=True)
+    before = gather_report(finished)
+    shutil.rmtree(finished / "ner" / "plain" / "seed-1" / "predictions")
+    document = gather_report(finished)
+    assert any("the predictions of 1 of 16 finished cells are not in this folder; figures" in n for n in document.notes)
+    assert [panel.table.lines for panel in document.panels] == [panel.table.lines for panel in before.panels]
+    assert [sweep.table for sweep in document.sweeps] == [sweep.table for sweep in before.sweeps]
+    (finished / "comparison.json").write_text('{"tasks": 1}', encoding="utf-8")
+    assert "was not written by this version" in gather_report(finished).notes[0]
+    (finished / "comparison.json").unlink()
+    document = report_study(finished).document
+    assert not document.panels and "nothing to compare" in document.notes[0]
+
+
+def test_a_study_that_is_not_over_has_a_report(finished: Path) -> None:
+    for path in finished.glob("*/*/seed-2/complete.json"):
+        path.unlink()
+    (finished / "pos/plain/seed-2/failed.json").write_text(json.dumps({"error": f"out of {EVIL}"}), encoding="utf-8")
+    document = report_study(finished).document
+    assert any("cells are not finished" in note for note in document.notes)
+    assert ("pos", "plain", "1", "0", "0", "1") in document.cells.rows
+    assert document.cells.notes == (f"pos/plain/seed-2 failed: out of {EVIL}",)
+    assert EVIL not in read_page(finished) and "out of &lt;img" in read_page(finished)
+    for path in finished.rglob("complete.json"):
+        path.unlink()
+    document = report_study(finished).document
+    assert not document.panels and dict(document.facts)["cells done"] == "0 of 16"
+    assert "has no finished cell" in read_page(finished)
+
+
+def test_hostile_names_stay_names(tmp_path: Path, tiny_folder: Path) -> None:
+    text = CHOOSING.replace("[systems.other]", f"[systems.{json.dumps(EVIL)}]").replace('second = "other"\n', "")
+    out = finish_study(tmp_path, tiny_folder, text)
+    report_study(out)
+    page = read_page(out)
+    assert EVIL not in page and "&lt;img src=x onerror=" in page
+    text = (out / "report.md").read_text(encoding="utf-8")
+    assert EVIL in text and EVIL not in text.replace(f"\\{EVIL}", "")
+    assert {path.parent for path in out.rglob("*.tex")} == {out / "report"}
+
+
+def write_analysis(out: Path, stem: str, head: str, *rows: str) -> None:
+    (out / f"{stem}.csv").write_text("\n".join((head, *rows)) + "\n", encoding="utf-8")
+    table = "| model | value |\n| --- | --: |\n| a\\|b | 0.5 |\n"
+    text = f"# {stem}: {EVIL}\n\nSettings: `{{}}`. Means.\n\n{table}\n- Note: mind.\n"
+    (out / f"{stem}.md").write_text(text, encoding="utf-8")
+
+
+def test_analyses_that_lie_in_the_folder_are_shown(finished: Path) -> None:
+    drawing = (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script><path d="M0 0h7"/></svg>'
+    )
+    write_analysis(finished, "similarity-ntrex", "task,model,seed,value", ",a,1,0.5")
+    write_analysis(finished, "similarity-ntrex-more", "task,model,seed,value", ",a,1,0.5")
+    for name in ("similarity-ntrex", "similarity-ntrex-de", "similarity-ntrex-more-de"):
+        (finished / f"{name}.svg").write_text(drawing, encoding="utf-8")
+    (finished / "similarity-ntrex-xx.svg").write_text("no drawing", encoding="utf-8")
+    (finished / "notes.md").write_text("# mine\n", encoding="utf-8")
+    first, second = find_analyses(finished)
+    assert first.title == f"similarity-ntrex: {EVIL}" and first.facts == "Settings: {}. Means."
+    (table,) = first.tables
+    assert table.rows == (("a|b", "0.5"),) and table.notes == ("Note: mind.",) and table.names == 1
+    assert [figure.file for figure in first.figures] == ["similarity-ntrex.svg", "similarity-ntrex-de.svg"]
+    assert first.notes == ("similarity-ntrex-xx.svg is not an SVG file that can be shown.",)
+    assert [figure.file for figure in second.figures] == ["similarity-ntrex-more-de.svg"]
+    report_study(finished)
+    assert "M0 0h7" in read_page(finished) and "alert(1)</script" not in read_page(finished)
+    assert list(csv.reader((finished / "report" / "similarity-ntrex.csv").open(encoding="utf-8")))[1] == ["a|b", "0.5"]
+
+
+def test_an_analysis_may_have_several_tables(finished: Path) -> None:
+    write_analysis(finished, "probe", "model,seed,value", "a,1,0.5")
+    sheets = [Sheet(f"Part {n} {EVIL}", ("model", "x"), (("a<b>", str(n)),), notes=("mind|this",)) for n in (1, 2)]
+    text = "# probe: x\n\nSettings: `{}`.\n" + "\n".join(sheet.to_markdown() for sheet in sheets)
+    (finished / "probe.md").write_text(text, encoding="utf-8")
+    (part,) = find_analyses(finished)
+    assert [(table.title, table.rows, table.notes) for table in part.tables] == [
+        (sheet.title, sheet.rows, sheet.notes) for sheet in sheets
+    ]
+    assert [table.stem for table in part.tables] == ["probe-1", "probe-2"]
+
+
+def test_heads_are_heat_maps(finished: Path) -> None:
+    rows = [
+        f",m{model},{seed},{layer},{head},{layer + head + seed},9"
+        for model in "ab"
+        for seed in (0, 2)
+        for layer in (1, 2)
+        for head in (1, 2, 3)
+    ]
+    write_analysis(finished, "heads-updates", "task,model,seed,layer,head,update,query", *rows)
+    (part,) = find_analyses(finished)
+    assert [figure.title for figure in part.figures] == ["update of heads: ma", "update of heads: mb"]
+    assert "&#34;values&#34;:[[4.0,5.0,6.0],[3.0,4.0,5.0]]" in str(part.figures[0].drawing), (
+        "upper layers above, seeds averaged"
+    )
+
+
+def test_curves_are_averaged_over_seeds_and_thinned() -> None:
+    points = average_curves(
+        [{step: float(step) for step in range(1, 241)}, {step: 3.0 * step for step in range(1, 200)}]
+    )
+    assert 40 <= len(points) <= 60
+    x, y, spread = points[0]
+    assert x == 2.5 and y == pytest.approx(5.0) and spread == pytest.approx(2.5 * 2**0.5)
+    assert average_curves([]) == () and average_curves([{1: 1.0}]) == ((1, 1.0, None),)
+
+
+def test_sets_are_cited_by_the_catalogue(finished: Path) -> None:
+    assert cite_data([]) == []
+    from crossling.recipe import load_recipe
+
+    recipe = load_recipe(Path(__file__).parents[2] / "recipes" / "pos.toml")
+    assert any(text.startswith("ud: ") and "nivre" in text for text in cite_data([recipe]))
+
+
+def test_the_verb_writes_and_tells(finished: Path) -> None:
+    done = CliRunner().invoke(app, ["report", str(finished), "--all"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "mean weight=0.75" in read_page(finished)
+    files = {path.name for path in (finished / "report").iterdir()}
+    assert {"compare-ner-test.csv", "compare-ner-test.tex", "timing.csv", "sweep-ner-test-mean-weight.tex"} <= files
+    with pytest.raises(ArtefactError, match="not the folder of a study"):
+        report_study(finished / "ner")
