@@ -36,6 +36,9 @@ REQUIRED: dict[str, Any] = {
     "languages": ("hi",),
     "parallel": ("phrasebook-parallel:en-hi",),
     "tasks": ("pos", "ner"),
+    "table": "probe.csv",
+    "cross": "ner",
+    "multi": "ner-multi",
 }
 """A value for every setting that some kind cannot do without."""
 

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from crossling.analyses import _probes
+from crossling.analyses import _probe_features, _probe_losses, _probes
 from crossling.analyses._features import Stored
 from crossling.analyses._probes import Held, apply_probes, measure_moments, train_probes
 
@@ -84,21 +84,77 @@ def test_all_at_once_is_one_by_one() -> None:
 
 def test_groups_that_do_not_fit_a_cache_are_trained_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = make()
-    together = train_probes(Held(features), labels, classes=4)
-    monkeypatch.setitem(_probes.CACHE_BYTES, "cpu", 2 * 4 * 400 * 6)
-    in_turn = train_probes(Held(features), labels, classes=4)
+    together = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
+    monkeypatch.setitem(_probe_losses.TOGETHER_BYTES, "cpu", 2 * 4 * 400 * 6)
+    in_turn = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
     torch.testing.assert_close(in_turn.point, together.point, atol=1e-3, rtol=1e-2)
 
 
 def test_examples_in_small_parts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = make()
-    whole = train_probes(Held(features), labels, classes=4)
-    monkeypatch.setattr(_probes, "LEAST", 7)
-    monkeypatch.setitem(_probes.BLOCK_BYTES, "cpu", 4 * 7 * 6 * 2)
-    parts = train_probes(Held(features), labels, classes=4)
+    whole = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
+    monkeypatch.setattr(_probe_features, "LEAST", 7)
+    for module in (_probe_features, _probe_losses):
+        monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 4 * 7 * 6 * 2)
+    parts = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
     torch.testing.assert_close(parts.moments.mean, whole.moments.mean)
     torch.testing.assert_close(parts.moments.correlation, whole.moments.correlation, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(parts.point, whole.point, atol=1e-3, rtol=1e-2)
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 30])
+def test_a_measured_curvature_leads_to_the_same_minimum(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
+    """It is measured on some of the examples, and takes fewer passes over all of them."""
+    features, labels = make(count=3_000)
+    counts = torch.randint(0, 3, (1, 3_000), generator=torch.Generator().manual_seed(2)).float()
+    weights = torch.cat([torch.ones(1, 3_000), counts])
+    settings: dict[str, Any] = {"classes": 4, "weights_RN": weights, "tolerance": 1e-6, "memory": memory}
+    guessed = train_probes(Held(features), labels, **settings)
+    monkeypatch.setattr(_probes, "LEAST_FEW", 256)
+    monkeypatch.setattr(_probes, "choose_step", lambda losses, memory: 8)
+    measured = train_probes(Held(features), labels, **settings)
+    torch.testing.assert_close(measured.loss, guessed.loss, atol=1e-7, rtol=1e-7)
+    # Only differences between classes count: the same number more for all biases changes nothing.
+    one, other = (probes.point - probes.point.mean(2, keepdim=True) for probes in (measured, guessed))
+    torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
+    assert measured.passes < guessed.passes / 2
+
+
+def test_when_curvature_is_measured() -> None:
+    def step(count: int, width: int, classes: int, memory: int = 1 << 30) -> int:
+        features = Held(torch.zeros(1, 1, width).expand(count, 1, width))
+        moments = measure_moments(Held(torch.randn(4, 1, width)))
+        labels = torch.zeros(count, dtype=torch.long)
+        scaled = _probe_features.Scaled(features, moments, width=width)
+        losses = _probe_losses.Losses(scaled, labels, torch.ones(1, count), moments.correlation, classes, 1.0)
+        return _probes.choose_step(losses, memory)
+
+    assert step(20_000, 32, 17) == 20_000 // (6 * 33 * 17)
+    assert step(20_000, 32, 17, memory=1 << 20) == 0, "its matrix must fit"
+    assert step(9_000, 32, 17) == 0, "too few examples to be worth it"
+    assert step(20_000, 384, 17) == 0, "too many weights"
+    assert step(20_000, 32, 2) == 20_000 // 1_024
+
+
+def test_the_measured_curvature_is_that_of_the_loss() -> None:
+    """Against second derivatives by automatic differentiation."""
+    features, labels = make(count=90, groups=2, width=3, classes=3)
+    moments = measure_moments(Held(features))
+    scaled = _probe_features.Scaled(Held(features), moments, width=9)
+    losses = _probe_losses.Losses(scaled, labels, torch.ones(1, 90), moments.correlation, 3, 5.0)
+    point = torch.randn(2, 1, 3, 4, generator=torch.Generator().manual_seed(3)).double()
+    found = losses.measure_curvature(point)
+    for group in range(2):
+        inputs = moments.scale(features)[:, [group]]
+        expected = torch.autograd.functional.hessian(
+            lambda flat, inputs=inputs: _loss(flat.view(1, 3, 4), inputs, labels, l2=5.0).sum(),
+            point[group].flatten(),
+        )
+        wanted = torch.linalg.inv(expected + _probe_losses.DAMPING * torch.eye(12))
+        torch.testing.assert_close(found.inverse[group].double(), wanted, rtol=2e-2, atol=1e-2)
+    slope = torch.randn(2, 1, 3, 4).double()
+    by_hand = torch.einsum("gh,ghi->gi", slope.flatten(1), found.inverse.double())
+    torch.testing.assert_close(found(slope).flatten(1), by_hand, rtol=1e-3, atol=1e-3)
 
 
 class Watched(Held):
@@ -113,12 +169,12 @@ class Watched(Held):
 
 def test_without_memory_to_hold_them_features_are_read_in_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = make()
-    held = train_probes(Held(features), labels, classes=4)
-    monkeypatch.setattr(_probes, "LEAST", 16)
-    monkeypatch.setitem(_probes.BLOCK_BYTES, "cpu", 1)
+    held = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
+    monkeypatch.setattr(_probe_features, "LEAST", 16)
+    monkeypatch.setitem(_probe_features.BLOCK_BYTES, "cpu", 1)
     watched = Watched(features)
     watched.asked.clear()
-    read = train_probes(watched, labels, classes=4, memory=0)
+    read = train_probes(watched, labels, classes=4, tolerance=1e-7, memory=0)
     assert set(watched.asked) == {16}
     assert len(watched.asked) == read.passes + 1, "once for the moments, and in every pass"
     torch.testing.assert_close(read.point, held.point, atol=1e-3, rtol=1e-2)

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-PAIRS = 30
+PAIRS = 12
 """Steps that the curvature is estimated from."""
 ENOUGH = 1e-4
 """A step is taken if the loss falls by this share of what its slope promises."""
@@ -25,8 +25,15 @@ STUCK = 12
 LEAVE = 0.8
 """Groups that are done are left out when no more than this share is not."""
 
-Precondition = Callable[[Tensor], Tensor]
-"""From a slope to a direction, by a guess at the inverse of the curvature."""
+
+class Guess(Protocol):
+    """A guess at the inverse of the curvature."""
+
+    def __call__(self, slope_GRCE: Tensor) -> Tensor:
+        """From a slope to a direction."""
+
+    def select(self, groups: Tensor) -> Guess:
+        """That of some of the groups."""
 
 
 class Losses(Protocol):
@@ -37,9 +44,6 @@ class Losses(Protocol):
 
     def keep(self, groups: Tensor) -> None:
         """From now on there are only these of the groups."""
-
-    def build_preconditioner(self) -> Precondition:
-        """For the groups that there are now."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Minimum:
 def minimise(
     losses: Losses,
     start_GRCE: Tensor,
+    guess: Guess,
     *,
     tolerance: float,
     passes: int,
@@ -67,7 +72,7 @@ def minimise(
 
     ``finished`` hears how many groups came to their end, now and then.
     """
-    search = _Search(losses, start_GRCE)
+    search = _Search(losses, start_GRCE, guess)
     point, loss_GR, slope_GR = start_GRCE.clone(), search.loss.clone(), search.slope.abs().amax((2, 3))
     groups = torch.arange(len(point), device=point.device)
     used = 1
@@ -89,12 +94,11 @@ def minimise(
 class _Search:
     """The state of the problems that still go on."""
 
-    def __init__(self, losses: Losses, point: Tensor) -> None:
-        self.losses = losses
+    def __init__(self, losses: Losses, point: Tensor, guess: Guess) -> None:
+        self.losses, self.guess = losses, guess
         self.point = point
         self.loss, self.slope = losses.evaluate(point)
-        self.precondition = losses.build_preconditioner()
-        self.direction = -self.precondition(self.slope)
+        self.direction = -self.guess(self.slope)
         self.length = torch.ones_like(self.loss)
         self.failures = torch.zeros_like(self.loss)
         self.scale = torch.ones_like(self.loss)
@@ -105,7 +109,7 @@ class _Search:
     def keep(self, groups: Tensor) -> None:
         """Go on with these groups alone."""
         self.losses.keep(groups)
-        self.precondition = self.losses.build_preconditioner()
+        self.guess = self.guess.select(groups)
         for name in ("point", "loss", "slope", "direction", "length", "failures", "scale"):
             setattr(self, name, getattr(self, name)[groups])
         self.pairs = deque(((a[groups], b[groups], c[groups]) for a, b, c in self.pairs), maxlen=PAIRS)
@@ -134,7 +138,7 @@ class _Search:
         useful_GR = taken_GR & (product_GR > 1e-12 * _dot(bent, bent))
         weight_GR = torch.where(useful_GR, 1 / product_GR.clamp(min=1e-300), 0.0)
         self.pairs.append((moved, bent, weight_GR))
-        guessed_GR = _dot(bent, self.precondition(bent)).clamp(min=1e-300)
+        guessed_GR = _dot(bent, self.guess(bent)).clamp(min=1e-300)
         self.scale = torch.where(useful_GR, product_GR / guessed_GR, self.scale)
 
     def _find_direction(self) -> Tensor:
@@ -143,7 +147,7 @@ class _Search:
         for moved, bent, weight_GR in reversed(self.pairs):
             shares.append(weight_GR * _dot(moved, rest))
             rest = rest - _spread(shares[-1]) * bent
-        towards = self.precondition(rest) * _spread(self.scale)
+        towards = self.guess(rest) * _spread(self.scale)
         for (moved, bent, weight_GR), share_GR in zip(self.pairs, reversed(shares), strict=True):
             towards = towards + _spread(share_GR - weight_GR * _dot(bent, towards)) * moved
         return -towards

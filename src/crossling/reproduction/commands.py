@@ -18,6 +18,9 @@ def reproduce(
     scale: Annotated[
         str, typer.Option(help="small: the embedded corpus, minutes, no evidence; full: the paper's data and encoder.")
     ] = "small",
+    rows: Annotated[
+        list[str] | None, typer.Option("--rows", help="Only this row, or group of rows, such as NER. Repeatable.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show its cells, and what would be trained.")] = False,
     workers: Annotated[
         int | None, typer.Option(help="Processes side by side; default: 1 on a CPU, as many as fit on GPUs.")
@@ -27,7 +30,8 @@ def reproduce(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="seeds=[1,2], a key of every recipe (encoder.name=…, finetune.epochs=1), or analysis.KEY. Repeatable.",
+            help="seeds=[1,2]; a key of every recipe (encoder.name=…, finetune.epochs=1) or of a task's "
+            "(SA.finetune.train=…); analysis.KEY. Repeatable.",
         ),
     ] = None,
     out: Annotated[
@@ -52,7 +56,7 @@ def reproduce(
         return
     from crossling.reproduction.drafting import draw_up
 
-    draft = draw_up(table, scale, overrides or ())
+    draft = draw_up(table, scale, overrides or (), rows=rows or ())
     if dry_run:
         from tempfile import TemporaryDirectory
 

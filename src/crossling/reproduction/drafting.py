@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from crossling.errors import RecipeError, UserError, nearest
-from crossling.recipe import parse_kind, parse_value, set_path, to_toml
+from crossling.recipe import content_hash, parse_kind, parse_value, set_path, to_toml
 from crossling.reproduction.definitions import (
     Address,
     ExtendDefinition,
@@ -20,6 +20,7 @@ from crossling.reproduction.definitions import (
     fill,
     find_address,
     load_definition,
+    split_label,
 )
 from crossling.reproduction.published import Figure, PublishedTable, find_table
 from crossling.study.files import write_whole
@@ -27,14 +28,12 @@ from crossling.study.grid import Study, load_study
 from crossling.study.layout import name_file
 
 SCALES: tuple[ScaleName, ...] = ("small", "full")
-STUDY = "study.toml"
-EXTENDED = "extended"
-"""In the folder of a reproduction: an encoder with a larger vocabulary."""
-TEXT = "extended-text.txt"
 NO_EVIDENCE = (
     "Small scale: a few made-up sentences, one epoch, a small encoder. It shows that the table can be made, and is no "
     "evidence for or against the paper."
 )
+TEXT_OF_EXTENSION = "text"
+"""Stands for a file that is named when the study is written."""
 ENVELOPE = ("seeds", "source", "encoder", "stage", "evaluate", "run")
 """The first words of a recipe's keys."""
 
@@ -50,7 +49,7 @@ class Cell:
     column: str
     figure: Figure
     address: Address | None
-    """None: this scale leaves it out."""
+    """None: it is not run."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +68,24 @@ class Draft:
     analyses: Mapping[str, dict[str, Any]]
     extend: ExtendDefinition | None
     notes: tuple[str, ...]
-    overrides: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """What its folder is called."""
+        """What its folder and its study are called."""
         return name_file("reproduce", self.table.paper, str(self.table.number), self.scale)
 
     @property
     def encoder(self) -> str:
         """The encoder that all systems start from; of an extended one, what it was before."""
-        return next(iter(self.recipes.values()))["encoder"]["name"] if self.recipes else ""
+        name: str = next(iter(self.recipes.values()))["encoder"]["name"]
+        return name
+
+    @property
+    def extended(self) -> str:
+        """What an encoder with a larger vocabulary is called in the folder, and its text; others have other names."""
+        assert self.extend is not None
+        facts = [self.encoder, self.extend.text, self.extend.language, self.extend.pieces]
+        return f"extended-{content_hash(facts)[:8]}"
 
     def list_variants(self, analysis: str) -> list[Variant]:
         """The systems that an analysis looks at, those that others are held against among them."""
@@ -100,19 +106,28 @@ class _Overrides:
     recipe: dict[str, Any] = field(default_factory=dict)
 
 
-def draw_up(name: str, scale: str, overrides: Iterable[str] = ()) -> Draft:
-    """A table at a scale; ``overrides`` are ``key=value``, of recipes or of seeds, ``analysis.`` and ``extend.``."""
+def draw_up(name: str, scale: str, overrides: Iterable[str] = (), *, rows: Sequence[str] = ()) -> Draft:
+    """A table at a scale, or some of its rows, by their label, their group or their name within it.
+
+    ``overrides`` are ``key=value``: ``seeds``, a key of all recipes or of a task's (``SA.finetune.train``), of the
+    analyses (``analysis.rows``), or of how an encoder is extended (``extend.pieces``).
+    """
     table = find_table(name)
-    size, overrides = _name_scale(scale), tuple(overrides)
+    chosen = choose_rows(table, rows)
+    size = _name_scale(scale)
     paper = load_definition(table.paper)
     definition = paper.tables[str(table.number)]
     cells = tuple(
-        Cell(row, column, figure, find_address(definition, row, column, scale=size))
+        Cell(row, column, figure, find_address(definition, row, column, scale=size) if row in chosen else None)
         for (row, column), figure in table.figures.items()
     )
-    asked = _sort_overrides(overrides)
+    asked = _sort_overrides(tuple(overrides))
     extend = _choose_extension(definition, size, asked.extend)
     needed = dict.fromkeys(v for cell in cells if cell.address for v in list_needed(cell.address))
+    if not needed:
+        raise UserError(
+            f"--rows {' '.join(rows)}: nothing of {table.name} would be trained at {scale} scale; name more"
+        )
     recipes = {
         variant: _build_recipe(paper, definition, variant, scale=size, extend=extend, more=asked.recipe)
         for variant in needed
@@ -130,8 +145,18 @@ def draw_up(name: str, scale: str, overrides: Iterable[str] = ()) -> Draft:
         _choose_analyses(definition, size, asked.analysis),
         extend,
         (*more, *definition.notes),
-        overrides,
     )
+
+
+def choose_rows(table: PublishedTable, wanted: Sequence[str]) -> set[str]:
+    """The rows that are meant; all where none is named."""
+    names = {row: {row, *split_label(row).values()} - {""} for row in table.rows}
+    for text in wanted:
+        if not any(text in some for some in names.values()):
+            raise UserError(
+                f"--rows {text!r}: {table.name} has no such row.{nearest(text, set().union(*names.values()))}"
+            )
+    return {row for row, some in names.items() if not wanted or some & set(wanted)}
 
 
 def _name_scale(text: str) -> ScaleName:
@@ -181,7 +206,7 @@ def _build_recipe(
     small = scale == "small"
     recipe: dict[str, Any] = _copy(task.recipe)
     if extend is not None:
-        text = {"format": "text", "path": TEXT, "language": extend.language}
+        text = {"format": "text", "path": TEXT_OF_EXTENSION, "language": extend.language}
         recipe["stage"].insert(0, {"kind": "adapt", "train": text, **_copy(extend.adapt)})
     layers: list[Mapping[str, Any]] = [
         paper.scales[scale].set,
@@ -192,12 +217,26 @@ def _build_recipe(
     ]
     for settings in layers:
         _apply(recipe, settings, label="")
-    _apply(recipe, more, label="--set ")
+    own = _choose_own(paper, variant[0], more)
+    # What a system takes from elsewhere in its recipe follows what is set there.
+    _apply(recipe, {key: value for key, value in own.items() if not _is_reference(system.set.get(key))}, label="--set ")
     recipe = fill(recipe, {"language": language})
     recipe = _refer(recipe, recipe)
     kinds = system.stages or tuple(stage["kind"] for stage in recipe["stage"])
     recipe["stage"] = [stage for stage in recipe["stage"] if stage["kind"] in kinds]
     return recipe
+
+
+def _choose_own(paper: PaperDefinition, task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are for all tasks, and those that are for this one."""
+    found = {}
+    for key, value in settings.items():
+        head, _, rest = key.partition(".")
+        if head not in paper.tasks:
+            found[key] = value
+        elif paper.find_task(task)[0] is paper.tasks[head]:
+            found[rest] = value
+    return found
 
 
 def _copy(value: Any) -> Any:
@@ -216,13 +255,17 @@ def _apply(recipe: dict[str, Any], settings: Mapping[str, Any], *, label: str) -
         set_path(recipe, key, _copy(value), label=label)
 
 
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("=")
+
+
 def _refer(value: Any, recipe: Mapping[str, Any]) -> Any:
     """A recipe with every ``=stage.key`` replaced by what stands there."""
     if isinstance(value, dict):
         return {key: _refer(inside, recipe) for key, inside in value.items()}
     if isinstance(value, list):
         return [_refer(inside, recipe) for inside in value]
-    if isinstance(value, str) and value.startswith("="):
+    if _is_reference(value):
         kind, _, key = value[1:].partition(".")
         return _copy(next(stage[key] for stage in recipe["stage"] if stage["kind"] == kind))
     return value
@@ -262,8 +305,9 @@ def write_study(draft: Draft, folder: Path) -> Study:
     """Write the study file and the recipes of all its systems into a folder, and read them as a study."""
     for variant, recipe in draft.recipes.items():
         write_whole(folder / _recipe_file(variant), to_toml(_place(recipe, draft, folder)))
-    write_whole(folder / STUDY, _tell_study(draft))
-    return load_study(folder / STUDY)
+    path = folder / f"{draft.name}.toml"
+    write_whole(path, _tell_study(draft))
+    return load_study(path)
 
 
 def _recipe_file(variant: Variant) -> str:
@@ -275,10 +319,10 @@ def _place(recipe: dict[str, Any], draft: Draft, folder: Path) -> dict[str, Any]
     if draft.extend is None:
         return recipe
     placed = _copy(recipe)
-    placed["encoder"]["name"] = str(folder.resolve() / EXTENDED)
+    placed["encoder"]["name"] = str(folder.resolve() / draft.extended)
     for stage in placed["stage"]:
         if stage["kind"] == "adapt":
-            stage["train"]["path"] = str(folder.resolve() / TEXT)
+            stage["train"]["path"] = str(folder.resolve() / f"{draft.extended}.txt")
     return cast("dict[str, Any]", placed)
 
 

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from crossling.data.catalogue import open_data
-from crossling.reproduction.drafting import EXTENDED, TEXT, Cell, Draft, write_study
+from crossling.reproduction.drafting import Cell, Draft, write_study
 from crossling.reproduction.measures import MEASURES, ORIGINAL, Results
 from crossling.study.files import write_whole
 from crossling.training.progress import Progress, Silence
@@ -89,15 +89,16 @@ def collect(draft: Draft, results: Results) -> list[Ours]:
 
 def _extend_encoder(draft: Draft, out: Path, *, store: Store, progress: Progress) -> None:
     """Write the text and the encoder with a larger vocabulary, unless they are there from before."""
-    if draft.extend is None or (out / EXTENDED).is_dir():
+    if draft.extend is None or (out / draft.extended).is_dir():
         return
     from crossling.extending import extend_on
 
     rows = open_data(draft.extend.text, split="train", store=store.root)
     side = "source" if rows.language.partition("-")[0] == draft.extend.language else "target"
     lines = [text if isinstance(text, str) else " ".join(text) for text in rows.column(side).to_pylist()]
-    write_whole(out / TEXT, "\n".join(lines) + "\n")
-    extend_on(draft.encoder, out / TEXT, pieces=draft.extend.pieces, out=out / EXTENDED, progress=progress)
+    text = out / f"{draft.extended}.txt"
+    write_whole(text, "\n".join(lines) + "\n")
+    extend_on(draft.encoder, text, pieces=draft.extend.pieces, out=out / draft.extended, progress=progress)
 
 
 def _analyse(

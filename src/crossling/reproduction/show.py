@@ -53,11 +53,11 @@ def show_draft(draft: Draft, study: Study) -> None:
             cell.row,
             cell.column,
             cell.figure.text or UNREADABLE,
-            describe_address(cell.address, draft) if cell.address else "not at this scale",
+            describe_address(cell.address, draft) if cell.address else "not run",
         )
         for cell in draft.cells
     )
-    title = f"{len(rows)} cells of the table, {sum(cell.address is not None for cell in draft.cells)} at this scale"
+    title = f"{len(rows)} cells of the table, {sum(cell.address is not None for cell in draft.cells)} of them to be run"
     _print(Sheet(title, ("row", "column", "paper", "ours from"), rows, names=4))
     variants = tuple((v.task, v.label, _describe_stages(v.recipe.stage)) for v in study.variants)
     seeds = f"{len(draft.seeds)} {'seed' if len(draft.seeds) == 1 else 'seeds'}"
@@ -183,7 +183,12 @@ def to_markdown(made: Reproduced) -> str:
     """For a document."""
     draft = made.draft
     sheets = lay_out(made)
-    lines = [f"# {draft.table.name}, {draft.scale} scale", "", f"{draft.table.holds.capitalize()}.", ""]
+    lines = [
+        f"# {draft.table.name}, {draft.scale} scale",
+        "",
+        f"{draft.table.holds[0].upper()}{draft.table.holds[1:]}.",
+        "",
+    ]
     lines += [sheet.to_markdown() for sheet in sheets]
     lines += [UNITS[draft.table.unit], ""]
     lines += [f"- {note}" for note in draft.notes]

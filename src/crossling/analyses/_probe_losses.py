@@ -1,0 +1,203 @@
+"""The losses of many linear probes as one function of all their weights, and what is known of its curvature.
+
+N examples, G groups of features, D features of a group, E the same and one for the bias, R samples of the examples, C
+classes, K = R x C, H = C x E.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from crossling.analyses._probe_features import BLOCK_BYTES, Scaled
+
+TOGETHER_BYTES = {"cpu": 1 << 27, "cuda": 1 << 36}
+"""Features whose probes are trained together: enough that steps cost little beside passes, few enough that a cache that
+processors share still helps."""
+RAREST = 1e-2
+"""A class that is rarer than this is taken to be so frequent where its curvature is guessed."""
+MATRIX_BYTES = 1 << 27
+"""Curvatures that are inverted together."""
+DAMPING = 1e-4
+"""Added to a curvature that few examples measured, which know nothing of some directions."""
+
+
+@dataclass
+class Losses:
+    """Mean cross-entropy and penalty of every probe."""
+
+    features: Scaled
+    labels: Tensor
+    """N."""
+    weights: Tensor
+    """How often a sample has an example: R x N."""
+    correlation: Tensor
+    classes: int
+    l2: float
+
+    def __post_init__(self) -> None:
+        self.totals = self.weights.double().sum(1)
+        self.is_plain = len(self.weights) == 1 and bool((self.weights == 1).all())
+        """One sample that has every example once: nothing to multiply by."""
+        # Half an example is added, for a sample may lack a class.
+        counts_RC = self.weights.double() @ functional.one_hot(self.labels, self.classes).double() + 0.5
+        self.shares = counts_RC / counts_RC.sum(1, keepdim=True)
+
+    def begin(self) -> Tensor:
+        """Probes that know how frequent the classes are, and nothing of the features."""
+        groups, width = self.correlation.shape[:2]
+        point_GRCE = torch.zeros(groups, *self.shares.shape, width + 1, dtype=torch.float64, device=self.shares.device)
+        point_GRCE[..., -1] = self.shares.log()
+        return point_GRCE
+
+    def divide(self) -> Iterator[Losses]:
+        """Groups to train together: few enough that what is held of them stays in a cache, else all.
+
+        What is not held is read for all of them at once.
+        """
+        groups = len(self.features.groups)
+        size = groups
+        if self.features.held_GND is not None:
+            size = max(1, TOGETHER_BYTES[self.labels.device.type] * groups // self.features.bytes)
+        for first in range(0, groups, size):
+            some = slice(first, first + size)
+            yield replace(self, features=self.features.select(some), correlation=self.correlation[some])
+
+    def keep(self, groups: Tensor) -> None:
+        self.features = self.features.select(groups)
+        self.correlation = self.correlation[groups]
+
+    def evaluate(self, point_GRCE: Tensor) -> tuple[Tensor, Tensor]:
+        """Every probe's loss, G x R, and the derivatives; one pass over the examples."""
+        weight_GKD, bias_GK1 = split_point(point_GRCE)
+        loss_GR, slope_GKE = torch.zeros_like(point_GRCE[:, :, 0, 0]), torch.zeros_like(point_GRCE).flatten(1, 2)
+        start = 0
+        for part_GND in self.features.parts():
+            span = slice(start, start + part_GND.shape[1])
+            start = span.stop
+            for some in self._list_blocks(part_GND):
+                # Examples come last: sums over a few classes then run through memory from one end to the other.
+                scores_GKN = torch.baddbmm(bias_GK1[some], weight_GKD[some], part_GND[some].transpose(1, 2))
+                losses_GRN, errors_GKN = self._compare(scores_GKN, span)
+                loss_GR[some] += losses_GRN.sum(2)
+                slope_GKE[some, :, :-1] += errors_GKN @ part_GND[some]
+                slope_GKE[some, :, -1] += errors_GKN.sum(2)
+        slope_GRCE = slope_GKE.view_as(point_GRCE) / self.totals[:, None, None]
+        penalty_R = self.l2 / self.totals
+        slope_GRCE[..., :-1] += penalty_R[:, None, None] * point_GRCE[..., :-1]
+        return loss_GR / self.totals + penalty_R / 2 * point_GRCE[..., :-1].square().sum((2, 3)), slope_GRCE
+
+    def _list_blocks(self, part_GND: Tensor) -> Iterator[slice]:
+        """Groups that are computed together."""
+        groups, count, _ = part_GND.shape
+        size = max(1, BLOCK_BYTES[part_GND.device.type] // (4 * count * self.features.width))
+        for first in range(0, groups, size):
+            yield slice(first, first + size)
+
+    def _compare(self, scores_GKN: Tensor, span: slice) -> tuple[Tensor, Tensor]:
+        """Each example's cross-entropy, and its derivatives by the scores, which are overwritten."""
+        labels_N = self.labels[span]
+        scores_GRCN = scores_GKN.view(len(scores_GKN), -1, self.classes, len(labels_N))
+        place_GR1N = labels_N.expand(*scores_GRCN.shape[:2], 1, -1)
+        scores_GRCN.sub_(scores_GRCN.amax(2, keepdim=True))
+        gold_GR1N = scores_GRCN.gather(2, place_GR1N)
+        total_GR1N = scores_GRCN.exp_().sum(2, keepdim=True)
+        scores_GRCN.div_(total_GR1N).scatter_add_(2, place_GR1N, torch.full_like(total_GR1N, -1.0))
+        losses_GRN = (total_GR1N.log() - gold_GR1N).squeeze(2)
+        if not self.is_plain:
+            losses_GRN = losses_GRN * self.weights[:, span]
+            scores_GRCN.mul_(self.weights[:, None, span])
+        return losses_GRN, scores_GKN
+
+    def thin(self, step: int) -> Losses:
+        """The same losses of one of every so many examples; the penalty counts as it does among all."""
+        labels, weights = self.labels[::step], self.weights[:, ::step]
+        l2 = self.l2 * len(labels) / len(self.labels)
+        return replace(self, features=self.features.thin(step), labels=labels, weights=weights, l2=l2)
+
+    def guess_curvature(self) -> SharesGuess:
+        """What the curvature is where probes know the classes' shares alone."""
+        values_GD, vectors_GDD = torch.linalg.eigh(self.correlation)
+        curve_RC1 = (self.shares * (1 - self.shares)).clamp(min=RAREST)[..., None]
+        penalty_R11 = (self.l2 / self.totals)[:, None, None]
+        return SharesGuess(values_GD.clamp(min=0), vectors_GDD, curve_RC1, penalty_R11 + 1e-6)
+
+    def measure_curvature(self, point_GRCE: Tensor) -> MeasuredGuess:
+        """What the curvature is at a point, for each group's first sample; the others' is much like it.
+
+        The second derivative by the weights of classes c and c' is the mean of (p_c [c = c'] - p_c p_c') x x^T.
+        """
+        weight_GKD, bias_GK1 = split_point(point_GRCE[:, :1])
+        groups, classes, width = weight_GKD.shape
+        size = max(1, MATRIX_BYTES // (8 * (classes * (width + 1)) ** 2))
+        found = [
+            self._measure(self.features.select(some), weight_GKD[some], bias_GK1[some])
+            for some in (slice(first, first + size) for first in range(0, groups, size))
+        ]
+        return MeasuredGuess(torch.cat(found))
+
+    def _measure(self, features: Scaled, weight_GKD: Tensor, bias_GK1: Tensor) -> Tensor:
+        """The inverse of some groups' curvature, in single precision."""
+        groups, classes, width = weight_GKD.shape
+        size = classes * (width + 1)
+        total_GHH = torch.zeros(groups, size, size, device=weight_GKD.device)
+        for part_GND in features.parts():
+            shares_GCN = torch.baddbmm(bias_GK1, weight_GKD, part_GND.transpose(1, 2)).softmax(1)
+            wide_GEN = functional.pad(part_GND, (0, 1), value=1.0).transpose(1, 2)
+            product_GHN = (shares_GCN[:, :, None] * wide_GEN[:, None]).flatten(1, 2)
+            for first in range(0, size, width + 1):  # above the diagonal: what is below is the same
+                some = slice(first, first + width + 1)
+                total_GHH[:, some, first:] -= product_GHN[:, some] @ product_GHN[:, first:].transpose(1, 2)
+                total_GHH[:, some, some] += product_GHN[:, some] @ wide_GEN.transpose(1, 2)
+        count = len(self.labels)
+        ridge_E = torch.full((width + 1,), DAMPING + self.l2 / count, dtype=torch.float64, device=total_GHH.device)
+        ridge_E[-1] = DAMPING
+        whole_GHH = (total_GHH.triu() + total_GHH.triu(1).transpose(1, 2)).double() / count
+        return torch.cholesky_inverse(torch.linalg.cholesky(whole_GHH + torch.diag(ridge_E.repeat(classes)))).float()
+
+
+@dataclass(frozen=True)
+class SharesGuess:
+    """The inverse of p (1 - p) times the features' correlations, for each class c with share p."""
+
+    values: Tensor
+    """Eigenvalues of the correlations, G x D."""
+    vectors: Tensor
+    curve: Tensor
+    """p (1 - p): R x C x 1."""
+    penalty: Tensor
+
+    def select(self, groups: Tensor) -> SharesGuess:
+        return replace(self, values=self.values[groups], vectors=self.vectors[groups])
+
+    def __call__(self, slope_GRCE: Tensor) -> Tensor:
+        inverse_GRCD = 1 / (self.values[:, None, None] * self.curve + self.penalty)
+        turned_GKD = slope_GRCE[..., :-1].flatten(1, 2) @ self.vectors
+        scaled_GKD = (turned_GKD.view_as(inverse_GRCD) * inverse_GRCD).flatten(1, 2)
+        weight_GRCD = (scaled_GKD @ self.vectors.transpose(1, 2)).view_as(inverse_GRCD)
+        return torch.cat([weight_GRCD, slope_GRCE[..., -1:] / self.curve], dim=-1)
+
+
+@dataclass(frozen=True)
+class MeasuredGuess:
+    """The inverse of a curvature that was measured, H = C x E."""
+
+    inverse: Tensor
+    """G x H x H."""
+
+    def select(self, groups: Tensor) -> MeasuredGuess:
+        return MeasuredGuess(self.inverse[groups])
+
+    def __call__(self, slope_GRCE: Tensor) -> Tensor:
+        flat_GRH = slope_GRCE.flatten(2).float()
+        return (flat_GRH @ self.inverse).double().view_as(slope_GRCE)
+
+
+def split_point(point_GRCE: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and biases in single precision, samples and classes one below the other."""
+    flat_GKE = point_GRCE.flatten(1, 2).float()
+    return flat_GKE[..., :-1].contiguous(), flat_GKE[..., -1:].contiguous()
