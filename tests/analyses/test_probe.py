@@ -87,7 +87,7 @@ def test_words_are_read_at_their_first_subword(tmp_path: Path, layer: int | None
     with torch.no_grad():
         for number in range(len(examples)):
             hidden = encode_alone(model, examples, number, layer=3 if layer is None else layer)
-            expected.append(hidden[examples.get("firsts", number)])
+            expected.append(hidden[examples.get("firsts", number).copy()])
             gold += [rows.labels().index(tag) for tag in rows[number].tags]
     torch.testing.assert_close(features[:, 0], torch.cat(expected), atol=3e-3, rtol=3e-3)
     assert sites.gold.tolist() == gold
@@ -134,7 +134,7 @@ def test_heads_are_read_in_the_order_of_layers(tmp_path: Path, family: str, kind
         for number in range(len(examples)):
             with watch_heads(model.encoder) as seen:
                 encode_alone(model, examples, number, layer=3)
-            places = examples.get("firsts", number) if kind == "tag" else [0]
+            places = examples.get("firsts", number).tolist() if kind == "tag" else [0]
             wanted = torch.stack([heads[0, places].view(len(places), 2, 8) for heads in seen], dim=1).flatten(1, 2)
             torch.testing.assert_close(features[start : start + len(places)], wanted, atol=3e-3, rtol=3e-3)
             start += len(places)
