@@ -270,7 +270,7 @@ def test_a_million_words_are_not_held_in_memory(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert facts["grown"] < 60
+    assert facts["grown"] < 90
     assert facts["loss"][0][0] < facts["loss"][1][0] - 0.05
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crossling import cli
+from crossling import cli, terminal
 from crossling.data.catalogue import list_sets
 from crossling.data.declarations import check_spec, load_declaration
 from crossling.data.spec import parse_spec, parse_split
@@ -30,7 +30,7 @@ FULL_CELLS = {"layer-fusion/2": 48, "layer-fusion/7": 36, "knowledge/2": 8, "adj
 def dry_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
     """Types ``crossling reproduce`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(terminal.out, "width", 200)  # the environment is looked at once, before any test
 
     def type_in(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["crossling", "reproduce", *arguments])
