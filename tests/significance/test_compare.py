@@ -105,6 +105,21 @@ def test_sources_are_left_out_of_zero_shot_means_by_any_of_their_codes() -> None
     assert [r.language for r in comparison.results if r.system == "good"] == ["de", "en", "hi", "mean of 3"]
 
 
+def test_two_languages_at_once_have_means_of_their_own() -> None:
+    codes = ("en", "de", "hi", "context=en,question=de", "context=en,question=hi", "context=de,question=en",
+             "context=hi,question=en", "context=de,question=hi")  # fmt: skip
+    sizes = dict.fromkeys(codes, 20)
+    systems = {name: tag_cells(sizes, wrong=wrong, seeds=(1, 2)) for name, wrong in (("plain", 0.4), ("good", 0.1))}
+    comparison = compare(systems, "plain", groups=("script",), settings=QUICK)
+    averages = {r.language: r for r in comparison.results if r.is_average and r.system == "good"}
+    assert list(averages)[:4] == [
+        "mean of 3", "mean of 2 zero-shot", "mean of 2, question in en", "mean of 2, context in en",
+    ]  # fmt: skip
+    two = [pick(comparison, code, "good").mean for code in codes[3:5]]
+    assert averages["mean of 2, context in en"].mean == pytest.approx(np.mean(two))
+    assert [name for name in averages if name.startswith("Latin")] == ["Latin script: mean of 2"]
+
+
 def test_holm_runs_over_the_languages_of_a_data_set() -> None:
     systems = make_systems()
     systems["alike"] = tag_cells(THREE, wrong=0.3, seeds=(1, 2, 3), salt=5)

@@ -106,6 +106,18 @@ def test_what_is_missing_or_unlike_is_told(finished: Path) -> None:
         compare_study(finished)
 
 
+def test_a_system_with_more_labels_leaves_the_zero_shot_mean_to_the_others(finished: Path) -> None:
+    before = compare_study(finished)
+    recipe = finished / "ner/other/recipe.toml"
+    text = recipe.read_text(encoding="utf-8")
+    (line,) = (line for line in text.splitlines() if line.startswith("train = "))
+    recipe.write_text(text.replace(line, 'train = ["panx:en", "panx:hi"]'), encoding="utf-8")
+    after = compare_study(finished)
+    assert means(after, "ner") == means(before, "ner")
+    told = "ner: other learns from labels in hi too"
+    assert any(told in line for line in after.lines) and not any(told in line for line in before.lines)
+
+
 def test_a_choice_by_dev_needs_dev_scores(tmp_path: Path) -> None:
     cell = FinishedCell(1, tmp_path / "seed-1", tmp_path, {"dev_score": None})
     with pytest.raises(ArtefactError, match="dev score"):

@@ -135,7 +135,7 @@ def compare(
     score to compare, for all data sets or for each; by default it is the main score of each one's task.
     `groups` names ways to group languages (`GROUPINGS`), for a line with each group's mean.
     """
-    groups = tuple(groups)
+    groups, sources = tuple(groups), tuple(sources)
     for name in groups:
         if name not in GROUPINGS:
             raise UserError(f"no way {name!r} to group languages.{nearest(name, GROUPINGS)}")
@@ -150,12 +150,13 @@ def compare(
         chosen = score.get(data) if isinstance(score, Mapping) else score
         table = _Table(
             data,
-            _read_cells(systems, data, chosen, tuple(sources)),
+            _read_cells(systems, data, chosen, sources),
             baseline,
             second,
             settings or Settings(),
             note=lambda text: notes.setdefault(text),
             groups=groups,
+            sources=sources,
         )
         results.extend(table.results())
     return Comparison(baseline, second, tuple(systems), tuple(results), settings or Settings(), tuple(notes))
@@ -173,6 +174,12 @@ class _Cell:
     """Any run's predictions: rows and gold labels are the same in all."""
     counts: Mapping[str, Array]
     seeds: Mapping[str, tuple[object, ...]]
+
+    @cached_property
+    def roles(self) -> tuple[tuple[str, str], ...]:
+        """Role and language where there are two, as in ``context=es,question=en``; empty for one language."""
+        parts = [part.partition("=") for part in self.language.split(",")]
+        return tuple((role, code) for role, equals, code in parts if equals)
 
     @cached_property
     def scores(self) -> Mapping[str, Array]:
@@ -233,7 +240,8 @@ def _average_groups(cells: Sequence[_Cell], grouping: str) -> dict[str, list[_Ce
     """The languages of each group, and without those trained on where it has such."""
     groups: dict[str, list[_Cell]] = {}
     for cell in cells:
-        groups.setdefault(group_of(cell.rows.language, grouping), []).append(cell)
+        if not cell.roles:
+            groups.setdefault(group_of(cell.rows.language, grouping), []).append(cell)
     found = {}
     for name, part in groups.items():
         targets = [cell for cell in part if not cell.is_source]
@@ -254,6 +262,7 @@ class _Table:
     settings: Settings
     note: Callable[[str], object]
     groups: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     drawn: dict[tuple[str, str], Array] = field(default_factory=dict)
     """Resampled scores of each run by language and system."""
 
@@ -278,19 +287,33 @@ class _Table:
         return results
 
     def _choose_averages(self) -> dict[str, list[_Cell]]:
-        """Averages worth a line: over all languages, and over those not trained on; every system has them."""
+        """Averages worth a line, of what every system has: over all languages, over those not trained on, by roles."""
         systems = {name for cell in self.cells for name in cell.counts}
         shared = [cell for cell in self.cells if cell.counts.keys() == systems]
         left_out = [cell.language for cell in self.cells if cell not in shared]
         if left_out:
             self.note(f"{self.data}: averages leave out {', '.join(left_out)}, which not every system has")
-        zero_shot = [cell for cell in shared if not cell.is_source]
-        averages = {f"mean of {len(shared)}": shared}
-        if len(zero_shot) < len(shared):
+        plain = [cell for cell in shared if not cell.roles]
+        zero_shot = [cell for cell in plain if not cell.is_source]
+        averages = {f"mean of {len(plain)}": plain}
+        if len(zero_shot) < len(plain):
             averages[f"mean of {len(zero_shot)} zero-shot"] = zero_shot
+        averages |= self._average_roles(shared)
         for grouping in self.groups:
             averages |= _average_groups(shared, grouping)
         return {title: part for title, part in averages.items() if len(part) > 1}
+
+    def _average_roles(self, cells: Sequence[_Cell]) -> dict[str, list[_Cell]]:
+        """Means of cells in two languages at once, those with the same role in a source language together.
+
+        Questions in English over Spanish texts ask for other knowledge than Spanish questions over English ones.
+        """
+        found: dict[str, list[_Cell]] = {}
+        for cell in cells:
+            known = [f"{role} in {code}" for role, code in cell.roles if any(_is_same(code, s) for s in self.sources)]
+            if cell.roles:
+                found.setdefault(", ".join(known) or "neither in a source language", []).append(cell)
+        return {f"mean of {len(part)}, {name}": part for name, part in found.items()}
 
     def _draw(self, groups: Sequence[Group]) -> None:
         by_language = {cell.language: cell for cell in self.cells}

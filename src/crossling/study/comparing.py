@@ -227,15 +227,27 @@ def _compare_task(
     if second is not None and second not in predictions:
         notes.append(f"{task or plan['name']}: the second system {second!r} has no finished cell")
         second = None
+    sources = trained_languages(recipes[baseline])
+    notes += _note_further_labels({name: trained_languages(recipes[name]) - sources for name in predictions}, task)
     comparison = compare(
         predictions,
         baseline,
         second=second,
         score=_main_scores(recipes[baseline]),
-        sources=sorted({source for name in predictions for source in trained_languages(recipes[name])}),
+        sources=sorted(sources),
         groups=groups,
     )
     return Part(task, comparison, comparison_tables(comparison)), notes
+
+
+def _note_further_labels(further: Mapping[str, set[str]], task: str) -> list[str]:
+    """Zero-shot is what the baseline has no labels for: one mean for all systems, though not all are zero-shot in it."""
+    where = f"{task}: " if task else ""
+    return [
+        f"{where}{name} learns from labels in {', '.join(sorted(languages))} too, so that it is not zero-shot there"
+        for name, languages in further.items()
+        if languages
+    ]
 
 
 def _read_predictions(recipe: Recipe, folder: Path, seeds: Sequence[int]) -> dict[tuple[str, str], list[Predictions]]:
