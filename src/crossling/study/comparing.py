@@ -241,7 +241,7 @@ def _compare_task(
 
 
 def _note_further_labels(further: Mapping[str, set[str]], task: str) -> list[str]:
-    """Zero-shot is what the baseline has no labels for: one mean for all systems, though not all are zero-shot in it."""
+    """Zero-shot is what the baseline has no labels for, so that all systems share one mean; say whose it is not."""
     where = f"{task}: " if task else ""
     return [
         f"{where}{name} learns from labels in {', '.join(sorted(languages))} too, so that it is not zero-shot there"
