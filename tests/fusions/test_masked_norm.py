@@ -12,7 +12,7 @@ from torch import Tensor, distributed, multiprocessing, nn
 from torch._subclasses import FakeTensorMode
 
 from crossling.fusions._aif import DoubleLayerFusion
-from crossling.fusions._masked_norm import MaskedBatchNorm
+from crossling.fusions._masked_norm import MaskedBatchNorm, RealPositions
 
 CHANNELS = 5
 
@@ -45,7 +45,7 @@ def test_it_is_torchs_normalisation_of_the_real_tokens() -> None:
         x = _values(3, 4, CHANNELS, seed=step).requires_grad_()
         y = x.detach().clone().requires_grad_()
         direction = _values(3, 4, CHANNELS, seed=100 + step)
-        a, b = ours(x, real)[real], theirs(y[real])
+        a, b = ours(x, RealPositions(real))[real], theirs(y[real])
         (a * direction[real]).sum().backward()
         (b * direction[real]).sum().backward()
         assert torch.allclose(a, b, atol=1e-5)
@@ -54,7 +54,7 @@ def test_it_is_torchs_normalisation_of_the_real_tokens() -> None:
         assert torch.allclose(ours.running_mean, theirs.running_mean, atol=1e-6)
         assert torch.allclose(ours.running_var, theirs.running_var, rtol=1e-5)
     x, real = _values(2, 4, CHANNELS, seed=9), _mask([4, 3], 4)
-    assert torch.allclose(ours.eval()(x, real)[real], theirs.eval()(x[real]), atol=1e-5)
+    assert torch.allclose(ours.eval()(x, RealPositions(real))[real], theirs.eval()(x[real]), atol=1e-5)
 
 
 def test_gradients_are_those_of_the_formula_even_of_losses_on_padding() -> None:
@@ -62,7 +62,7 @@ def test_gradients_are_those_of_the_formula_even_of_losses_on_padding() -> None:
     real = _mask([4, 2, 3], 4)
     x, y = (_values(3, 4, CHANNELS).requires_grad_() for _ in range(2))
     direction = _values(3, 4, CHANNELS, seed=5)
-    (norm(x, real) * direction).sum().backward()
+    (norm(x, RealPositions(real)) * direction).sum().backward()
     mean, variance = y[real].mean(0), y[real].var(0, correction=0)
     expected = (y - mean) / torch.sqrt(variance + norm.eps) * reference.weight + reference.bias
     (expected * direction).sum().backward()
@@ -77,7 +77,7 @@ def test_padding_leaves_no_trace() -> None:
     for filler in (0.0, 1e4):
         norm, _ = _pair()
         x = _values(3, 4, CHANNELS).masked_fill(~real.unsqueeze(-1), filler).requires_grad_()
-        out = norm(x, real)[real]
+        out = norm(x, RealPositions(real))[real]
         out.square().sum().backward()
         assert not x.grad[~real].any()
         results.append((out, x.grad[real], norm.running_mean, norm.running_var))
@@ -93,7 +93,7 @@ def test_one_value_is_normalised_with_the_running_statistics_and_moves_them() ->
     x = _values(3, CHANNELS).requires_grad_()
     only = torch.tensor([False, True, False])
     expected = (x[1] - 0.5) / (4.0 + norm.eps) ** 0.5 * norm.weight + norm.bias
-    out = norm(x, only)
+    out = norm(x, RealPositions(only))
     assert torch.allclose(out[1], expected, atol=1e-6)
     out[1].sum().backward()
     assert torch.isfinite(x.grad).all()
@@ -106,7 +106,7 @@ def test_sentences_that_come_one_by_one_teach_it_their_statistics() -> None:
     norm = MaskedBatchNorm(CHANNELS, momentum=0.01)
     values = _values(4000, CHANNELS)
     for value in values:
-        norm(value[None], torch.tensor([True]))
+        norm(value[None], RealPositions(torch.tensor([True])))
     assert torch.allclose(norm.running_mean, values.mean(0), atol=0.6)
     assert torch.allclose(norm.running_var, values.var(0), rtol=0.4)
 
@@ -114,7 +114,7 @@ def test_sentences_that_come_one_by_one_teach_it_their_statistics() -> None:
 def test_a_batch_without_real_positions_moves_nothing() -> None:
     norm, _ = _pair()
     before = {name: value.clone() for name, value in norm.state_dict().items()}
-    out = norm(_values(2, 3, CHANNELS), torch.zeros(2, 3, dtype=torch.bool))
+    out = norm(_values(2, 3, CHANNELS), RealPositions(torch.zeros(2, 3, dtype=torch.bool)))
     assert torch.isfinite(out).all()
     assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
 
@@ -122,18 +122,18 @@ def test_a_batch_without_real_positions_moves_nothing() -> None:
 def test_evaluation_moves_nothing_and_needs_no_neighbours() -> None:
     norm, _ = _pair()
     for seed in range(5):
-        norm(_values(4, 3, CHANNELS, seed=seed), _mask([3, 2, 1, 3], 3))
+        norm(_values(4, 3, CHANNELS, seed=seed), RealPositions(_mask([3, 2, 1, 3], 3)))
     before = {name: value.clone() for name, value in norm.eval().state_dict().items()}
     x = _values(4, 3, CHANNELS, seed=7)
-    together = norm(x, _mask([3, 3, 3, 3], 3))
-    assert torch.allclose(together, torch.cat([norm(row[None], _mask([3], 3)) for row in x]), atol=1e-6)
+    together = norm(x, RealPositions(_mask([3, 3, 3, 3], 3)))
+    assert torch.allclose(together, torch.cat([norm(row[None], RealPositions(_mask([3], 3))) for row in x]), atol=1e-6)
     assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
 
 
 def test_statistics_keep_their_digits_where_the_mean_is_large() -> None:
     norm = MaskedBatchNorm(1)
     x = torch.tensor([[10_000.0], [10_001.0], [10_002.0], [10_003.0]])
-    out = norm(x, torch.ones(4, dtype=torch.bool))
+    out = norm(x, RealPositions(torch.ones(4, dtype=torch.bool)))
     assert torch.allclose(out[:, 0], torch.tensor([-1.3416, -0.4472, 0.4472, 1.3416]), atol=1e-3)
 
 
@@ -142,10 +142,10 @@ def test_autocast_leaves_it_in_float32_inside() -> None:
     x = (_values(64, 32, CHANNELS) + 30).bfloat16()
     real = _mask([32] * 64, 32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = norm(x, real)
+        out = norm(x, RealPositions(real))
     assert out.dtype == torch.bfloat16
     assert norm.running_mean.dtype == torch.float32
-    assert torch.equal(out, reference(x.float(), real).bfloat16())
+    assert torch.equal(out, reference(x.float(), RealPositions(real)).bfloat16())
     assert torch.equal(norm.running_var, reference.running_var)
 
 
@@ -228,3 +228,14 @@ def test_two_processes_equal_one(name: str, two_processes: Path) -> None:
         else:
             found = first + second if how == "sum" else torch.cat([first, second])
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(1 + expected.abs().max())), key
+
+
+def test_gradients_keep_their_digits_under_autocast() -> None:
+    norm, reference = _pair()[0], _pair()[0]
+    x, y = (_values(64, CHANNELS).requires_grad_() for _ in range(2))
+    real = RealPositions(torch.ones(64, dtype=torch.bool))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        norm(x, real).square().sum().backward()
+    reference(y, real).square().sum().backward()
+    assert torch.equal(norm.weight.grad, reference.weight.grad)
+    assert torch.equal(x.grad, y.grad)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossling.fusions._masked_norm import MaskedBatchNorm
+from crossling.fusions._masked_norm import MaskedBatchNorm, RealPositions
 
 Branches = Literal["both", "global", "local"]
 Reading = Literal["gate", "weighted"]
@@ -35,7 +35,7 @@ class Branch(nn.Module):
         for linear in (self.narrow, self.widen):
             nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
 
-    def forward(self, values: Tensor, real: Tensor) -> Tensor:
+    def forward(self, values: Tensor, real: RealPositions) -> Tensor:
         narrow = functional.relu(self.narrow_norm(self.narrow(values), real))
         weights: Tensor = self.widen_norm(self.widen(narrow), real)
         return weights
@@ -60,10 +60,11 @@ class AttentionMap(nn.Module):
         parts: list[Tensor] = []
         if self.global_branches:
             pooled_BD = mean_of_tokens(hidden_BSD, mask_BS)
-            parts += [branch(pooled_BD, real_B).unsqueeze(1) for branch in self.global_branches]
+            rows = RealPositions(real_B)
+            parts += [branch(pooled_BD, rows).unsqueeze(1) for branch in self.global_branches]
         if self.local_branches:
-            real_BS = mask_BS.bool() & real_B.unsqueeze(1)
-            parts += [branch(hidden_BSD, real_BS) for branch in self.local_branches]
+            tokens = RealPositions(mask_BS.bool() & real_B.unsqueeze(1))
+            parts += [branch(hidden_BSD, tokens) for branch in self.local_branches]
         return torch.sigmoid(parts[0] + parts[1])
 
 

@@ -5,6 +5,7 @@ Shapes: N positions of any number of dimensions, C channels.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -37,38 +38,81 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
 
-    def forward(self, values_NC: Tensor, real_N: Tensor) -> Tensor:
+    def forward(self, values_NC: Tensor, real: RealPositions) -> Tensor:
         # In float32 whatever the precision around it: sums over thousands of tokens need the digits.
         with torch.autocast(values_NC.device.type, enabled=False):
             if self.training:
-                real_N1 = real_N.unsqueeze(-1).float()
                 with torch.no_grad():
-                    centred_NC, inverse_C, pull_N1 = self._measure(values_NC.float(), real_N1)
+                    centred_NC, inverse_C = self._measure(values_NC.float(), real)
                 normal_NC: Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]
-                    values_NC, self.weight, self.bias, centred_NC, inverse_C, pull_N1
+                    values_NC, self.weight, self.bias, centred_NC, inverse_C, real.pull
                 )
             else:
                 scale_C = self.weight * torch.rsqrt(self.running_var + self.eps)
                 normal_NC = torch.addcmul(self.bias, values_NC.float() - self.running_mean, scale_C)
         return normal_NC.to(values_NC.dtype)
 
-    def _measure(self, wide_NC: Tensor, real_N1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Values less their mean, 1 over their deviation, and each position's part in both (0 where it has none).
+    def _measure(self, wide_NC: Tensor, real: RealPositions) -> tuple[Tensor, Tensor]:
+        """Values less their mean, and 1 over their deviation.
 
         In two passes: the mean of the squares less the square of the mean loses all digits where a channel's mean is
         large beside its spread, as it is in some channels of every encoder.
         """
-        totals = add_up_processes(torch.cat([_sum(wide_NC * real_N1), _sum(real_N1)]))
-        sum_C, count = totals[:-1], totals[-1]
-        several, divisor = count > 1, count.clamp(min=1)
-        batch_mean_C = sum_C / divisor
-        centred_NC = wide_NC - torch.where(several, batch_mean_C, self.running_mean)
-        squares_C = add_up_processes(_sum(centred_NC.square() * real_N1))
-        variance_C = torch.where(several, squares_C / divisor, self.running_var)
-        rate = self.momentum * (count > 0)
+        batch_mean_C = real.average(wide_NC)
+        centred_NC = wide_NC - torch.where(real.several, batch_mean_C, self.running_mean)
+        batch_variance_C = real.average(centred_NC.square())
+        variance_C = torch.where(real.several, batch_variance_C, self.running_var)
+        rate = real.moves * self.momentum
         self.running_mean.lerp_(batch_mean_C, rate)
-        self.running_var.lerp_(squares_C / (count - 1).clamp(min=1), rate)
-        return centred_NC, torch.rsqrt(variance_C + self.eps), real_N1 * (several / divisor)
+        self.running_var.lerp_(batch_variance_C * real.correction, rate)
+        return centred_NC, torch.rsqrt(variance_C + self.eps)
+
+
+class RealPositions:
+    """Which positions count, as the figures that normalisations of the same batch share: each is found once.
+
+    A sum is one product with ones and zeros, which on a GPU is one kernel where masking and adding up are two or three.
+    """
+
+    def __init__(self, real_N: Tensor) -> None:
+        self.real_N = real_N
+
+    @cached_property
+    def _ones(self) -> Tensor:
+        """1 x N: 1 where a position is real, else 0."""
+        return self.real_N.reshape(1, -1).float()
+
+    @cached_property
+    def _count(self) -> Tensor:
+        return add_up_processes(self._ones.sum())
+
+    @cached_property
+    def _divisor(self) -> Tensor:
+        return self._count.clamp(min=1)
+
+    @cached_property
+    def several(self) -> Tensor:
+        """Whether there are enough for a variance."""
+        return self._count > 1
+
+    @cached_property
+    def moves(self) -> Tensor:
+        """1, or 0 where there is none at all."""
+        return self._count.clamp(max=1)
+
+    @cached_property
+    def correction(self) -> Tensor:
+        """What makes a mean of squares an unbiased variance; 1 for a single value."""
+        return self._count / (self._count - 1).clamp(min=1)
+
+    @cached_property
+    def pull(self) -> Tensor:
+        """N x 1: each position's part in mean and deviation; 0 where it has none."""
+        return (self._ones * (self.several / self._divisor)).reshape(*self.real_N.shape, 1)
+
+    def average(self, values_NC: Tensor) -> Tensor:
+        """The mean over the real positions of all processes, C."""
+        return add_up_processes((self._ones @ values_NC.flatten(0, -2)).squeeze(0)) / self._divisor
 
 
 class _Normalise(torch.autograd.Function):
@@ -89,28 +133,33 @@ class _Normalise(torch.autograd.Function):
         inverse_C: Tensor,
         pull_N1: Tensor,
     ) -> Tensor:
-        ctx.save_for_backward(weight_C, centred_NC, inverse_C, pull_N1)
+        scale_C = inverse_C * weight_C
+        ctx.save_for_backward(scale_C, centred_NC, inverse_C, pull_N1)
         ctx.precision = values_NC.dtype
-        return torch.addcmul(bias_C, centred_NC, inverse_C * weight_C)
+        return torch.addcmul(bias_C, centred_NC, scale_C)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        weight_C, centred_NC, inverse_C, pull_N1 = ctx.saved_tensors
+        scale_C, centred_NC, inverse_C, pull_N1 = ctx.saved_tensors
         gradient_NC = gradients[0]
-        bias_gradient_C = _sum(gradient_NC)
-        weight_gradient_C = _sum(gradient_NC * centred_NC) * inverse_C
-        shift_C, stretch_C = add_up_processes(torch.stack([bias_gradient_C, weight_gradient_C]))
+        with torch.autocast(gradient_NC.device.type, enabled=False):  # it would sum in half the digits
+            bias_gradient_C = _sum(gradient_NC)
+            weight_gradient_C = _sum(gradient_NC * centred_NC) * inverse_C
+        shift_C, stretch_C = (add_up_processes(one, copy=True) for one in (bias_gradient_C, weight_gradient_C))
         shared_NC = torch.addcmul(shift_C, centred_NC, inverse_C * stretch_C)
-        values_gradient_NC = torch.addcmul(gradient_NC, pull_N1, shared_NC, value=-1) * (weight_C * inverse_C)
+        values_gradient_NC = torch.addcmul(gradient_NC, pull_N1, shared_NC, value=-1) * scale_C
         return values_gradient_NC.to(ctx.precision), weight_gradient_C, bias_gradient_C, None, None, None
 
 
 def _sum(values_NC: Tensor) -> Tensor:
-    return values_NC.flatten(0, -2).sum(0)
+    """The sum over positions, as a product: on a GPU it is faster than a reduction over so few rows."""
+    rows = values_NC.flatten(0, -2)
+    return (rows.new_ones(1, len(rows)) @ rows).squeeze(0)
 
 
-def add_up_processes(values: Tensor) -> Tensor:
+def add_up_processes(values: Tensor, *, copy: bool = False) -> Tensor:
     """The sum over all processes that train together; the tensor itself where there is one."""
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        values = values.clone() if copy else values
         distributed.all_reduce(values)
     return values
