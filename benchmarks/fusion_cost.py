@@ -2,7 +2,7 @@
 
     python benchmarks/fusion_cost.py                                  # the offline encoder, on whatever device is there
     python benchmarks/fusion_cost.py --device cpu --rounds 20 --examples 64
-    python benchmarks/fusion_cost.py --encoder bert-base-multilingual-cased --data ud:en_ewt
+    python benchmarks/fusion_cost.py --encoder bert-base-multilingual-cased --data ud:en_ewt:train
 
 Each round trains one short epoch of each model, in changing order, so that what else the machine does hits both alike.
 The first round warms up (on a GPU it captures the graphs) and is not counted. The last line is the median of the

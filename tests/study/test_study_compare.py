@@ -13,7 +13,7 @@ from small_study import write_recipe, write_study
 
 from crossling.criteria import source_dev
 from crossling.criteria._context import FinishedCell
-from crossling.errors import ArtefactError
+from crossling.errors import ArtefactError, UserError
 from crossling.recipe import load_recipe, parse_recipe, to_toml
 from crossling.study.comparing import compare_study, leave_out_values, load_comparison, trained_languages
 from crossling.study.dry_run import forecast_study
@@ -63,6 +63,18 @@ def test_tables_are_written_for_every_reader(finished: Path) -> None:
     facts = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     assert [task["task"] for task in facts["tasks"]] == ["ner", "pos"]
     assert facts["tasks"][0]["results"][1]["from_baseline"]["p"] < 0.05
+
+
+def test_another_score_has_tables_of_its_own(finished: Path) -> None:
+    usual = compare_study(finished)
+    other = compare_study(finished, score="accuracy")
+    assert {result.score for part in other.parts for result in part.comparison.results} == {"accuracy"}
+    assert not set(usual.files) - {"choices.json"} & set(other.files)
+    assert [part.comparison for part in (load_comparison(finished) or other).parts] == [
+        part.comparison for part in usual.parts
+    ]
+    with pytest.raises(UserError, match="no score 'exact'"):
+        compare_study(finished, score="exact")
 
 
 def test_a_comparison_is_read_as_it_was_written(finished: Path) -> None:

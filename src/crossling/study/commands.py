@@ -110,6 +110,9 @@ def compare(
         list[str] | None,
         typer.Option("--groups", help="Also means by family, branch, script, order or enf. Repeat as needed."),
     ] = None,
+    score: Annotated[
+        str | None, typer.Option("--score", help="Another score of the stored predictions than the tasks' own.")
+    ] = None,
 ) -> None:
     """Compare all systems with the baseline, with significance; writes tables into the study's folder."""
     from crossling.study.comparing import compare_study
@@ -117,7 +120,7 @@ def compare(
     from crossling.study.show import show_comparison
 
     folder = find_out(study, out)
-    show_comparison(compare_study(folder, every=every, groups=groups or ()), folder)
+    show_comparison(compare_study(folder, every=every, groups=groups or (), score=score), folder)
 
 
 @app.command()

@@ -52,16 +52,19 @@ class _System:
     folder: str
 
 
-def compare_study(out: Path, *, every: bool = False, groups: Sequence[str] = ()) -> StudyComparison:
+def compare_study(
+    out: Path, *, every: bool = False, groups: Sequence[str] = (), score: str | None = None
+) -> StudyComparison:
     """Compare every system with the baseline of its task and write the tables into the study's folder.
 
-    ``groups`` are ways to group languages, for a line with each group's mean.
+    ``groups`` are ways to group languages, for a line with each group's mean; ``score`` is another score than the
+    tasks' own, with tables of its own beside theirs.
     """
-    result = gather_comparison(read_plan(out), out, every=every, groups=groups)
+    result = gather_comparison(read_plan(out), out, every=every, groups=groups, score=score)
     if not result.parts:
         reasons = "; ".join(line.removeprefix("Note: ").removesuffix(".") for line in result.lines)
         raise ArtefactError(f"{out}: nothing to compare yet; {reasons or 'no cell is finished'}")
-    return replace(result, files=_write(result, out))
+    return replace(result, files=_write(result, out, score=score))
 
 
 def gather_comparison(
@@ -70,6 +73,7 @@ def gather_comparison(
     *,
     every: bool = False,
     groups: Sequence[str] = (),
+    score: str | None = None,
     choose_again: bool = True,
 ) -> StudyComparison:
     """The comparisons that the finished cells allow, perhaps none, and notes on what is missing.
@@ -83,7 +87,7 @@ def gather_comparison(
     parts = []
     for task in dict.fromkeys(variant["task"] for variant in plan["variants"]):
         systems = _list_systems(plan, task, choices, every=every)
-        part, more = _compare_task(plan, task, systems, choices, finished=finished, out=out, groups=groups)
+        part, more = _compare_task(plan, task, systems, choices, finished=finished, out=out, groups=groups, score=score)
         notes += more
         parts += [part] if part is not None else []
     lines = (*(choice.describe() for choice in choices), *(f"Note: {note}." for note in dict.fromkeys(notes)))
@@ -209,6 +213,7 @@ def _compare_task(
     finished: Mapping[str, Mapping[int, Any]],
     out: Path,
     groups: Sequence[str] = (),
+    score: str | None = None,
 ) -> tuple[Part | None, list[str]]:
     recipes = {system.name: load_recipe(out / system.folder / "recipe.toml") for system in systems}
     predictions = {
@@ -233,7 +238,7 @@ def _compare_task(
         predictions,
         baseline,
         second=second,
-        score=_main_scores(recipes[baseline]),
+        score=score or _main_scores(recipes[baseline]),
         sources=sorted(sources),
         groups=groups,
     )
@@ -275,15 +280,13 @@ def trained_languages(recipe: Recipe) -> set[str]:
     return found - {""}
 
 
-def _write(result: StudyComparison, out: Path) -> tuple[str, ...]:
+def _write(result: StudyComparison, out: Path, *, score: str | None) -> tuple[str, ...]:
     """Everything as files: for a document, a paper, a spreadsheet and a program."""
-    files = {
-        "compare.md": _to_markdown(result),
-        COMPARISON: _to_json(result),
-    }
+    start, facts = ("compare", COMPARISON) if score is None else (f"compare-{score}", f"comparison-{score}.json")
+    files = {f"{start}.md": _to_markdown(result), facts: _to_json(result)}
     for part in result.parts:
         for table, data in zip(part.tables, part.comparison.data_sets, strict=True):
-            stem = name_file("compare", part.task, data)
+            stem = name_file(start, part.task, data)
             files |= {f"{stem}.csv": table.to_csv(), f"{stem}.tex": table.to_latex()}
     if result.choices:
         files[CHOICES] = json.dumps([asdict(choice) for choice in result.choices], indent=1, ensure_ascii=False)
