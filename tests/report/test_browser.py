@@ -9,6 +9,7 @@ import pytest
 from hostile_report import EVIL_SYSTEM, LANGUAGES, make_document
 
 from browser import Browser, find_browser, start_browser
+from crossling.report.charts import Chart, Series
 from crossling.report.document import render_document
 
 pytestmark = pytest.mark.slow
@@ -131,3 +132,21 @@ def test_printing_opens_what_is_folded(page: Browser) -> None:
     assert len(page.call("Page.printToPDF")["data"]) > 1000
     assert page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
     assert page.said == []
+
+
+def test_pointing_finds_its_place_on_a_logarithmic_axis(browser: Browser, tmp_path: Path) -> None:
+    chart = Chart("t", "pairs", "y", (Series("a", ((1, 1.0, None), (10, 1.0, None), (100, 1.0, None))),), chosen=True)
+    path = tmp_path / "report.html"
+    path.write_text(render_document(make_document(sweeps=(), learning=(chart,))), encoding="utf-8")
+    browser.said.clear()
+    browser.open(path)
+    browser.evaluate(
+        "(() => { const e = document.querySelector('svg.chart'); e.scrollIntoView(); "
+        "const box = e.getBoundingClientRect(); e.dispatchEvent(new PointerEvent('pointermove', "
+        "{ bubbles: true, clientX: (box.left + box.right) / 2, clientY: (box.top + box.bottom) / 2 })); })()"
+    )
+    assert browser.evaluate("document.querySelector('figure.chart output').textContent") == "a: 1 at pairs 10"
+    drawn = "document.querySelectorAll('svg.chart .dot')[1].getAttribute('cx')"
+    place = browser.evaluate(f"[{drawn}, document.querySelector('svg.chart .at').getAttribute('cx')].map(Number)")
+    assert place[0] == pytest.approx(place[1], abs=0.1)
+    assert browser.said == []

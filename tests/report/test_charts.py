@@ -9,7 +9,7 @@ from html import unescape
 
 import pytest
 
-from crossling.report.charts import HEIGHT, WIDTH, Chart, Series, draw_difference, draw_heat, find_ticks
+from crossling.report.charts import HEIGHT, WIDTH, Chart, Series, draw_difference, draw_heat, find_powers, find_ticks
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (-7.3, 2.4), (1, 11), (0.001, 0.0011), (0, 1e6), (74.4, 77.4)])
@@ -27,8 +27,8 @@ def test_ticks_are_round_few_and_inside(low: float, high: float) -> None:
 def test_lines_go_through_their_points() -> None:
     series = (Series("a", ((0.0, 10.0, 1.0), (10.0, 20.0, 1.0))), Series("b", ((0.0, 15.0, None),), "base"))
     drawing = str(Chart("title", "x", "y", series).draw())
-    left, right, top, bottom, x0, x1, y0, y1 = json.loads(re.findall(r'data-frame="([^"]+)"', drawing)[0])
-    assert (x0, x1) == (0, 10) and y0 < 9 and y1 > 21, "bands are inside"
+    left, right, top, bottom, x0, x1, y0, y1, logarithmic = json.loads(re.findall(r'data-frame="([^"]+)"', drawing)[0])
+    assert (x0, x1, logarithmic) == (0, 10, 0) and y0 < 9 and y1 > 21, "bands are inside"
     path = re.findall(r'class="line c1" data-n="0" d="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', drawing)[0]
     expected = (
         left,
@@ -43,6 +43,37 @@ def test_lines_go_through_their_points() -> None:
     ]
     level = re.findall(r'class="line base" data-n="1" d="M\d+ ([\d.]+)H', drawing)
     assert float(level[0]) == pytest.approx(bottom - (bottom - top) * (15 - y0) / (y1 - y0), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("places", "chosen", "middle"),
+    [
+        ((1.0, 10.0, 100.0), True, 0.5),
+        ((1e-5, 1e-4, 1e-3), True, 0.5),
+        ((1.0, 10.0, 100.0), False, 9 / 99),
+        ((1.0, 5.0, 29.0), True, 4 / 28),
+        ((0.0, 10.0, 100.0), True, 0.1),
+    ],
+)
+def test_chosen_values_that_span_decades_are_as_far_apart_as_their_logarithms(
+    places: tuple[float, ...], chosen: bool, middle: float
+) -> None:
+    series = (Series("a", tuple((place, 1.0, None) for place in places)),)
+    drawing = str(Chart("t", "x", "y", series, chosen=chosen).draw())
+    left, right = json.loads(re.findall(r'data-frame="([^"]+)"', drawing)[0])[:2]
+    dots = [float(x) for x in re.findall(r'class="dot c1" r="2.6" cx="([\d.]+)"', drawing)]
+    assert [dots[0], dots[2]] == [left, right]
+    assert (dots[1] - left) / (right - left) == pytest.approx(middle, abs=1e-3)
+    ticks = [float(x) for x in re.findall(r'class="tick" x="([\d.]+)"', drawing)]
+    assert 2 <= len(ticks) <= 8 and all(left <= tick <= right for tick in ticks)
+
+
+def test_powers_are_few_and_round() -> None:
+    assert find_powers(1, 100) == [1, 2, 5, 10, 20, 50, 100]
+    assert find_powers(5_000, 250_000) == [5_000, 10_000, 20_000, 50_000, 100_000, 200_000]
+    assert find_powers(1e-6, 1e-2) == [1e-6, 1e-5, 1e-4, 1e-3, 1e-2]
+    assert find_powers(1, 1e3, most=5) == [1, 10, 100, 1000]
+    assert len(find_powers(1e-12, 1e12)) <= 7
 
 
 def test_colours_go_to_main_lines_alone() -> None:

@@ -219,12 +219,13 @@ def test_the_list_has_every_table(dry_run: Callable[..., str]) -> None:
     assert "adjustment/2" not in dry_run("knowledge")
 
 
+@pytest.mark.parametrize("scale", ["small", "full"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dry_run_shows_every_cell_and_leaves_nothing_behind(
-    name: str, dry_run: Callable[..., str], tmp_path: Path
+    name: str, scale: str, dry_run: Callable[..., str], tmp_path: Path
 ) -> None:
-    told = dry_run(name, "--dry-run")
-    draft = draw_up(name, "small")
+    told = dry_run(name, "--scale", scale, "--dry-run")
+    draft = draw_up(name, scale)
     shown = " ".join(told.split())
     for cell in draft.cells:
         assert f"{cell.row} {cell.column} {cell.figure.text} " in shown
@@ -233,6 +234,19 @@ def test_a_dry_run_shows_every_cell_and_leaves_nothing_behind(
     for task, system in draft.recipes:
         assert f"{task} {system} " in shown
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("layer-fusion/5", "XNLI D_11_G finetune: xnli:en, dlfa layer=11 branches=global"),
+        ("knowledge/6", "NER +FA finetune: panx:en, beside it pos, beside it paraphrase"),
+        ("adjustment/7", "sentences=30000, anchors=['cls', 'sep']; finetune: panx:en"),
+        ("adjustment/3", "finetune: panx:en, replay"),
+    ],
+)
+def test_a_dry_run_tells_what_systems_differ_by(name: str, line: str, dry_run: Callable[..., str]) -> None:
+    assert line in " ".join(dry_run(name, "--scale", "full", "--dry-run").split())
 
 
 def test_a_dry_run_needs_neither_torch_nor_data() -> None:

@@ -65,6 +65,7 @@ def test_a_table_of_layer_fusion_from_the_command_line(
     assert not stop.value.code
     told = capsys.readouterr().out
     assert "no evidence" in told and "French is a Romance language" in told and "94.1" in told
+    assert "left out of this run (3 of 18 cells)" in told
     out = tmp_path / "studies" / "reproduce-layer-fusion-4-small"
     lines = list(csv.DictReader((out / "reproduced.csv").read_text(encoding="utf-8").splitlines()))
     assert len(lines) == 18
@@ -213,6 +214,18 @@ def test_a_figure_that_could_not_be_read_is_a_question_mark() -> None:
     unreadable = Cell("XNLI: D_11", "Avg C.S.", parse_figure(""), draft.cells[0].address)
     (sheet,) = lay_out(Reproduced(draft, (Ours(unreadable, 0.7, None, 1),), Path()))
     assert sheet.rows[0] == ("XNLI: D_11", "?", "1", "–")
+
+
+def test_shown_figures_add_up() -> None:
+    draft = draw_up("layer-fusion/4", "small")
+    french = next(cell for cell in draft.cells if (cell.row, cell.column) == ("mBERT", "fr"))
+    made = Reproduced(draft, (Ours(french, 43.75, None, 1),), Path())
+    assert "| 87.4 | 43.8 | -43.6 |" in to_markdown(made)
+    assert ",43.7500,,1,-43.6500" in to_csv(made)
+    assert "Stars" not in to_markdown(made)
+    starred = draw_up("adjustment/3", "small")
+    cells = tuple(Ours(cell, None) for cell in starred.cells)
+    assert "percent. Stars are the paper's marks of significance." in to_markdown(Reproduced(starred, cells, Path()))
 
 
 def test_a_wide_table_is_shown_in_parts() -> None:

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from small_study import (
 )
 
 from crossling.study.grid import load_study
+from crossling.study.ray_seat import REPORT_SECONDS
 from crossling.study.run import run_recipe
 from crossling.study.status import find_runners, read_status
 from crossling.study.store import Store
@@ -35,6 +37,8 @@ from crossling.study.store import Store
 pytestmark = pytest.mark.slow
 LONG = 400.0
 """Seconds for a runner to start on a busy machine."""
+LASTING = 3 * REPORT_SECONDS
+"""Seconds of a stage, since that is how long it takes to see for sure that it learns, and to kill its machine then."""
 MEMORY = 80 * 2**20
 """Of each node's object store: messages are all that goes through it."""
 STUDY = """
@@ -121,6 +125,15 @@ def begin() -> Iterator[Begin]:
             process.communicate()
 
 
+def _write_lasting_study(folder: Path, encoder: Path) -> Path:
+    """A study whose stages last so long on this machine that each is seen at work before it is over."""
+    trial = load_study(write_study(folder / "trial", encoder, STUDY, epochs=16)).variants[0].recipe
+    begun = time.monotonic()
+    run_recipe(trial, store=Store(folder / "trial-store"), out=folder / "trial-out")
+    seconds = (time.monotonic() - begun) / len(trial.seeds)
+    return write_study(folder, encoder, STUDY, epochs=max(16, round(16 * LASTING / seconds)))
+
+
 def _run_in_peace(path: Path, folder: Path) -> tuple[dict[str, str], dict[str, list[Any]]]:
     for variant in load_study(path).variants:
         run_recipe(variant.recipe, store=Store(folder / "calm-store"), out=folder / "calm" / variant.folder)
@@ -142,7 +155,7 @@ def _count_ended(out: Path) -> int:
 def test_a_lost_node_costs_nothing_in_a_shared_folder(
     tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
 ) -> None:
-    path = write_study(tmp_path, tiny_folder, STUDY, epochs=16)
+    path = _write_lasting_study(tmp_path, tiny_folder)
     expected = _run_in_peace(path, tmp_path)
     out, store = tmp_path / "out", tmp_path / "store"
     process = begin(path, "--out", out, "--store", store, "--ray", nodes.address)
@@ -164,7 +177,7 @@ def test_a_lost_node_costs_nothing_with_a_store_at_an_address(
     tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
 ) -> None:
     """No folder is shared: the runner and each node have a mirror of their own. The node's worker outlives it a bit."""
-    path = write_study(tmp_path, tiny_folder, STUDY, epochs=16)
+    path = _write_lasting_study(tmp_path, tiny_folder)
     expected = _run_in_peace(path, tmp_path)
     out, bucket = tmp_path / "out", tmp_path / "bucket"
     arguments = (path, "--out", out, "--store", f"file://{bucket}", "--ray", nodes.address)
@@ -184,7 +197,7 @@ def test_a_lost_node_costs_nothing_with_a_store_at_an_address(
 def test_a_stopped_or_killed_runner_leaves_no_worker_and_goes_on(
     tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
 ) -> None:
-    path = write_study(tmp_path, tiny_folder, STUDY, epochs=16)
+    path = _write_lasting_study(tmp_path, tiny_folder)
     expected = _run_in_peace(path, tmp_path)
     out, store = tmp_path / "out", tmp_path / "store"
     for blow, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):

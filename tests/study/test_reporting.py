@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from finished_study import CHOOSING, finish_study
 from typer.testing import CliRunner
 
+from crossling.data.declarations import list_names, load_declaration
 from crossling.errors import ArtefactError
+from crossling.report.citations import CITATIONS, DATA_WORKS
 from crossling.report.sheets import Sheet
 from crossling.study.commands import app
 from crossling.study.comparing import compare_study
@@ -231,7 +234,14 @@ def test_sets_are_cited_by_the_catalogue(finished: Path) -> None:
     from crossling.recipe import load_recipe
 
     recipe = load_recipe(Path(__file__).parents[2] / "recipes" / "pos.toml")
-    assert any(text.startswith("ud: ") and "nivre" in text for text in cite_data([recipe]))
+    assert any(text.startswith("ud: ") and "Nivre et al." in text for text in cite_data([recipe]))
+
+
+def test_every_set_of_the_catalogue_that_has_a_work_is_cited_by_it() -> None:
+    keys = {load_declaration(name).citation for name in list_names()} - {""}
+    assert keys == DATA_WORKS.keys()
+    for work in (*DATA_WORKS.values(), *(citation.text for citation in CITATIONS)):
+        assert work.endswith(".") and ("Anonymous" in work or re.search(r"\b(19|20)\d\d\.$", work)), work
 
 
 def test_the_verb_writes_and_tells(finished: Path) -> None:

@@ -136,6 +136,12 @@ def test_mistakes_are_told(run_folder: Path, tmp_path: Path, tiny_folder: Path) 
         find_subjects([f"{run_folder}@last"])
     with pytest.raises(ArtefactError, match="neither the folder of a study"):
         find_subjects([tmp_path / "store"])
+    with pytest.raises(ArtefactError, match=r"taggr: no such folder.* Did you mean 'tagger'\? In .*tagger"):
+        find_subjects([run_folder.with_name("taggr")])
+    for lost in ("nowhere/run/x", "./nowhere", "/nowhere"):
+        with pytest.raises(ArtefactError, match=f"{lost}: no such folder"):
+            find_subjects([lost])
+    assert find_subjects(["google/mt5"]).subjects[0].encoder.name == "google/mt5", "a name on the hub, if any"
     with pytest.raises(ArtefactError, match="no results yet"):
         find_subjects([tmp_path / "never.toml"])
     saved = save_small(tmp_path / "saved", tiny_folder)

@@ -18,6 +18,8 @@ SHADES = 10
 CELL = 24
 LETTER = 6.6
 """Width of a letter of an axis label, in pixels, roughly."""
+DECADES = 30.0
+"""From this ratio of the largest value to the smallest on, an axis of chosen values goes by their logarithm."""
 
 Role = Literal["main", "thin", "base"]
 
@@ -42,6 +44,8 @@ class Chart:
     """What the axis from left to right is."""
     up: str
     series: tuple[Series, ...]
+    chosen: bool = False
+    """Whether places are values that someone chose, so that they may span decades, and not steps of time."""
 
     def legend(self) -> list[tuple[str, str]]:
         """The class and name of every line that has a colour of its own."""
@@ -49,7 +53,7 @@ class Chart:
 
     def draw(self) -> Markup:
         """The chart; points lie in ``data-series`` for whoever points at it."""
-        frame = _Frame.around(self.series)
+        frame = _Frame.around(self.series, chosen=self.chosen)
         data = [
             {"name": one.name, "points": [[x, round(y, 6), *([round(sd, 6)] if sd else [])] for x, y, sd in one.points]}
             for one in self.series
@@ -84,25 +88,32 @@ class _Frame:
     right: float
     low: float
     high: float
+    logarithmic: bool = False
+    """From left to right."""
 
     @classmethod
-    def around(cls, series: Sequence[Series]) -> _Frame:
+    def around(cls, series: Sequence[Series], *, chosen: bool) -> _Frame:
         xs = [x for one in series for x, _, _ in one.points]
         ys = [y + sign * (sd or 0) for one in series for y, sd in _values(one) for sign in (-1, 1)]
         low, high = (min(ys), max(ys)) if ys else (0.0, 1.0)
         room = 0.06 * (high - low) or max(abs(high) * 0.05, 0.5)
         left, right = (min(xs), max(xs)) if xs else (0.0, 1.0)
         side = 0.0 if right > left else 1.0
-        return cls(left - side, right + side, low - room, high + room)
+        logarithmic = chosen and left > 0 and right / left >= DECADES
+        return cls(left - side, right + side, low - room, high + room, logarithmic)
 
     def x(self, value: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (value - self.left) / (self.right - self.left)
+        left, right = self.left, self.right
+        if self.logarithmic:
+            value, left, right = math.log10(value), math.log10(left), math.log10(right)
+        return LEFT + (WIDTH - LEFT - RIGHT) * (value - left) / (right - left)
 
     def y(self, value: float) -> float:
         return TOP + (HEIGHT - TOP - BOTTOM) * (self.high - value) / (self.high - self.low)
 
     def to_json(self) -> str:
-        return _compact([LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM, self.left, self.right, self.low, self.high])
+        edges = [LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM, self.left, self.right, self.low, self.high]
+        return _compact([*edges, int(self.logarithmic)])
 
     def draw_axes(self, across: str, up: str) -> Markup:
         bottom = HEIGHT - BOTTOM
@@ -111,7 +122,8 @@ class _Frame:
             y = self.y(tick)
             parts.append(Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y, WIDTH - RIGHT))
             parts.append(Markup('<text class="tick up" x="{}" y="{:.1f}">{:g}</text>').format(LEFT - 6, y + 4, tick))
-        for tick in find_ticks(self.left, self.right, most=8):
+        find = find_powers if self.logarithmic else find_ticks
+        for tick in find(self.left, self.right, most=8):
             x = self.x(tick)
             parts.append(Markup('<path class="grid" d="M{:.1f} {}v4"/>').format(x, bottom))
             parts.append(Markup('<text class="tick" x="{:.1f}" y="{}">{:g}</text>').format(x, bottom + 16, tick))
@@ -155,6 +167,17 @@ def find_ticks(low: float, high: float, *, most: int = 7) -> list[float]:
     step = next(s for s in (step / 10, step / 5, step / 2, step, step * 2, step * 5) if span / s <= most - 1)
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 10) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def find_powers(low: float, high: float, *, most: int = 7) -> list[float]:
+    """Round numbers between two positive values, evenly apart by their logarithm, at most so many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for mantissas in ((1, 2, 5), (1, 3), (1,)):
+        every = [float(f"{mantissa}e{power}") for power in decades for mantissa in mantissas]
+        found = [tick for tick in every if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+        if len(found) <= most:
+            return found
+    return found[:: math.ceil(len(found) / most)]
 
 
 def draw_difference(delta: float, low: float, high: float, *, reach: float, direction: int) -> Markup:

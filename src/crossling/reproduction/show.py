@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +59,13 @@ def show_draft(draft: Draft, study: Study) -> None:
     )
     title = f"{len(rows)} cells of the table, {sum(cell.address is not None for cell in draft.cells)} of them to be run"
     _print(Sheet(title, ("row", "column", "paper", "ours from"), rows, names=4))
-    variants = tuple((v.task, v.label, _describe_stages(v.recipe.stage)) for v in study.variants)
+    variants = tuple(
+        (v.task, v.label, _describe_stages(v.recipe.stage, draft.recipes[v.task, v.system]["stage"]))
+        for v in study.variants
+    )
     seeds = f"{len(draft.seeds)} {'seed' if len(draft.seeds) == 1 else 'seeds'}"
     title = f"{len(study.cells)} cells of the study: {len(variants)} systems, {seeds}; encoder {draft.encoder}"
-    _print(Sheet(title, ("task", "system", "trained on"), variants, names=3))
+    _print(Sheet(title, ("task", "system", "training"), variants, names=3))
     for name, settings in draft.analyses.items():
         tell(f"then: {settings['kind']} of {len(draft.list_variants(name))} systems' models ({name})")
     if draft.extend is not None:
@@ -89,13 +92,23 @@ def describe_address(address: Address, draft: Draft) -> str:
     return f"{address.measure.replace('_', ' ')} of {who}" + (f", {more}" if more else f", {where}")
 
 
-def _describe_stages(stages: Sequence[Any]) -> str:
+def _describe_stages(stages: Sequence[Any], tables: Sequence[Mapping[str, Any]]) -> str:
+    """What a system learns from, stage by stage, and what the definition of the table asks of each stage."""
     told = []
-    for stage in stages:
+    for stage, table in zip(stages, tables, strict=True):
         named: Sequence[Any] = stage.parallel if hasattr(stage, "parallel") else stage.train
         data = [one if isinstance(one, str) else str(one.get("data") or Path(one["path"]).name) for one in named]
-        told.append(f"{stage.kind}: {', '.join(data)}")
+        told.append(f"{stage.kind}: {', '.join([*data, *_describe_settings(table)])}")
     return "; ".join(told)
+
+
+def _describe_settings(table: Mapping[str, Any]) -> list[str]:
+    """The settings of a stage that systems of a table differ by."""
+    fusion = table.get("fusion") or {}
+    told = [" ".join([fusion["kind"], *(f"{k}={v}" for k, v in fusion.items() if k != "kind")])] if fusion else []
+    told += [f"beside it {one['task']}" for one in table.get("auxiliary", ())]
+    told += ["replay"] if "replay" in table else []
+    return told + [f"{key}={table[key]}" for key in ("sentences", "pooling", "anchors") if key in table]
 
 
 def show_reproduced(made: Reproduced) -> None:
@@ -104,13 +117,21 @@ def show_reproduced(made: Reproduced) -> None:
     _show_head(draft.table, draft.scale)
     for sheet in lay_out(made, width=out.width):
         out.print(sheet.to_rich())
-    tell(UNITS[draft.table.unit])
+    tell(explain(made))
     _show_notes(draft)
     for cell, error in made.failed.items():
         tell(f"failed: {cell}: {error}")
     for path in write_reproduced(made):
         tell(f"written: {path}")
     tell(f"tests of significance: crossling study compare {made.out}    page: crossling study report {made.out}")
+
+
+def explain(made: Reproduced) -> str:
+    """What the figures are, and why some are missing."""
+    left_out = sum(one.cell.address is None for one in made.cells)
+    missing = f" {MISSING}: left out of this run ({left_out} of {len(made.cells)} cells)." if left_out else ""
+    marked = any(one.cell.figure.mark for one in made.cells)
+    return UNITS[made.draft.table.unit] + (" Stars are the paper's marks of significance." if marked else "") + missing
 
 
 def _show_head(table: PublishedTable, scale: str) -> None:
@@ -153,15 +174,13 @@ def _head(column: str) -> tuple[str, str, str]:
 
 
 def _show(one: Ours | None) -> tuple[str, str, str]:
-    """The three texts of a cell."""
+    """The three texts of a cell; the difference is that of the figures as they are shown, so that they add up."""
     if one is None:
         return MISSING, "", ""
     figure = one.cell.figure
-    return (
-        figure.text or UNREADABLE,
-        format_value(one.value, figure),
-        format_value(one.difference, figure, sign=True),
-    )
+    ours = format_value(one.value, figure)
+    difference = None if one.value is None or figure.value is None else float(ours) - figure.value
+    return figure.text or UNREADABLE, ours, format_value(difference, figure, sign=True)
 
 
 def format_value(value: float | None, figure: Figure, *, sign: bool = False) -> str:
@@ -190,7 +209,7 @@ def to_markdown(made: Reproduced) -> str:
         "",
     ]
     lines += [sheet.to_markdown() for sheet in sheets]
-    lines += [UNITS[draft.table.unit], ""]
+    lines += [explain(made), ""]
     lines += [f"- {note}" for note in draft.notes]
     lines += [f"- The paper contradicts itself: {sentence}" for sentence in draft.table.contradictions]
     lines += [f"- Failed: {cell}: {error}" for cell, error in made.failed.items()]

@@ -12,6 +12,7 @@ from typing import Any
 from crossling.data.declarations import list_names, load_declaration
 from crossling.predictions import read_predictions
 from crossling.recipe import Recipe, canonical_json, load_recipe, read_toml
+from crossling.report.citations import DATA_WORKS
 from crossling.report.sheets import Sheet
 from crossling.study.choices import Choice
 from crossling.study.files import read_json
@@ -163,6 +164,6 @@ def cite_data(recipes: list[Recipe]) -> list[str]:
     for name in list_names():
         if any(f'"{name}{mark}' in text for mark in ('"', ":", "@")):
             declaration = load_declaration(name)
-            key = f" Cite {declaration.citation}." if declaration.citation else ""
-            cited.append(f"{name}: {declaration.title}. Licence: {declaration.licence}.{key}")
+            work = f" {DATA_WORKS[declaration.citation]}" if declaration.citation else ""
+            cited.append(f"{name}: {declaration.title}. Licence: {declaration.licence}.{work}")
     return cited

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossling.analyses._stored import Original, Place
-from crossling.errors import ArtefactError
+from crossling.errors import ArtefactError, nearest
 from crossling.model import read_card
 from crossling.offline import is_blocks_folder
 from crossling.recipe import load_recipe
@@ -124,9 +124,23 @@ def _find(named: Named) -> tuple[list[Subject], list[str]]:
             f"{named.where}: neither the folder of a study, of a run or of a saved model, nor an encoder's "
             f"({PLAN}, run.json, model.json and config.json are missing)"
         )
+    _refuse_lost_path(named)
     original = Original(named.where, named.after or None)
     label = named.label or "@".join(filter(None, (folder.name if folder.is_dir() else named.where, named.after)))
     return [Subject("", label, None, original, None, find_store(), original)], []
+
+
+def _refuse_lost_path(named: Named) -> None:
+    """A mistyped folder must not be taken for an encoder on the hub, whose names have a slash, too."""
+    path = Path(named.where).expanduser()
+    is_path = named.where.startswith((".", "/", "~")) or named.where.count("/") > 1
+    if path.exists() or not (is_path or (path.parent != Path() and path.parent.is_dir())):
+        return
+    siblings = [one.name for one in path.parent.iterdir() if one.is_dir()] if path.parent.is_dir() else []
+    raise ArtefactError(
+        f"{named.where}: no such folder. Name the folder of a study, of a run or of a saved model, or an encoder."
+        + nearest(path.name, siblings).replace("Valid:", f"In {path.parent}:")
+    )
 
 
 def _find_saved(named: Named) -> Subject:

@@ -120,10 +120,11 @@ def _draw_sweep(
     baseline = part.comparison.baseline
     base = scores.get((part.task, data, baseline), {})
     title = f"{': '.join(filter(None, (part.task, data)))}: {system} over {short}"
-    charts = [Chart(title, short, "score, percent", tuple(_list_means(curves, baseline, base)))]
+    charts = [Chart(title, short, "score, percent", tuple(_list_means(curves, baseline, base)), chosen=True)]
     if base and len(curves) == 1:
         series = _list_differences(next(iter(curves.values())), base)
-        charts.append(Chart(f"{title}: by language, from {baseline}", short, "difference, points", tuple(series)))
+        name = f"{title}: by language, from {baseline}"
+        charts.append(Chart(name, short, "difference, points", tuple(series), chosen=True))
     table = _tabulate(curves, baseline, base, short, title, stem=name_file("sweep", part.task, data, system, short))
     return Sweep(tuple(charts), table, _put_in_words(curves, baseline, base, short, title))
 
