@@ -1,7 +1,7 @@
 """Probes for all attention heads at once beside loops over heads, on the very same cached features.
 
     python benchmarks/head_probing.py                                          # the embedded corpus, offline encoder
-    python benchmarks/head_probing.py --task pos --data ud:en_ewt --rows 1000       # needs CROSSLING_DATA
+    python benchmarks/head_probing.py --task pos --data ud:en_ewt:train --rows 1000 # needs CROSSLING_DATA
     python benchmarks/head_probing.py --heads 0 --threads 1                    # loops over all heads, on one thread
 
 Every head's output is collected in one forward run and kept in memory. Then probes are trained: all at once; and head
