@@ -144,13 +144,17 @@ def test_a_full_disk_costs_a_checkpoint_not_the_run(
 
     monkeypatch.setattr("crossling.training.checkpoint.save_file", fail)
     model, stream = _setup(tmp_path)
-    position = fit(model, stream, _settings(), Execution(ONE, 1, tmp_path / "work"))
-    assert position.step == 14
+    execution = Execution(ONE, 1, tmp_path / "work", checkpoint_seconds=0.0)
+    scores = iter((0.5, 0.4))
+    position = fit(model, stream, _settings(), execution, evaluate=lambda: next(scores))
+    assert (position.step, position.best_step) == (14, 7)
     assert "No space left" in caplog.text
     assert not list((tmp_path / "work").glob("step-*"))
 
 
-def test_the_best_epoch_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_the_best_epoch_is_kept(tmp_path: Path, seconds: float) -> None:
+    """Whether checkpoints are written all the time or never: then nothing at all goes to disk."""
     model, stream = _setup(tmp_path)
     seen: list[torch.Tensor] = []
     scores = iter((0.5, 0.9, 0.7))
@@ -159,8 +163,11 @@ def test_the_best_epoch_is_kept(tmp_path: Path) -> None:
         seen.append(_weights(model).clone())
         return next(scores)
 
-    position = fit(model, stream, _settings(epochs=3), Execution(ONE, 1, tmp_path / "work"), evaluate=evaluate)
+    execution = Execution(ONE, 1, tmp_path / "work", checkpoint_seconds=seconds)
+    position = fit(model, stream, _settings(epochs=3), execution, evaluate=evaluate)
     assert (position.best_score, position.best_step) == (0.9, 14)
+    names = {path.name for path in (tmp_path / "work").glob("*")}
+    assert names == (set() if seconds else {"best-00000014.safetensors", "step-00000021"})
     assert torch.equal(_weights(model), seen[1])
     assert not torch.equal(seen[1], seen[2])
 

@@ -41,13 +41,25 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, model: Model, optimiser: torch.optim.Optimizer, position: Position) -> bool:
-        """Write a checkpoint; a full disk is reported and costs nothing but the checkpoint."""
+    def save(
+        self,
+        model: Model,
+        optimiser: torch.optim.Optimizer,
+        position: Position,
+        *,
+        best: dict[str, Tensor] | None = None,
+    ) -> bool:
+        """Write a checkpoint, with the best epoch's weights where they are not on disk yet.
+
+        A full disk is reported and costs nothing but the checkpoint.
+        """
         folder = self.folder / f"step-{position.step:08d}"
         if (folder / MARKER).exists():
             return True
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if best is not None:
+                self._save_best(best, position.best_step)
             save_file(weights_of(model), folder / "model.safetensors")
             save_file(_optimiser_tensors(model, optimiser), folder / "optimiser.safetensors")
             (folder / "position.json").write_text(json.dumps(asdict(position)), encoding="utf-8")
@@ -59,6 +71,9 @@ class Checkpoints:
         for other in self.folder.glob("step-*"):
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
+        for path in self.folder.glob("best-*.safetensors"):  # what no checkpoint refers to any more
+            if path != self._best_path(position.best_step):
+                path.unlink(missing_ok=True)
         return True
 
     def restore(self, model: Model, optimiser: torch.optim.Optimizer) -> Position:
@@ -71,23 +86,19 @@ class Checkpoints:
         _restore_optimiser(model, optimiser, read_weights(folder / "optimiser.safetensors"))
         return Position(**json.loads((folder / "position.json").read_text(encoding="utf-8")))
 
-    def save_best(self, model: Model, step: int) -> None:
-        """Keep the weights of the best epoch so far, named by their step."""
-        path = self.folder / f"best-{step:08d}.safetensors"
-        partial = path.with_suffix(".partial")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        save_file(weights_of(model), partial)
-        partial.replace(path)
+    def _best_path(self, step: int) -> Path:
+        return self.folder / f"best-{step:08d}.safetensors"
 
-    def forget_other_bests(self, step: int) -> None:
-        """Delete best weights that no checkpoint refers to any more."""
-        for path in self.folder.glob("best-*.safetensors"):
-            if path.name != f"best-{step:08d}.safetensors":
-                path.unlink(missing_ok=True)
+    def _save_best(self, weights: dict[str, Tensor], step: int) -> None:
+        path = self._best_path(step)
+        if not path.exists():
+            partial = path.with_suffix(".partial")
+            save_file(weights, partial)
+            partial.replace(path)
 
     def load_best(self, model: Model, step: int) -> None:
         """Put the best epoch's weights into the model."""
-        load_weights(model, read_weights(self.folder / f"best-{step:08d}.safetensors"))
+        load_weights(model, read_weights(self._best_path(step)))
 
 
 def _optimiser_tensors(model: Model, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from crossling.data.batching import Batch, Examples
 from crossling.errors import UserError
-from crossling.model import to_device
+from crossling.model import load_weights, to_device, weights_of
 from crossling.objectives import list_terms, weigh_terms
 from crossling.training.checkpoint import Checkpoints, Position
 from crossling.training.program import Program, Stream, Turn
@@ -88,11 +88,11 @@ def fit(
         run.train_epoch()
         if evaluate is not None:
             run.consider(evaluate())
-        run.save_checkpoint()
-        run.checkpoints.forget_other_bests(run.position.best_step)
+        if run.is_time_to_save():
+            run.save_checkpoint()
     execution.progress.end()
     if evaluate is not None:
-        run.checkpoints.load_best(model, run.position.best_step)
+        run.take_best()
     return run.position
 
 
@@ -112,6 +112,8 @@ class _Run:
         self.steps_per_epoch = program.count_steps(settings)
         self.total_steps = settings.epochs * self.steps_per_epoch
         self._saved_at = time.monotonic()
+        self._best: dict[str, Tensor] | None = None
+        """The best epoch's weights, in main memory; they are on disk only where a checkpoint refers to them."""
         self._losses: list[Losses] = []
         self._subwords = 0
 
@@ -137,7 +139,7 @@ class _Run:
             if self.position.step % REPORT_EVERY == 0 or self.position.step % self.steps_per_epoch == 0:
                 self._report()
             # The epoch's last step is saved after its evaluation, which a checkpoint of that step must hold.
-            if self.position.step % self.steps_per_epoch and self._is_time_to_save():
+            if self.position.step % self.steps_per_epoch and self.is_time_to_save():
                 self.position.seconds += time.monotonic() - began
                 began = time.monotonic()
                 self.save_checkpoint()
@@ -205,20 +207,26 @@ class _Run:
         self.execution.progress.say(f"epoch {position.step // self.steps_per_epoch}: dev {100 * agreed:.2f}")
         if position.best_score is None or agreed > position.best_score:
             position.best_score, position.best_step = agreed, position.step
-            if self.world.leads:
-                self.checkpoints.save_best(self.model, position.step)
-        self.world.wait()
+            self._best = {name: weight.clone() for name, weight in weights_of(self.model).items()}
+
+    def take_best(self) -> None:
+        """Put the best epoch's weights into the model; of an epoch before a continued run's start, from the disk."""
+        if self._best is not None:
+            load_weights(self.model, self._best)
+        else:
+            self.checkpoints.load_best(self.model, self.position.best_step)
 
     def save_checkpoint(self) -> None:
         """Save, by the leading process; nobody runs ahead meanwhile."""
         if self._losses:
             self._report()
         if self.world.leads:
-            self.checkpoints.save(self.model, self.optimiser, self.position)
+            self.checkpoints.save(self.model, self.optimiser, self.position, best=self._best)
         self.world.wait()
         self._saved_at = time.monotonic()
 
-    def _is_time_to_save(self) -> bool:
+    def is_time_to_save(self) -> bool:
+        """Whether more than the given seconds have gone since the last checkpoint; all processes agree."""
         due = time.monotonic() - self._saved_at >= self.execution.checkpoint_seconds
         if self.world.size == 1:
             return due
