@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types slow clean
+.PHONY: demo test lint types slow bench bench-gpu clean
 
 demo: $(READY)
 	$(BIN)/crossling demo
@@ -21,6 +21,13 @@ types: $(READY)
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py --device cpu
+
+# With whatever Python a GPU machine has: make bench-gpu PYTHON=python3.12
+bench-gpu:
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) benchmarks/run.py --device cuda
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "crossling needs Python 3.11 or newer: make PYTHON=python3.12")'

@@ -14,12 +14,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from _speed import take_turns
 from crossling.data.catalogue import open_data
 from crossling.encoder import load_encoder
 from crossling.evaluation import encode_rows
@@ -47,7 +47,7 @@ def main() -> None:
             f"{options.encoder}, {options.task} on {options.data}: {len(examples)} examples, {world.device} ({where})"
         )
         print(f"batch {options.batch}, {world.precision}, {int(examples.lengths.sum())} subwords an epoch")
-        seconds = measure(runs, options.rounds, world)
+        seconds = take_turns(runs, options.rounds, world.device)
     sums = {name: sum(values) for name, values in seconds.items()}
     for name, values in seconds.items():
         print(f"{name:6} {statistics.median(values):.4f} s an epoch (median of {len(values)})")
@@ -88,21 +88,6 @@ def prepare(fusion: dict[str, object], options: argparse.Namespace, world: World
     training = TrainingSettings(epochs=options.rounds + 1, batch=options.batch)
     execution = Execution(world, 1, folder, checkpoint_seconds=1e9)
     return _Run(model, Program(Stream(objective, examples)), training, execution)
-
-
-def measure(runs: dict[str, _Run], rounds: int, world: World) -> dict[str, list[float]]:
-    """Seconds of every epoch but the first."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(rounds + 1):
-        names = list(runs) if number % 2 else list(reversed(runs))
-        for name in names:
-            began = time.perf_counter()
-            runs[name].train_epoch()
-            if world.device.type == "cuda":
-                torch.cuda.synchronize()
-            if number:
-                seconds[name].append(time.perf_counter() - began)
-    return seconds
 
 
 if __name__ == "__main__":

@@ -17,10 +17,9 @@ import json
 import resource
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from _rows import clock
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests" / part) for part in ("", "study", "data")]
@@ -66,39 +65,34 @@ def grow_cells(counts: list[int]) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             seeds = 10 if count >= 100 else 5
-            rates = [round(1.3e-4 * (1 + number), 6) for number in range(count // seeds - 1)]
-            path = write_study(folder, save_tiny(folder / "encoder", family="xlm-r"), describe(seeds, rates))
+            path = write_study(folder, save_tiny(folder / "encoder", family="xlm-r"), describe(count, seeds))
             store, out = Store(folder / "store"), folder / "out"
-            loading, study = measure(lambda path=path: load_study(path))
-            planning, (cells, runners) = measure(lambda s=study, t=store, o=out: plan_study(s, t, o))
+            loading, study = clock(lambda path=path: load_study(path))
+            planning, (cells, runners) = clock(lambda s=study, t=store, o=out: plan_study(s, t, o))
             assert len(cells) == count
-            laying, _ = measure(
+            laying, _ = clock(
                 lambda s=study, c=cells, t=store, o=out, r=runners: write_plan(
                     s, c, o, store=t, facts={}, command="", runners=r
                 )
             )
-            boarding, _ = measure(
+            boarding, _ = clock(
                 lambda c=cells, t=store: Board.lay_out(c, finished=(), is_trained=t.is_complete).count()
             )
             for cell in cells:
                 mark_finished(out / cell.name, {"identity": cell.identity, "seconds": 1.0})
-            finding, _ = measure(lambda c=cells, r=runners, o=out: find_finished(c, r, o, clean=False))
-            looking, status = measure(lambda o=out: read_status(o))
+            finding, _ = clock(lambda c=cells, r=runners, o=out: find_finished(c, r, o, clean=False))
+            looking, status = clock(lambda o=out: read_status(o))
             assert status.count("done") == count
             times = [f"{value:.2f}" for value in (loading, planning, laying, boarding, finding, looking)]
             print(count, *times, f"{(out / 'study.json').stat().st_size / 1e6:.2f}", sep="\t", flush=True)
 
 
-def describe(seeds: int, rates: list[float]) -> str:
-    table = "" if not rates else f'[systems.rates]\nrecipe = "ner.toml"\n[systems.rates.axes]\n"stage.0.lr" = {rates}\n'
+def describe(cells: int, seeds: int) -> str:
+    """A study of so many cells: plain fine-tuning, and the same at other learning rates."""
+    rates = [round(1.3e-4 * (1 + number), 6) for number in range(cells // seeds - 1)]
     first = f'seeds = {json.dumps(list(range(1, seeds + 1)))}\nbaseline = "plain"\n'
-    return f'{first}[systems.plain]\nrecipe = "ner.toml"\n{table}'
-
-
-def measure(action: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
-    result = action()
-    return time.perf_counter() - began, result
+    others = f'[systems.rates.axes]\n"stage.0.lr" = {rates}\n' if rates else ""
+    return f'{first}[tasks.ner]\nrecipe = "ner.toml"\n[systems.plain]\n{others}'
 
 
 if __name__ == "__main__":

@@ -138,6 +138,15 @@ def collect(encoder: str, task_name: str, data: str, limit: int, world: World, s
     return Examples(torch.cat(list(stored.parts(4_096))), labels, len(task.labels), taken)
 
 
+def draw_examples(count: int, heads: int, width: int, classes: int, device: torch.device) -> Examples:
+    """Features drawn at random, of which a few dimensions of each head tell the class: where no encoder is at hand."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(classes, (count,), generator=generator)
+    centres = torch.randn(classes, heads, width, generator=generator) * (torch.arange(width) < 8) * 0.5
+    values = torch.randn(count, heads, width, generator=generator) + centres[labels]
+    return Examples(values.to(device), labels.to(device), classes, 0.0)
+
+
 Train = Callable[[Examples, float, list[int]], float]
 """Train the probes of some heads and give the sum of their losses."""
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from _rows import MissingError, clock
 from crossling.analyses._masked_copies import Words, score_copies
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.rows import SCHEMAS, Rows
@@ -43,21 +44,46 @@ Score = Callable[[str], np.ndarray]
 def main() -> None:
     options = parse_options()
     try:
+        measure(
+            options.on,
+            encoder=options.encoder,
+            sentences=options.sentences,
+            batches=options.batches,
+            rounds=options.rounds,
+            device=options.device,
+        )
+    except MissingError as error:
+        print(error)
+
+
+def measure(
+    data: str = "phrasebook-sentiment:de",
+    *,
+    encoder: str = "multilingual-e5-small",
+    sentences: int = 40,
+    batches: Sequence[int] = (1, 4),
+    rounds: int = 2,
+    device: str = "cpu",
+    methods: Sequence[str] = METHODS,
+) -> list[dict[str, Any]]:
+    """By method: seconds of ours and of minicons at its best, and how far their scores are apart."""
+    try:
         from minicons import scorer  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
-        print(f"minicons is not here ({error}); install it beside crossling to compare: pip install minicons")
-        return
-    device = torch.device(options.device)
-    encoder = load_encoder(options.encoder)
+        raise MissingError(
+            f"minicons is not here ({error}); install it beside crossling: pip install minicons"
+        ) from None
+    where = torch.device(device)
+    loaded = load_encoder(encoder)
     torch.manual_seed(0)
-    head = (load_head(encoder) or build_head(encoder)).to(device).eval()
+    head = (load_head(loaded) or build_head(loaded)).to(where).eval()
     with tempfile.TemporaryDirectory() as folder:
-        texts = read_texts(options, Path(folder))
-        ours, subwords = prepare_ours(encoder, head, texts, Path(folder), device)
-        peer = prepare_peer(scorer, encoder, head, device)
-        print(f"{len(texts)} texts, {subwords:,} subwords; {encoder.name} on {device}", flush=True)
-        for method in METHODS:
-            compare(method, subwords, ours, {n: peer(texts, n) for n in options.batches}, rounds=options.rounds)
+        texts = read_texts(data, sentences, Path(folder))
+        ours, subwords = prepare_ours(loaded, head, texts, Path(folder), where)
+        peer = prepare_peer(scorer, loaded, head, where)
+        print(f"{len(texts)} texts, {subwords:,} subwords; {loaded.name} on {where}", flush=True)
+        peers = {n: peer(texts, n) for n in batches}
+        return [compare(method, subwords, ours, peers, rounds=rounds) for method in methods]
 
 
 def parse_options() -> argparse.Namespace:
@@ -71,12 +97,12 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def read_texts(options: argparse.Namespace, store: Path) -> list[str]:
+def read_texts(data: str, count: int, store: Path) -> list[str]:
     """Running texts; of pairs and translations the second side."""
-    rows = open_data(options.on, split=choose_split(options.on), store=store).head(options.sentences)
+    rows = open_data(data, split=choose_split(data), store=store).head(count)
     texts: list[str] = rows.column(FIELDS[rows.kind][-1]).to_pylist()
     if not texts or not isinstance(texts[0], str):
-        raise SystemExit(f"{options.on}: holds no running text")
+        raise SystemExit(f"{data}: holds no running text")
     return texts
 
 
@@ -142,16 +168,16 @@ def build_masked_model(encoder: Encoder, head: WordHead) -> Any:
     return model.eval()
 
 
-def compare(method: str, subwords: int, ours: Score, peers: dict[int, Score], *, rounds: int) -> None:
+def compare(method: str, subwords: int, ours: Score, peers: dict[int, Score], *, rounds: int) -> dict[str, Any]:
     """Both in turns, each at its best; the scores must be the same."""
-    own, own_seconds, seconds = None, float("inf"), dict.fromkeys(peers, float("inf"))
+    own_seconds, seconds, largest = float("inf"), dict.fromkeys(peers, float("inf")), 0.0
     for _ in range(rounds):
-        own, taken = clock(ours, method)
+        taken, own = clock(partial(ours, method))
         own_seconds = min(own_seconds, taken)
         for batch, peer in peers.items():
-            theirs, taken = clock(peer, method)
+            taken, theirs = clock(partial(peer, method))
             seconds[batch] = min(seconds[batch], taken)
-            largest = float(np.abs(own - theirs).max())
+            largest = max(largest, float(np.abs(own - theirs).max()))
     best = min(seconds, key=lambda batch: seconds[batch])
     told = ", ".join(f"{value:.1f} s at {batch}" for batch, value in seconds.items())
     print(
@@ -160,12 +186,8 @@ def compare(method: str, subwords: int, ours: Score, peers: dict[int, Score], *,
         f"load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
-
-
-def clock(score: Score, method: str) -> tuple[np.ndarray, float]:
-    start = time.perf_counter()
-    found = score(method)
-    return found, time.perf_counter() - start
+    found = {"method": method, "subwords": subwords, "seconds": own_seconds, "peer": seconds[best], "batch": best}
+    return {**found, "difference": largest}
 
 
 if __name__ == "__main__":

@@ -20,28 +20,17 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "study")]
 
 from small_study import events_of, finish, start, study_command, write_study  # noqa: E402
 
+from growth import describe  # noqa: E402
 from tiny import save_tiny  # noqa: E402
 
 SEEDS = 10
-STUDY = """
-seeds = {seeds}
-baseline = "plain"
-[systems.plain]
-recipe = "ner.toml"
-[systems.rates]
-recipe = "ner.toml"
-[systems.rates.axes]
-"stage.0.lr" = {rates}
-"""
 
 
 def main(cells: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         encoder = save_tiny(folder / "encoder", family="xlm-r")
-        rates = [round(1.3e-4 * (1 + number), 6) for number in range(cells // SEEDS - 1)]
-        text = STUDY.format(seeds=list(range(1, SEEDS + 1)), rates=rates)
-        path = write_study(folder, encoder, text)
+        path = write_study(folder, encoder, describe(cells, SEEDS))
         began = time.perf_counter()
         common = (path, "--out", folder / "out", "--store", folder / "store", "--set", "run.checkpoint_seconds=120.0")
         process = start(*common)

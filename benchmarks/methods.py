@@ -1,0 +1,256 @@
+"""What else trains or predicts: layer fusion, replay, auxiliary tasks, adjustment, adaptation, evaluation.
+
+The first three are compared with plain fine-tuning, turn by turn in one process, by the matrix operations that each
+does a second for real subwords: 1 would mean that a method costs nothing beyond the subwords that it reads.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from _rows import VALUE, Row, clock
+from _speed import READ, Scale, build_run, count_operations, join, room, take_turns, time_epochs, wait
+from _synthetic import (
+    MASKED,
+    PAIRS,
+    TEXTS,
+    WINDOW,
+    WORDS,
+    build_encoder,
+    make_lengths,
+    make_rows,
+    write_rows,
+)
+from _trainer import time_prediction, time_trainer
+from finetune import build_objective, build_task
+
+COST = 1.15
+"""What a method may cost: so many times what its subwords do."""
+REPLAYED = 16
+"""Sentence pairs in every step."""
+ADJUSTED = 30_000
+PAPER_SECONDS = 15 * 60
+"""What the paper on adjustment took for so many pairs on a V100."""
+LANGUAGES = 4
+PLAIN = "plain fine-tuning"
+Prepared = tuple[Any, Any, float]
+"""A model, a program, and the operations of an epoch."""
+
+
+def measure_dlfa(scale: Scale, matrix_rate: float) -> Row:
+    """Two layers fused before the head."""
+    layer = max(1, scale.size.layers * 2 // 3)
+
+    def prepare(examples: Any, folder: Path) -> Prepared:
+        model, stream = build_task(TEXTS, scale, examples, fusion={"kind": "dlfa", "layer": layer})
+        return model, stream, count_operations(scale.size, examples.lengths)
+
+    return _compare("layer fusion", f"fine-tuning with DLFA of layer {layer}", prepare, scale, matrix_rate, COST)
+
+
+def measure_auxiliary(scale: Scale, matrix_rate: float) -> Row:
+    """A tagging step for each step of the main task."""
+    from crossling.training.program import Auxiliary, Program, Stream
+
+    def prepare(examples: Any, folder: Path) -> Prepared:
+        rows = make_rows(WORDS, len(examples), scale.size.vocabulary, batch=scale.batch, seed=2)
+        other = write_rows(WORDS, rows, folder / "tags.arrow")
+        model, stream = build_task(TEXTS, scale, examples, others=[other])
+        objective = build_objective(WORDS, "auxiliary")
+        model.heads["auxiliary"] = objective.build_head(model.encoder.width)
+        program = Program(stream, (Auxiliary(Stream(objective, other), 1.0),))
+        work = sum(count_operations(scale.size, part.lengths) for part in (examples, other))
+        return model, program, work
+
+    return _compare("auxiliary task", "fine-tuning with tagging beside it", prepare, scale, matrix_rate)
+
+
+def measure_replay(scale: Scale, matrix_rate: float) -> Row:
+    """Aligned sentence pairs in every step; of the source, the original encoder reads the subwords once more."""
+    from crossling.training.program import Program, Replay, Stream
+
+    def prepare(examples: Any, folder: Path) -> Prepared:
+        pairs = _write_pairs(max(WINDOW, scale.turn) * scale.batch, scale, folder)
+        model, stream = build_task(TEXTS, scale, examples, others=[pairs])
+        replay = Replay(Stream(_build_pull(model, scale, "replay", pull=0.01), pairs), REPLAYED)
+        steps = -(-len(examples) // scale.batch)
+        work = count_operations(scale.size, examples.lengths) + steps * REPLAYED * _cost(scale, pairs)
+        return model, Program(stream, replay=replay), work
+
+    what = f"fine-tuning with {REPLAYED} sentence pairs in every step"
+    return _compare("replay", what, prepare, scale, matrix_rate, COST)
+
+
+def _compare(
+    name: str,
+    what: str,
+    prepare: Callable[[Any, Path], Prepared],
+    scale: Scale,
+    matrix_rate: float,
+    cost: float | None = None,
+) -> Row:
+    with room() as folder:
+        rows = make_rows(TEXTS, scale.turn * scale.batch, scale.size.vocabulary, batch=scale.batch)
+        examples = write_rows(TEXTS, rows, folder / "texts.arrow")
+        plain = (*build_task(TEXTS, scale, examples), count_operations(scale.size, examples.lengths))
+        prepared = {PLAIN: plain, "ours": prepare(examples, folder)}
+        runs = {
+            key: build_run(model, program, scale, folder / key, batch=scale.batch, epochs=scale.rounds + 1)
+            for key, (model, program, _) in prepared.items()
+        }
+        seconds = take_turns(runs, scale.rounds, scale.device)
+        work = {key: operations for key, (_, _, operations) in prepared.items()}
+    ratios = [
+        (work["ours"] / ours) / (work[PLAIN] / other)
+        for ours, other in zip(seconds["ours"], seconds[PLAIN], strict=True)
+    ]
+    base = work[PLAIN] / statistics.median(seconds[PLAIN]) / 1e12
+    ratio = statistics.median(ratios)
+    notes: dict[str, Any] = {
+        "times what its subwords cost": round(1 / ratio, 3),
+        "rounds": f"{1 / max(ratios):.3f} to {1 / min(ratios):.3f}",
+        "times an epoch": round(statistics.median(seconds["ours"]) / statistics.median(seconds[PLAIN]), 3),
+        "batch": scale.batch,
+        "timed steps of the main task": scale.rounds * scale.turn,
+    }
+    return Row(
+        name,
+        what,
+        "Tflop/s of real subwords",
+        ratio * base,
+        {PLAIN: base},
+        limit=matrix_rate / 1e12,
+        targets={PLAIN: 1 / cost} if cost else {},
+        notes=notes,
+    )
+
+
+def measure_adjustment(scale: Scale, matrix_rate: float) -> Row:
+    """Sentence pairs a second, linked already."""
+    from crossling.model import build_model
+    from crossling.training.program import Stream
+
+    steps = max(2, scale.steps // 2)
+    with room() as folder:
+        pairs = _write_pairs(steps * scale.batch, scale, folder)
+        model = build_model(build_encoder(PAIRS, scale.size), {"kind": "last"})
+        model.trim(pairs.distinct_ids())
+        stream = Stream(_build_pull(model, scale, "words", pull=1.0), pairs)
+        run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=1 + scale.epochs)
+        rate = len(pairs) / time_epochs(run, scale.epochs, scale.device)
+        cost = _cost(scale, pairs)
+    return Row(
+        "adjustment",
+        f"{scale.batch} sentence pairs a step, their words linked before",
+        "pairs/s",
+        rate,
+        {"published, on a V100": ADJUSTED / PAPER_SECONDS} if scale.on_gpu else {},
+        limit=matrix_rate / cost,
+        targets={VALUE: ADJUSTED / 60} if scale.on_gpu else {},
+        notes={f"seconds for {ADJUSTED:,} pairs": round(ADJUSTED / rate, 1), "timed steps": steps * scale.epochs},
+    )
+
+
+def _write_pairs(count: int, scale: Scale, folder: Path) -> Any:
+    rows = make_rows(PAIRS, count, scale.size.vocabulary, batch=scale.batch, seed=3)
+    return write_rows(PAIRS, rows, folder / "pairs.arrow")
+
+
+def _build_pull(model: Any, scale: Scale, name: str, *, pull: float) -> Any:
+    """The loss on aligned words, held to the encoder as it is now."""
+    from crossling.objectives.aligned_words import Objective, Pull
+    from crossling.stages._pairs import freeze_copy
+
+    reference = freeze_copy(model.encoder).to(scale.device).to(join(scale.device).precision)
+    return Objective(name, Pull(pull=pull), width=model.encoder.width, reference=reference)
+
+
+def _cost(scale: Scale, pairs: Any) -> float:
+    """Operations of an average pair: both sides are trained, and the reference reads the source."""
+    sides = [pairs.count_values(name) for name in ("ids", "target_ids")]
+    work = sum(count_operations(scale.size, lengths) for lengths in sides)
+    return (work + count_operations(scale.size, sides[0], passes=READ)) / len(pairs)
+
+
+def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
+    """Masked words, chosen among the whole vocabulary."""
+    from crossling.mlm import build_head
+    from crossling.model import build_model
+    from crossling.objectives.masked_words import Masking, Objective
+    from crossling.training.program import Stream
+
+    steps = max(2, scale.steps // 2)
+    with room() as folder:
+        rows = make_rows(MASKED, steps * scale.batch, scale.size.vocabulary, batch=scale.batch)
+        examples = write_rows(MASKED, rows, folder / "texts.arrow")
+        encoder = build_encoder(MASKED, scale.size)
+        model = build_model(encoder, {"kind": "last"})
+        model.heads["words"] = build_head(encoder)
+        stream = Stream(Objective("words", Masking(1), encoder), examples)
+        run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=1 + scale.epochs)
+        rate = len(examples) / time_epochs(run, scale.epochs, scale.device)
+        lengths = examples.lengths
+    guessed = 0.15 * lengths.mean() * (scale.size.vocabulary * scale.size.width + scale.size.width**2) * 2 * 3
+    peer, peer_steps = time_trainer(MASKED, scale, way="tuned")
+    return Row(
+        "adaptation",
+        f"masked words, batch {scale.batch}, {scale.size.vocabulary:,} subwords to choose from",
+        "examples/s",
+        rate,
+        {"Trainer tuned": peer},
+        limit=matrix_rate / (count_operations(scale.size, lengths) / len(lengths) + guessed),
+        notes={"timed steps": {"ours": steps * scale.epochs, "tuned": peer_steps}},
+    )
+
+
+def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
+    """Classes of several languages' pairs of texts, all in one stream of batches alike in length."""
+    from crossling.data.batching import Joined, plan_prediction
+    from crossling.training.loop import predict_examples
+    from crossling.training.progress import Silence
+
+    each, batch = (8, 4) if scale.quick else (4_000, 128) if scale.on_gpu else (64, 32)
+    parts = [make_rows(TEXTS, each, scale.size.vocabulary, seed=10 + number) for number in range(LANGUAGES)]
+    with room() as folder:
+        written = [write_rows(TEXTS, rows, folder / f"{number}.arrow") for number, rows in enumerate(parts)]
+        together = Joined(written)
+        model, stream = build_task(TEXTS, scale, together)
+        model.to(scale.device)
+        world = join(scale.device)
+
+        def predict(sets: list[Any]) -> None:
+            for examples in sets:
+                plan = plan_prediction(examples.lengths, batch)
+                for _ in predict_examples(
+                    model, stream.objective, examples, world=world, plan=plan, progress=Silence()
+                ):
+                    pass
+
+        predict(written[:1])
+        rates = {
+            name: LANGUAGES * each / min(_time(lambda s=sets: predict(s), scale) for _ in range(2))  # type: ignore[misc]
+            for name, sets in (("ours", [together]), ("language by language", written))
+        }
+    rates["Trainer.predict"] = time_prediction(TEXTS, scale, parts, batch=batch)
+    lengths = np.concatenate([make_lengths(TEXTS, each, seed=10 + number) for number in range(LANGUAGES)])
+    return Row(
+        "evaluation",
+        f"prediction for {LANGUAGES} languages of {each:,} pairs of texts in one stream, batches of {batch}",
+        "examples/s",
+        rates.pop("ours"),
+        rates,
+        limit=matrix_rate / (count_operations(scale.size, lengths, passes=READ) / len(lengths)),
+    )
+
+
+def _time(action: Callable[[], None], scale: Scale) -> float:
+    def act() -> None:
+        action()
+        wait(scale.device)
+
+    return clock(act)[0]
