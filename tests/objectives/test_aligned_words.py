@@ -160,7 +160,7 @@ def test_without_a_weight_the_reference_is_not_run(tmp_path: Path) -> None:
     objective = Objective("words", Pull(stay=0.0), width=model.encoder.width, reference=_model().encoder)
     assert objective.reference is None
     _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
-    assert float(objective.sum_loss(model, batch)[1]) == 0.0
+    assert objective.sum_loss(model, batch)[1].item() == 0.0
 
 
 def test_dropout_can_be_left_out(tmp_path: Path) -> None:

@@ -86,6 +86,19 @@ def test_replay_is_part_of_every_step_and_drawn_with_replacement(tmp_path: Path)
     assert set(drawn[0].flatten().tolist()) == {0, 1, 2}
 
 
+def test_replayed_examples_are_alike_in_length_within_a_batch_and_equally_likely(tmp_path: Path) -> None:
+    main, replayed = _streams(tmp_path, 4_000, 50)
+    steps = Program(main, (), Replay(replayed, 16)).plan_steps(TrainingSettings(batch=8), seed=1, epoch=0)
+    batches = [turns[-1].batch for turns in steps]
+    lengths = replayed.examples.lengths
+    computed = sum(len(batch.rows) * batch.length for batch in batches)
+    assert computed < 1.4 * sum(lengths[batch.rows].sum() for batch in batches), (
+        "drawn step by step it is twice as much"
+    )
+    times = np.bincount(np.concatenate([batch.rows for batch in batches]), minlength=50)
+    assert times.sum() == 500 * 16 and times.min() > 100 and times.max() < 220, "160 each, more or less"
+
+
 def test_the_gradient_of_a_step_is_the_sum_of_the_streams_own(tmp_path: Path) -> None:
     """Several objectives in one update, each its own mean, against each by itself."""
     streams = _streams(tmp_path, 8, 8)

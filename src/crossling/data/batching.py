@@ -212,7 +212,11 @@ def plan_epoch(lengths: Array, batch: int, *, seed: int, epoch: int) -> list[Bat
     Every batch but the last of the epoch has exactly ``batch`` examples.
     """
     generator = np.random.default_rng([seed, epoch])
-    order = generator.permutation(len(lengths))
+    return cut_alike(generator.permutation(len(lengths)), lengths, batch, epoch=epoch, generator=generator)
+
+
+def cut_alike(order: Array, lengths: Array, batch: int, *, epoch: int, generator: np.random.Generator) -> list[Batch]:
+    """Batches of rows that come in a random order, alike in length within a window, the batches shuffled again."""
     batches: list[Batch] = []
     for start in range(0, len(order), batch * WINDOW):
         window = order[start : start + batch * WINDOW]

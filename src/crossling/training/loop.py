@@ -160,6 +160,7 @@ class _Run:
         for turn in turns:
             objective = turn.stream.objective
             share = replace(turn.batch, rows=turn.batch.rows[world.rank :: world.size])
+            share = tighten(share, turn.stream.examples, world.device)
             arrays = objective.collate(turn.stream.examples, share, size=-(-turn.size // world.size))
             prepared.batches.append((objective, self.model.prepare(arrays, world.device)))
             counts = np.atleast_1d(objective.count_targets(arrays)).astype(np.float64)
@@ -233,6 +234,13 @@ class _Run:
         return bool(self.world.broadcast(torch.tensor(int(due), device=self.world.device)))
 
 
+def tighten(batch: Batch, examples: Examples, device: torch.device) -> Batch:
+    """A batch no longer than its longest example, on a processor; a GPU is better off with few different shapes."""
+    if device.type == "cuda" or not len(batch.rows):
+        return batch
+    return replace(batch, length=int(examples.lengths[batch.rows].max()))
+
+
 def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
     """The same items, made by a thread that is a few ahead of whoever uses them."""
     with ThreadPoolExecutor(max_workers=1) as thread:
@@ -276,6 +284,7 @@ def predict_examples(
     reduced = world.precision != torch.float32
 
     def prepare(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
+        batch = tighten(batch, examples, world.device)
         arrays = objective.collate(examples, batch, size=len(batch.rows))
         return batch, model.prepare(arrays, world.device)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossling.data.batching import Batch, Examples, pad_length, plan_epoch
+from crossling.data.batching import Batch, Examples, cut_alike, plan_epoch
 from crossling.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Program:
         mixed = _interleave(steps, seed=seed, epoch=epoch)
         if self.replay is None:
             return mixed
-        first = epoch * len(mixed)
-        return [(*turns, _draw_replay(self.replay, seed=seed, step=first + i)) for i, turns in enumerate(mixed)]
+        replayed = _plan_replay(self.replay, len(mixed), seed=seed, epoch=epoch)
+        return [(*turns, turn) for turns, turn in zip(mixed, replayed, strict=True)]
 
     def _plan_main(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
         plan = plan_epoch(self.main.examples.lengths, settings.batch, seed=seed, epoch=epoch)
@@ -138,7 +138,11 @@ def _interleave(parts: list[list[tuple[Turn, ...]]], *, seed: int, epoch: int) -
     return [next(waiting[owner]) for owner in order]
 
 
-def _draw_replay(replay: Replay, *, seed: int, step: int) -> Turn:
+def _plan_replay(replay: Replay, steps: int, *, seed: int, epoch: int) -> list[Turn]:
+    """A batch for each step of an epoch. Examples are drawn for many steps at once, and those of a batch are alike in
+    length: drawn for each step alone, nearly half of what is computed would be padding."""
     lengths = replay.stream.examples.lengths
-    rows = np.random.default_rng([seed, REPLAY, step]).integers(len(lengths), size=replay.batch)
-    return Turn(replay.stream, Batch(rows, pad_length(lengths[rows].max()), step), replay.batch)
+    generator = np.random.default_rng([seed, REPLAY, epoch])
+    rows = generator.integers(len(lengths), size=steps * replay.batch)
+    plan = cut_alike(rows, lengths, replay.batch, epoch=epoch, generator=generator)
+    return [Turn(replay.stream, batch, replay.batch) for batch in plan]
