@@ -126,9 +126,20 @@ class Board:
         self.left_out: dict[str, str] = {}
         if keep and path and path.exists():
             old = json.loads(path.read_text(encoding="utf-8"))
-            if old["machine"] == self.facts.get("machine") and old["quick"] == self.facts.get("quick"):
-                self._tables = {table["name"]: table for table in old["rows"]}
-                self.left_out = dict(old["left_out"])
+            self._check_same(old)
+            self.facts["machine"] = {**old["machine"], **self.facts.get("machine", {})}
+            self._tables = {table["name"]: table for table in old["rows"]}
+            self.left_out = dict(old["left_out"])
+
+    def _check_same(self, old: Mapping[str, Any]) -> None:
+        """In one file, rows of different machines or versions could not be told apart. Missing peers do not matter."""
+        mine = self.facts.get("machine", {})
+        unlike = [name for name, value in old["machine"].items() if mine.get(name, value) != value]
+        if unlike or old["quick"] != self.facts.get("quick"):
+            raise SystemExit(
+                f"{self.path}: has rows of another machine or size ({', '.join(unlike) or 'quick'}). Name another file "
+                "with --out, or measure everything anew without --only."
+            )
 
     def add(self, row: Row) -> None:
         """A row that was measured, or measured again with more peers."""

@@ -66,8 +66,6 @@ def measure_task(kind: Kind, scale: Scale, matrix_rate: float) -> Row:
 
 def time_crossling(kind: Kind, scale: Scale, *, capture: bool = True) -> tuple[float, dict[str, Any]]:
     """Examples a second; padding, steps, and operations of an average example."""
-    from crossling.data.batching import plan_epoch
-
     steps = scale.steps if capture else scale.peer_steps["without graphs"]
     epochs, batch = scale.epochs if capture else scale.peer_epochs, batch_of(kind, scale)
     with room() as folder:
@@ -76,14 +74,22 @@ def time_crossling(kind: Kind, scale: Scale, *, capture: bool = True) -> tuple[f
         model, stream = build_task(kind, scale, examples)
         run = build_run(model, stream, scale, folder / "work", batch=batch, epochs=1 + epochs, capture=capture)
         seconds = time_epochs(run, epochs, scale.device)
-        plan = plan_epoch(examples.lengths, batch, seed=1, epoch=1)
-        computed = sum(len(one.rows) * one.length for one in plan)
         facts = {
-            "padding": f"{100 * (1 - float(examples.lengths.sum()) / computed):.1f} %",
+            "padding": tell_padding(examples, batch, scale.device),
             "steps": steps * epochs,
             "operations": count_operations(scale.size, examples.lengths) / len(examples),
         }
         return len(examples) / seconds, facts
+
+
+def tell_padding(examples: Any, batch: int, device: torch.device) -> str:
+    """The share of what is computed in an epoch that is no real subword."""
+    from crossling.data.batching import plan_epoch
+    from crossling.training.loop import tighten
+
+    plan = [tighten(one, examples, device) for one in plan_epoch(examples.lengths, batch, seed=1, epoch=1)]
+    computed = sum(len(one.rows) * one.length for one in plan)
+    return f"{100 * (1 - float(examples.lengths.sum()) / computed):.1f} %"
 
 
 def build_task(

@@ -54,10 +54,13 @@ def test_what_was_measured_is_kept(load: Callable[[str], Any], tmp_path: Path) -
     again = rows.Board(path, facts, keep=True)
     again.add(rows.Row("second", "b", "s", 5.0))
     assert [(row["name"], row["ours"]) for row in json.loads(path.read_text())["rows"]] == [("first", 1), ("second", 5)]
-    other = rows.Board(path, {**facts, "machine": {"torch": "3"}}, keep=True)
-    other.leave_out("third", "not here")
-    assert json.loads(path.read_text())["rows"] == []
-    assert json.loads(path.read_text())["left_out"] == {"third": "not here"}
+    with_peer = rows.Board(path, {**facts, "machine": {"torch": "2", "minicons": "1"}}, keep=True)
+    with_peer.leave_out("third", "not here")
+    found = json.loads(path.read_text())
+    assert (len(found["rows"]), found["left_out"], found["machine"]["minicons"]) == (2, {"third": "not here"}, "1")
+    with pytest.raises(SystemExit, match=r"another machine or size \(torch\)"):
+        rows.Board(path, {**facts, "machine": {"torch": "3"}}, keep=True)
+    assert json.loads(path.read_text()) == found
 
 
 def test_only_real_subwords_count(load: Callable[[str], Any]) -> None:
