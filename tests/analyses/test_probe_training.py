@@ -103,15 +103,18 @@ def test_examples_in_small_parts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30])
-def test_a_measured_curvature_leads_to_the_same_minimum(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
-    """It is measured on some of the examples, and takes fewer passes over all of them."""
+@pytest.mark.parametrize("step", [1, 8])
+def test_a_measured_curvature_leads_to_the_same_minimum(
+    monkeypatch: pytest.MonkeyPatch, memory: int, step: int
+) -> None:
+    """It is measured on all or some of the examples, and takes fewer passes over all of them."""
     features, labels = make(count=3_000)
     counts = torch.randint(0, 3, (1, 3_000), generator=torch.Generator().manual_seed(2)).float()
     weights = torch.cat([torch.ones(1, 3_000), counts])
     settings: dict[str, Any] = {"classes": 4, "weights_RN": weights, "tolerance": 1e-6, "memory": memory}
+    monkeypatch.setattr(_probes, "choose_step", lambda losses, memory: 0)
     guessed = train_probes(Held(features), labels, **settings)
-    monkeypatch.setattr(_probes, "LEAST_FEW", 256)
-    monkeypatch.setattr(_probes, "choose_step", lambda losses, memory: 8)
+    monkeypatch.setattr(_probes, "choose_step", lambda losses, memory: step)
     measured = train_probes(Held(features), labels, **settings)
     torch.testing.assert_close(measured.loss, guessed.loss, atol=1e-7, rtol=1e-7)
     # Only differences between classes count: the same number more for all biases changes nothing.
@@ -131,7 +134,8 @@ def test_when_curvature_is_measured() -> None:
 
     assert step(20_000, 32, 17) == 20_000 // (6 * 33 * 17)
     assert step(20_000, 32, 17, memory=1 << 20) == 0, "its matrix must fit"
-    assert step(9_000, 32, 17) == 0, "too few examples to be worth it"
+    assert step(6_000, 32, 17) == 1, "all of them, where there are not many"
+    assert step(5_000, 32, 17) == 0, "too few examples to be worth it"
     assert step(20_000, 384, 17) == 0, "too many weights"
     assert step(20_000, 32, 2) == 20_000 // 1_024
 

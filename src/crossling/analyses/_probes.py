@@ -84,10 +84,10 @@ def _train(losses: Losses, *, tolerance: float, passes: int, memory: int, finish
     Passes over all examples are then few as well.
     """
     step = choose_step(losses, memory)
-    if step < 2:
+    if not step:
         guess = losses.guess_curvature()
         return minimise(losses, losses.begin(), guess, tolerance=tolerance, passes=passes, finished=finished)
-    few = losses.thin(step)
+    few = losses.thin(step) if step > 1 else losses
     rough = minimise(replace(few), few.begin(), few.guess_curvature(), tolerance=max(tolerance, ROUGH), passes=passes)
     measured = few.measure_curvature(rough.point)
     del few
@@ -95,13 +95,13 @@ def _train(losses: Losses, *, tolerance: float, passes: int, memory: int, finish
 
 
 def choose_step(losses: Losses, memory: int) -> int:
-    """One of so many examples measures the curvature; 0 where that would cost more than it saves."""
+    """One of so many examples measures the curvature (1: all do); 0 where that would cost more than it saves."""
     groups, width = losses.correlation.shape[:2]
     count, weights = len(losses.labels), losses.classes * (width + 1)
     few = max(LEAST_FEW, FEW * weights)
-    worth = count >= max(3 * few, weights * weights // 30)
+    worth = count >= max(LEAST_FEW, weights * weights // 60)
     fits = weights <= MOST_WEIGHTS and 4 * groups * weights * weights <= memory
-    return count // few if worth and fits else 0
+    return max(1, count // few) if worth and fits else 0
 
 
 def apply_probes(probes: Probes, features: Features) -> Tensor:
