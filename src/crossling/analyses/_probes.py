@@ -99,7 +99,7 @@ def choose_step(losses: Losses, memory: int) -> int:
     groups, width = losses.correlation.shape[:2]
     count, weights = len(losses.labels), losses.classes * (width + 1)
     few = max(LEAST_FEW, FEW * weights)
-    worth = count >= max(LEAST_FEW, weights * weights // 60)
+    worth = count >= max(3 * LEAST_FEW, weights * weights // 60)
     fits = weights <= MOST_WEIGHTS and 4 * groups * weights * weights <= memory
     return max(1, count // few) if worth and fits else 0
 
