@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# All that knowledge.md was made by, in order. Needs CROSSLING_DATA and a GPU; `crossling trim` first where the whole
+# encoder is too large to move (--set encoder.name=FOLDER on every study).
+set -euo pipefail
+settings=(--set stage.1.lr=5e-5 --set stage.0.vocabulary=seen --set stage.0.epochs=3)
+for study in pos ner-5000 sentiment; do
+    crossling study run "recipes/studies/knowledge-$study.toml" "${settings[@]}"
+done
+crossling study run recipes/studies/knowledge-paraphrase.toml "${settings[@]}" --set stage.1.epochs=10
+for study in pos ner-5000 sentiment paraphrase; do
+    crossling study compare "studies/knowledge-$study"
+done
+crossling study compare studies/knowledge-ner-5000 --score span_macro_f1
+
+models=(pos=studies/knowledge-pos/pos/cross pos-multi=studies/knowledge-pos/pos/multi
+    ner=studies/knowledge-ner-5000/ner/cross ner-multi=studies/knowledge-ner-5000/ner/multi
+    sentiment=studies/knowledge-sentiment/sentiment/cross sentiment-multi=studies/knowledge-sentiment/sentiment/multi
+    paraphrase=studies/knowledge-paraphrase/paraphrase/cross
+    paraphrase-multi=studies/knowledge-paraphrase/paraphrase/multi)
+tasks=(--tasks pos,ner,sentiment,paraphrase --languages en,de,es,fr
+    --set 'tasks.pos={train="ud:en_ewt:train",on="ud",split="test"}'
+    --set 'tasks.ner={train="panx:en:train[:5000]",on="panx",split="dev"}'
+    --set 'tasks.sentiment={train="umsab:en",on="umsab",split="test"}'
+    --set 'tasks.paraphrase={train="pawsx:en:dev[:1400]",on="pawsx",split="dev[1600:]"}')
+crossling probe "${models[@]}" "${tasks[@]}" --rows 3000 --test-rows 1000 --choose pos:pos-multi --choose ner:ner-multi \
+    --choose sentiment:sentiment-multi --choose paraphrase:paraphrase-multi
+crossling heads updates "${models[@]}" --compare pos:pos-multi --compare ner:ner-multi \
+    --compare sentiment:sentiment-multi --compare paraphrase:paraphrase-multi
+crossling heads probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300
+crossling perplexity original=multilingual-e5-small "${models[@]}" pos+DA=studies/knowledge-pos/pos/DA \
+    ner+FA=studies/knowledge-ner-5000/ner/FA ner+DA=studies/knowledge-ner-5000/ner/DA \
+    --on ud --languages en_ewt,de_gsd,es_gsd,fr_gsd --sentences 200 \
+    --set 'training.train=["ud:en_ewt:train","ud:de_gsd:dev","ud:es_gsd:dev","ud:fr_gsd:dev","panx:en:train[:10000]","panx:de:train[:10000]","panx:es:train[:10000]","panx:fr:train[:10000]"]'
