@@ -32,23 +32,13 @@ How = Literal["auto", "cls", "mean", "first"]
 
 @dataclass
 class PooledText:
-    """An objective without a loss: each text's representation, pooled; padding takes no part."""
+    """Each text's representation, pooled; padding takes no part."""
 
     how: How
     """As :func:`pool_sentence`; or ``first``, the first token's vector as the fusion gives it."""
-    name: str = "pooled"
-
-    def build_head(self, width: int) -> None:
-        """Nothing is learnt."""
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         return collate_inputs(examples, plan, size=size)
-
-    def count_targets(self, batch: Arrays) -> int:
-        return 0
-
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
-        raise NotImplementedError("nothing is learnt from pooled texts")
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         hidden_BSD = model.represent(batch).float()

@@ -97,13 +97,9 @@ Read = Callable[["Model", "dict[str, Tensor]"], Tensor]
 
 @dataclass
 class FeatureReading:
-    """An objective without a loss: what probes read of each site; padding takes no part."""
+    """What probes read of each site; padding takes no part."""
 
     read: Read
-    name: str = "features"
-
-    def build_head(self, width: int) -> None:
-        """Nothing is learnt."""
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         """Inputs, and the sites as places in the flattened batch."""
@@ -112,12 +108,6 @@ class FeatureReading:
             firsts = examples.get("firsts", int(row)) if "firsts" in examples.columns else np.zeros(1, np.int64)
             places.append(place * plan.length + firsts.astype(np.int64))
         return {**collate_inputs(examples, plan, size=size), "sites": np.concatenate(places)}
-
-    def count_targets(self, batch: Arrays) -> int:
-        return 0
-
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
-        raise NotImplementedError("nothing is learnt while features are read")
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"features": self.read(model, batch).clamp(-LARGEST, LARGEST).half()}

@@ -67,16 +67,12 @@ class Copies(Examples):
 
 @dataclass
 class HiddenWord:
-    """An objective without a loss: the likelihood of each copy's hidden subword."""
+    """The likelihood of each copy's hidden subword."""
 
     words: Words
     mask_id: int
     whole_rest: bool = False
     """Hide the rest of the word as well."""
-    name: str = "hidden"
-
-    def build_head(self, width: int) -> None:
-        """Nothing is learnt."""
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         """Copies of one text stand together in a plan, and are filled in together."""
@@ -101,12 +97,6 @@ class HiddenWord:
         batch = {"ids": ids, "mask": (ids >= 0).astype(np.int64), "place": places, "target": targets}
         return {**batch, "types": types} if "types" in examples.columns else batch
 
-    def count_targets(self, batch: Arrays) -> int:
-        return len(batch["target"])
-
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
-        raise NotImplementedError("nothing is learnt from masked copies")
-
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The last layer is read, whatever the fusion: it is what the head was made for."""
         encoder = model.encoder
@@ -130,12 +120,12 @@ def score_copies(
 ) -> Scored:
     """Every subword of every text guessed, in single precision whatever the device."""
     copies = Copies(texts)
-    objective = HiddenWord(words, int(model.encoder.tokenizer.mask_token_id), whole_rest)
+    reading = HiddenWord(words, int(model.encoder.tokenizer.mask_token_id), whole_rest)
     plan = plan_prediction(copies.lengths, max(1, scores // len(words.table)), tokens)
     loss, right = np.zeros(len(copies)), np.zeros(len(copies), bool)
     exact = replace(world, precision=torch.float32)
     progress.begin("hiding subwords", len(copies))
-    for batch, arrays in predict_examples(model, objective, copies, world=exact, plan=plan, progress=progress):
+    for batch, arrays in predict_examples(model, reading, copies, world=exact, plan=plan, progress=progress):
         loss[batch.rows], right[batch.rows] = arrays["loss"], arrays["right"]
     progress.end()
     return Scored(copies.owners, loss, right)

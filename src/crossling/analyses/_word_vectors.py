@@ -36,26 +36,16 @@ Layer = int | Literal["last", "fused"]
 
 @dataclass
 class WordVectors:
-    """An objective without a loss: a vector for each word of a batch."""
+    """A vector for each word of a batch."""
 
     layer: Layer
     pooling: str
-    name: str = "words"
-
-    def build_head(self, width: int) -> None:
-        """Nothing is learnt."""
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         return {
             **collate_inputs(examples, plan, size=size),
             "words": pad_column(examples, "words", plan, size=size, fill=-1),
         }
-
-    def count_targets(self, batch: Arrays) -> int:
-        return 0
-
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
-        raise NotImplementedError("nothing is learnt from word vectors")
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         hidden_BSD = self._read(model, batch).float()

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
-class Objective(Protocol):
+class Reading(Protocol):
+    """What is read from a model, batch by batch; nothing need be learnt."""
+
+    def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """A batch as arrays of fixed shapes: ``size`` rows, the last ones empty where the plan has fewer."""
+
+    def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What is to be stored of each example, without gradients."""
+
+
+class Objective(Reading, Protocol):
     """A loss on an encoder, with the head that it needs."""
 
     name: str
@@ -27,17 +37,11 @@ class Objective(Protocol):
     def build_head(self, width: int) -> nn.Module | None:
         """A new head, or None for an objective on the encoder itself."""
 
-    def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
-        """A batch as arrays of fixed shapes: ``size`` rows, the last ones empty where the plan has fewer."""
-
     def count_targets(self, batch: Arrays) -> int | tuple[int, ...]:
         """How many labels the batch holds, for each term: what a mean loss divides by."""
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
         """The loss summed over the batch's labels: one number, or one for each term."""
-
-    def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What is to be stored of each example, without gradients."""
 
 
 def list_terms(objective: Objective) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from crossling.training.world import World
 
 if TYPE_CHECKING:
     from crossling.model import Model
-    from crossling.objectives import Objective
+    from crossling.objectives import Objective, Reading
 
 T = TypeVar("T")
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -272,20 +272,20 @@ def step_seed(seed: int, step: int, rank: int) -> int:
 
 def predict_examples(
     model: Model,
-    objective: Objective,
+    reading: Reading,
     examples: Examples,
     *,
     world: World,
     plan: Sequence[Batch],
     progress: Progress,
 ) -> Iterator[tuple[Batch, dict[str, Any]]]:
-    """Each planned batch with what the objective predicts for it, as arrays; no gradients."""
+    """Each planned batch with what is read from the model for it, as arrays; no gradients."""
     model.eval()
     reduced = world.precision != torch.float32
 
     def prepare(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
         batch = tighten(batch, examples, world.device)
-        arrays = objective.collate(examples, batch, size=len(batch.rows))
+        arrays = reading.collate(examples, batch, size=len(batch.rows))
         return batch, model.prepare(arrays, world.device)
 
     for batch, tensors in prefetch(map(prepare, plan)):
@@ -293,6 +293,6 @@ def predict_examples(
             torch.inference_mode(),
             torch.autocast(world.device.type, dtype=world.precision, enabled=reduced),
         ):
-            outputs = objective.predict(model, to_device(tensors, world.device))
+            outputs = reading.predict(model, to_device(tensors, world.device))
         progress.advance(len(batch.rows))
         yield batch, {name: values.cpu().numpy() for name, values in outputs.items()}
