@@ -173,7 +173,7 @@ def test_dropout_can_be_left_out(tmp_path: Path) -> None:
     for dropout in (False, True):
         objective = Objective("words", Pull(stay=0.0, dropout=dropout), width=model.encoder.width)
         _, batch = _batch(model, examples, objective)
-        losses[dropout] = [float(objective.sum_loss(model, batch)[0]) for _ in range(2)]
+        losses[dropout] = [objective.sum_loss(model, batch)[0].item() for _ in range(2)]
         assert model.encoder.training
     assert losses[False][0] == losses[False][1] and losses[True][0] != losses[True][1]
 

@@ -6,9 +6,12 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from crossling.reproduction.drafting import Draft
 
 
 def reproduce(
@@ -66,11 +69,16 @@ def reproduce(
         with TemporaryDirectory() as scratch:
             show_draft(draft, write_study(draft, Path(scratch)))
         return
-    if store is not None:
-        os.environ["CROSSLING_STORE"] = store  # what is found out about an encoder as it was goes there too
+    _carry_out(draft, out=out, store=store, workers=workers, ray=ray)
+
+
+def _carry_out(draft: Draft, *, out: Path | None, store: str | None, workers: int | None, ray: str | None) -> None:
+    """Run the study behind a table, show the table, and fail where a part of it did."""
     from crossling.reproduction.show import show_reproduced
     from crossling.terminal import TerminalProgress
 
+    if store is not None:
+        os.environ["CROSSLING_STORE"] = store  # what is found out about an encoder as it was goes there too
     with TerminalProgress() as progress:
         from crossling.reproduction import running
         from crossling.study.sites import open_site

@@ -42,6 +42,15 @@ def split_codes(text: str) -> list[str]:
     return [code.strip() for code in text.split(",") if code.strip()]
 
 
+def read_settings(table: Mapping[str, Any], overrides: Sequence[str] | None) -> Any:
+    """An analysis's settings from options, of which those that are None were not set, and from ``--set``."""
+    from crossling.recipe import apply_overrides
+    from crossling.study.analysing import parse_settings
+
+    given = {key: value for key, value in table.items() if value is not None}
+    return parse_settings(apply_overrides(given, overrides or ()))
+
+
 def carry_out(
     models: Sequence[str],
     table: Mapping[str, Any],
@@ -51,13 +60,11 @@ def carry_out(
     out: Path | None = None,
 ) -> None:
     """Analyse models as a table of settings says, show what was found and write it; what is None was not set."""
-    from crossling.recipe import apply_overrides
-    from crossling.study.analysing import analyse, parse_settings
+    from crossling.study.analysing import analyse
     from crossling.study.show_analysis import show_analysis, write_analysis
     from crossling.terminal import TerminalProgress
 
-    given = {key: value for key, value in table.items() if value is not None}
-    settings = parse_settings(apply_overrides(given, overrides or ()))
+    settings = read_settings(table, overrides)
     with TerminalProgress() as progress:
         found = analyse(models, settings, source=source, progress=progress)
     show_analysis(found, write_analysis(found, out))

@@ -12,6 +12,7 @@ from crossling.study.analysis_options import (
     OutOption,
     SetOption,
     SourceOption,
+    read_settings,
     split_codes,
 )
 from crossling.study.probe_commands import (
@@ -81,9 +82,7 @@ def probe(
 ) -> None:
     """What a linear probe reads from every attention head, and which of the best heads models share."""
     from crossling.errors import DataError
-    from crossling.recipe import apply_overrides
     from crossling.report.head_maps import parse_top
-    from crossling.study.analysing import parse_settings
     from crossling.study.head_probing import check_choices, present_heads
     from crossling.study.probing import analyse_with_bases, check_names
     from crossling.terminal import TerminalProgress
@@ -95,8 +94,7 @@ def probe(
         "rows": rows,
         "test_rows": test_rows,
     }
-    given = {key: value for key, value in table.items() if value is not None}
-    settings = parse_settings(apply_overrides(given, overrides or ()))
+    settings = read_settings(table, overrides)
     named = dict(item.partition("=")[::2] for item in baseline or ())
     if not all(named.values()):
         raise DataError("--baseline: write a task and a model's name, such as pos=pos-cross")

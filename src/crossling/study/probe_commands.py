@@ -12,6 +12,7 @@ from crossling.study.analysis_options import (
     OutOption,
     SetOption,
     SourceOption,
+    read_settings,
     split_codes,
 )
 
@@ -62,8 +63,6 @@ def probe(
 ) -> None:
     """What a linear probe reads from frozen encoders: how much more, or less, than from what they were."""
     from crossling.metrics import explain
-    from crossling.recipe import apply_overrides
-    from crossling.study.analysing import parse_settings
     from crossling.study.probing import analyse_with_bases, check_names, parse_pairs, present_probing
     from crossling.study.show_analysis import show_analysis, write_analysis
     from crossling.terminal import TerminalProgress
@@ -77,8 +76,7 @@ def probe(
         "samples": samples,
         "layer": layer,
     }
-    given = {key: value for key, value in table.items() if value is not None}
-    settings = parse_settings(apply_overrides(given, overrides or ()))
+    settings = read_settings(table, overrides)
     explain(score)  # an unknown one is an error now rather than after the work
     pairs = parse_pairs(choose or (), option="--choose")
     check_names(models, [name for pair in pairs for name in pair], option="--choose")
