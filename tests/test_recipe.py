@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crossling.errors import RecipeError
+from crossling.errors import RecipeError, nearest
 from crossling.recipe import apply_overrides, canonical_json, content_hash, load_recipe, parse_recipe, to_toml
 
 MINIMAL = {
@@ -158,3 +158,7 @@ def test_the_first_training_sets_dev_split_selects(train: object) -> None:
     with pytest.raises(RecipeError, match="dev: missing"):
         own = {"format": "bio", "path": "a.tsv", "language": "en"}
         parse_recipe({"encoder": {"name": "x"}, "stage": [{**table, "train": own}]})
+
+
+def test_a_valid_name_is_listed_once() -> None:
+    assert nearest("languge", ["language", "path", "language"]) == " Did you mean 'language'? Valid: language, path."

@@ -16,8 +16,9 @@ from crossling.model import Model, build_model
 from crossling.registry import load_kind
 from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints, Position
-from crossling.training.loop import Execution, Stream, fit, rate_at, step_seed
+from crossling.training.loop import Execution, Stream, fit, predict_examples, rate_at, step_seed, tighten
 from crossling.training.program import Program
+from crossling.training.progress import Silence
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from crossling.training.world import World
@@ -170,6 +171,26 @@ def test_the_best_epoch_is_kept(tmp_path: Path, seconds: float) -> None:
     assert names == (set() if seconds else {"best-00000014.safetensors", "step-00000021"})
     assert torch.equal(_weights(model), seen[1])
     assert not torch.equal(seen[1], seen[2])
+
+
+def test_on_a_processor_a_batch_is_as_long_as_its_longest_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, stream = _setup(tmp_path)
+    lengths, seen = stream.examples.lengths, []
+    collate = type(stream.objective).collate
+
+    def watch(self: Any, examples: Any, plan: Batch, *, size: int) -> Any:
+        seen.append(plan.length == lengths[plan.rows].max())
+        return collate(self, examples, plan, size=size)
+
+    monkeypatch.setattr(type(stream.objective), "collate", watch)
+    fit(model, stream, _settings(), Execution(ONE, 1, tmp_path / "work"))
+    padded = Batch(np.arange(5), 64)
+    list(predict_examples(model, stream.objective, stream.examples, world=ONE, plan=[padded], progress=Silence()))
+    assert len(seen) == 15 and all(seen)
+    assert tighten(padded, stream.examples, torch.device("cuda")) is padded
+    assert tighten(Batch(np.arange(0), 64), stream.examples, ONE.device).length == 64
 
 
 def test_trimmed_training_equals_whole_training(tmp_path: Path) -> None:
