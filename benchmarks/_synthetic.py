@@ -48,8 +48,7 @@ class Size:
 
 
 MBERT = Size(119_547, 768, 12, 12, 3_072)
-OFFLINE = Size(20_000, 384, 12, 12, 1_536)
-"""As the offline encoder, with a vocabulary as a trimmed one has."""
+OFFLINE = Size(250_037, 384, 12, 12, 1_536)
 TINY = Size(500, 32, 2, 2, 64)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from crossling.data.catalogue import open_data
 from crossling.encoder import Encoder, load_encoder
 from crossling.errors import RecipeError
-from crossling.evaluation import predict_rows
+from crossling.evaluation import predict_sets
 from crossling.metrics import score
 from crossling.prediction import Predictor
 from crossling.recipe import EvaluateSettings, Recipe, apply_overrides, load_recipe, parse_recipe, validate_table
@@ -84,20 +84,16 @@ def evaluate(
         raise RecipeError("\n  ".join(["evaluate: " + problems[0], *problems[1:]]))
     folder = find_store(store)
     opened = [(language, open_data(spec, split=entry.split, store=folder)) for language, spec in entry.specs()]
-    return {
-        language: score(
-            predict_rows(
-                model.model,
-                model.task,
-                rows,
-                head=model.head,
-                world=model.world,
-                cache=folder / "encoded",
-                batch=entry.batch,
-            )
-        )
-        for language, rows in opened
-    }
+    found = predict_sets(
+        model.model,
+        model.task,
+        [rows for _, rows in opened],
+        head=model.head,
+        world=model.world,
+        cache=folder / "encoded",
+        batch=entry.batch,
+    )
+    return {language: score(predictions) for (language, _), predictions in zip(opened, found, strict=True)}
 
 
 def predict(model: Predictor, inputs: Sequence[Any], *, language: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,12 +192,14 @@ class Encoder(nn.Module):
         pooled_BD: Tensor = self.pooler(hidden_BSD)
         return pooled_BD
 
-    def checkpoint_gradients(self) -> None:
+    def checkpoint_gradients(self, surround: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         """Recompute each layer in the backward pass: less memory, a third more time.
 
-        Not re-entrant: in the re-entrant way the states that hooks keep would have no gradients.
+        ``surround`` makes what a layer is recomputed in, as training passes are. Not re-entrant: in the re-entrant way
+        the states that hooks keep would have no gradients.
         """
-        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        settings = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), surround())}
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
 class _EnoughError(Exception):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from crossling.data.batching import Examples, plan_prediction, write_examples
+import numpy as np
+
+from crossling.data.batching import Batch, Examples, join_examples, plan_prediction, write_examples
 from crossling.data.rows import Rows
 from crossling.encoder import Encoder
 from crossling.errors import DataError
@@ -19,6 +21,10 @@ from crossling.registry import load_kind
 from crossling.training.loop import predict_examples
 from crossling.training.progress import Progress, Silence
 from crossling.training.world import World
+
+STREAM = 20_000
+"""Rows of sets that are predicted together."""
+Outputs = Iterable[tuple[Batch, dict[str, Any]]]
 
 
 def check_kind(task: Any, rows: Rows) -> Rows:
@@ -49,10 +55,15 @@ def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Pat
     return write_examples(path, task.encode(chunks, encoder, labels=labels))
 
 
-def predict_rows(
+def predict_rows(model: Model, task: Any, rows: Rows, **settings: Any) -> Predictions:
+    """What a model predicts for every row of one set; settings are those of :func:`predict_sets`."""
+    return next(predict_sets(model, task, [rows], **settings))
+
+
+def predict_sets(
     model: Model,
     task: Any,
-    rows: Rows,
+    sets: Sequence[Rows],
     *,
     head: str,
     world: World,
@@ -60,17 +71,72 @@ def predict_rows(
     batch: int = 128,
     progress: Progress | None = None,
     meta: dict[str, Any] | None = None,
-) -> Predictions:
-    """What a model predicts for every row; labels that training never saw are kept apart, and count as wrong."""
-    check_kind(task, rows)
-    progress = progress or Silence()
+) -> Iterator[Predictions]:
+    """What a model predicts for every row of each set, in the order of the sets.
+
+    Sets go through the model in one stream, so that a batch holds examples of about one length whatever language they
+    are in. Those of a few thousand rows are ready before the next ones are begun: what is lost with a killed process is
+    little. Labels that training never saw are kept apart, and count as wrong.
+    """
+    for rows in sets:
+        check_kind(task, rows)
+    reading, progress = task.build_objective(head), progress or Silence()
+    for together in group_sets(sets):
+        known = [_list_labels(task, rows) for rows in together]
+        parts = [
+            encode_rows(task, [rows], model.encoder, cache=cache, labels=labels)
+            for rows, labels in zip(together, known, strict=True)
+        ]
+        stream = join_examples(parts)
+        progress.begin(_describe(together), len(stream))
+        plan = plan_prediction(stream.lengths, batch)
+        outputs = predict_examples(model, reading, stream, world=world, plan=plan, progress=progress)
+        routed = route_outputs(outputs, [len(part) for part in parts])
+        found: list[Predictions] = [
+            task.collect(own, examples, rows, labels=labels)
+            for rows, labels, examples, own in zip(together, known, parts, routed, strict=True)
+        ]
+        progress.end()
+        for rows, one in zip(together, found, strict=True):
+            facts = {"fingerprint": rows.fingerprint, "score": task.settings.score, "skipped": rows.skipped}
+            yield replace(one, meta={**one.meta, **facts, **(meta or {})})
+
+
+def _list_labels(task: Any, rows: Rows) -> tuple[str, ...]:
     unseen = sorted(set(task.collect_labels([rows])) - set(task.labels)) if len(rows) else []
-    labels = (*task.labels, *unseen)
-    examples = encode_rows(task, [rows], model.encoder, cache=cache, labels=labels)
-    plan = plan_prediction(examples.lengths, batch)
-    progress.begin(f"predicting {rows.name}", len(examples))
-    outputs = predict_examples(model, task.build_objective(head), examples, world=world, plan=plan, progress=progress)
-    predictions: Predictions = task.collect(outputs, examples, rows, labels=labels)
-    progress.end()
-    meta = {"fingerprint": rows.fingerprint, "score": task.settings.score, "skipped": rows.skipped, **(meta or {})}
-    return replace(predictions, meta={**predictions.meta, **meta})
+    return (*task.labels, *unseen)
+
+
+def _describe(sets: Sequence[Rows]) -> str:
+    names = [rows.name for rows in sets]
+    return f"predicting {', '.join(names[:2])}" + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def group_sets(sets: Sequence[Rows]) -> Iterator[list[Rows]]:
+    """Sets that follow each other, together while they hold no more rows than a stream should."""
+    group: list[Rows] = []
+    for rows in sets:
+        if group and sum(map(len, group)) + len(rows) > STREAM:
+            yield group
+            group = []
+        group.append(rows)
+    if group:
+        yield group
+
+
+def route_outputs(outputs: Outputs, sizes: Sequence[int]) -> Sequence[Outputs]:
+    """The outputs of joined examples by the part that each example is of, its rows counted from the part's first.
+
+    Those of a single part are not held: it may be of any size.
+    """
+    if len(sizes) == 1:
+        return [outputs]
+    ends = np.cumsum(sizes)
+    routed: list[list[tuple[Batch, dict[str, Any]]]] = [[] for _ in sizes]
+    for batch, arrays in outputs:
+        owners = np.searchsorted(ends, batch.rows, side="right")
+        for owner in np.unique(owners).tolist():
+            mine = owners == owner
+            own = replace(batch, rows=batch.rows[mine] - (ends[owner] - sizes[owner]))
+            routed[owner].append((own, {name: values[mine] for name, values in arrays.items()}))
+    return routed

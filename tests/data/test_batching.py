@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from crossling.data import batching
 from crossling.data.batching import (
     Examples,
+    choose_lengths,
     pad_column,
     pad_length,
     plan_epoch,
@@ -74,7 +76,43 @@ def test_an_epoch_visits_every_example_once_in_full_batches(
     plan = plan_epoch(array, batch, seed=seed, epoch=epoch)
     assert sorted(np.concatenate([b.rows for b in plan]).tolist()) == list(range(len(lengths)))
     assert sum(len(b.rows) != batch for b in plan) <= 1
-    assert all(b.length == pad_length(array[b.rows].max()) for b in plan)
+    allowed = choose_lengths(array, batch)
+    assert all(b.length == min(n for n in allowed if n >= array[b.rows].max()) for b in plan)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=30), batch=st.integers(1, 4), share=st.integers(1, 40))
+def test_lengths_are_the_cheapest_of_all_that_could_be_chosen(lengths: list[int], batch: int, share: int) -> None:
+    """All sets of lengths are tried: each length has its price, each batch costs its padding."""
+    array = np.array(lengths, np.int32)
+    longest = np.sort(array)[::-1][::batch]
+    highest = pad_length(int(array.max()))
+
+    def cost(allowed: tuple[int, ...]) -> float:
+        padding = sum(min(n for n in allowed if n >= length) - pad_length(length) for length in longest.tolist())
+        return padding * batch + len(allowed) * (sum(lengths) // share)
+
+    others = range(batching.GRAIN, highest, batching.GRAIN)
+    cheapest = min(
+        cost((*some, highest)) for count in range(len(others) + 1) for some in itertools.combinations(others, count)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "SHARE", share)
+        patch.setattr(batching, "LEAST", 0)
+        chosen = tuple(choose_lengths(array, batch).tolist())
+    assert chosen[-1] == highest and all(n % batching.GRAIN == 0 for n in chosen)
+    assert cost(chosen) == pytest.approx(cheapest)
+
+
+@pytest.mark.parametrize(("shape", "scale", "longest"), [(4, 10, 128), (3, 9, 128), (9, 19, 384)])
+@pytest.mark.parametrize("count", [16_000, 50_000])
+def test_padding_is_below_a_twentieth_in_a_few_shapes(shape: float, scale: float, longest: int, count: int) -> None:
+    """For pairs of texts, tagged sentences and windows of contexts."""
+    drawn = np.random.default_rng(1).gamma(shape, scale, count) + 3
+    lengths = np.minimum(drawn, longest).astype(np.int32)
+    plan = plan_epoch(lengths, 32, seed=1, epoch=0)
+    assert lengths.sum() > 0.95 * sum(32 * b.length for b in plan)
+    assert len({b.length for b in plan}) <= 40
 
 
 def test_epochs_differ_and_repeat_exactly() -> None:

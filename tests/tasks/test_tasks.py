@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from crossling import evaluation
 from crossling.data.batching import Batch, plan_prediction
 from crossling.errors import DataError, RecipeError
-from crossling.evaluation import encode_rows, predict_rows
+from crossling.evaluation import encode_rows, predict_rows, predict_sets
 from crossling.metrics import score
 from crossling.model import build_model
 from crossling.registry import list_kinds, load_kind
@@ -49,6 +50,31 @@ def test_every_task_predicts_every_row_whatever_the_batch(kind: str, family: str
     scores = score(many)
     assert task.settings.score in scores
     assert all(0 <= value <= 1 for value in scores.values())
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+@pytest.mark.parametrize("together", [1, 30, 1_000])
+def test_every_task_predicts_sets_in_one_stream_as_it_predicts_each_alone(
+    kind: str, together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, model, _ = _build(kind)
+    sizes = {"en": 9, "de": 0, "fi": 24, "hi": 5}
+    sets = [make_rows(task.record, size, language=code, shift=size) for code, size in sizes.items()]
+    batches: list[int] = []
+    forward = model.represent
+    monkeypatch.setattr(model, "represent", lambda batch: (batches.append(len(batch["ids"])), forward(batch))[1])
+    monkeypatch.setattr(evaluation, "STREAM", together)
+    settings: dict[str, Any] = {"head": "main", "world": ONE, "cache": tmp_path, "batch": 16}
+    found = list(predict_sets(model, task, sets, **settings, meta={"seed": 3}))
+    in_stream, batches[:] = list(batches), []
+    assert [one.language for one in found] == list(sizes)
+    for rows, one in zip(sets, found, strict=True):
+        alone = predict_rows(model, task, rows, **settings)
+        assert one.meta == {**alone.meta, "seed": 3} and one.labels == alone.labels
+        assert one.table.drop(["confidence"]).equals(alone.table.drop(["confidence"]))
+        assert np.allclose(one.column("confidence"), alone.column("confidence"), atol=1e-5)
+    assert sum(in_stream) == sum(batches)
+    assert (len(in_stream) < len(batches)) == (together > 1), "small sets share batches"
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
@@ -194,9 +220,9 @@ def test_the_best_span_equals_a_search_over_all_pairs(tmp_path: Path) -> None:
     first, last = (torch.log_softmax(x, -1) for x in objective._logits(model, batch))
     for b in range(len(plan.rows)):
         inside = [i for i in range(plan.length) if batch["context"][b, i]]
-        spans = [(float(first[b, i] + last[b, j]), i, j) for i in inside for j in inside if 0 <= j - i < 3]
+        spans = [(float((first[b, i] + last[b, j]).detach()), i, j) for i in inside for j in inside if 0 <= j - i < 3]
         best = max(spans)
-        assert float(outputs["confidence"][b]) == pytest.approx(np.exp(best[0]), rel=1e-4)
+        assert float(outputs["confidence"][b].detach()) == pytest.approx(np.exp(best[0]), rel=1e-4)
         assert (int(outputs["start"][b]), int(outputs["end"][b])) == best[1:]
 
 

@@ -16,7 +16,7 @@ from crossling.model import Model, build_model
 from crossling.registry import load_kind
 from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints, Position
-from crossling.training.loop import Execution, Stream, fit, predict_examples, rate_at, step_seed, tighten
+from crossling.training.loop import Execution, Stream, fit, lag, predict_examples, rate_at, step_seed, tighten
 from crossling.training.program import Program
 from crossling.training.progress import Silence
 from crossling.training.settings import TrainingSettings
@@ -264,3 +264,10 @@ def test_steps_are_counted_as_planned(tmp_path: Path) -> None:
 def test_steps_have_seeds_of_their_own() -> None:
     seeds = {step_seed(s, step, rank) for s in (1, 2) for step in range(500) for rank in range(4)}
     assert len(seeds) == 2 * 500 * 4
+
+
+def test_items_come_one_behind() -> None:
+    made: list[int] = []
+    seen = [(item, len(made)) for item in lag(made.append(n) or n for n in range(3))]  # type: ignore[func-returns-value]
+    assert seen == [(0, 2), (1, 3), (2, 3)]
+    assert list(lag([])) == []

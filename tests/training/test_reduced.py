@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from crossling.data.batching import plan_epoch
 from crossling.evaluation import encode_rows
-from crossling.model import Model, build_model
+from crossling.model import Model, build_model, to_device
 from crossling.registry import load_kind
 from crossling.tasks import build_task
 from crossling.training.loop import Execution, Stream, fit
@@ -39,18 +40,23 @@ def _setup(folder: Path, *, family: str = "bert", fusion: dict[str, Any] | None 
 
 def _gradients(model: Model, stream: Stream, world: World) -> dict[str, torch.Tensor]:
     settings = TrainingSettings(batch=8)
+    model.to(world.device)
     steps = PlainSteps(model, build_optimiser(model, settings, world.device), settings, world)
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     arrays = stream.objective.collate(stream.examples, plan, size=8)
-    batch = model.prepare(arrays, world.device)
-    steps.backward(stream.objective, batch, torch.tensor([1.0 / stream.objective.count_targets(arrays)]))
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    batch = to_device(model.prepare(arrays, world.device), world.device)
+    scale = torch.tensor([1.0 / stream.objective.count_targets(arrays)], device=world.device)
+    steps.backward(stream.objective, batch, scale)
+    return {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-r", "distilbert", "modernbert"])
-def test_gradients_are_those_of_whole_weights(tmp_path: Path, family: str) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_gradients_are_those_of_whole_weights(tmp_path: Path, family: str, device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
     whole = _gradients(*_setup(tmp_path, family=family), WHOLE)
-    reduced = _gradients(*_setup(tmp_path, family=family), REDUCED)
+    reduced = _gradients(*_setup(tmp_path, family=family), replace(REDUCED, device=torch.device(device)))
     assert set(whole) == set(reduced)
     flat, other = (torch.cat([g[name].flatten() for name in sorted(whole)]) for g in (whole, reduced))
     assert other.dtype == torch.float32

@@ -27,6 +27,7 @@ from crossling.mlm import WordHead, build_head, load_head
 from crossling.model import build_model
 from crossling.objectives.masked_words import Masking, Objective
 from crossling.recipe import content_hash
+from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.loop import Execution
 from crossling.unlabelled import Reading, encode_texts
 
@@ -86,7 +87,7 @@ def _trained(
 ) -> tuple[WordHead, dict[str, float]]:
     """The head from the store, or made now."""
     settings = training.model_dump(mode="json", exclude={"train", "rows"})
-    identity = content_hash([VERSION, encoder.identity, settings, _facts(rows)])
+    identity = content_hash([VERSION, LOOP_VERSION, encoder.identity, settings, _facts(rows)])
     path = context.store / "heads" / f"{identity}.safetensors"
     stored = _read(path, encoder)
     if stored is None:

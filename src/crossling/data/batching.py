@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,12 @@ WINDOW = 100
 """Batches' worth of shuffled examples that are sorted by length together: enough that padding is a few per cent,
 few enough that the order stays random."""
 
-GRAIN = 8
-"""Lengths are padded to multiples of this, so that batches have a few fixed shapes."""
+GRAIN = 2
+"""Lengths are multiples of this: attention over an odd number of subwords costs a GPU a copy of its mask."""
+
+SHARE, LEAST, MOST = 700, 500, 10_000
+"""One more length must spare so much padding: this part of all subwords, within bounds. A GPU captures a step for each
+length, which takes as long as training on tens of thousands of subwords."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -123,6 +128,12 @@ class Joined(Examples):
         return np.concatenate([part.count_values(column) for part in self.parts])
 
 
+def join_examples(parts: Sequence[Examples]) -> Examples:
+    """Several files of examples as one; those that hold none have no part in it."""
+    filled = [part for part in parts if len(part)]
+    return Joined(filled) if len(filled) > 1 else (filled or parts)[0]
+
+
 def _view(column: Any) -> tuple[Array, Any]:
     """Zero-copy numpy views of a column: its values, and its offsets where it is ragged."""
     if pa.types.is_list(column.type):
@@ -206,24 +217,63 @@ def pad_length(length: int) -> int:
     return max(GRAIN, -(-int(length) // GRAIN) * GRAIN)
 
 
+def choose_lengths(lengths: Array, batch: int) -> Array:
+    """The lengths that batches are padded to: as few as leave a few per cent of padding, close where examples are many.
+
+    Batches are taken to hold examples that follow each other in length, as they nearly do.
+    """
+    if not len(lengths):
+        return np.zeros(0, np.int64)
+    longest = np.sort(lengths)[::-1][::batch]
+    steps = -(-longest // GRAIN)
+    price = min(MOST, max(LEAST, int(lengths.sum()) // SHARE))
+    return np.array(_cut_steps(tuple(np.bincount(steps)), price / (batch * GRAIN)))
+
+
+@lru_cache(maxsize=64)
+def _cut_steps(counts: tuple[int, ...], price: float) -> list[int]:
+    """Ends of the segments that cost least: a price for each, and for every batch how far it is from its end."""
+    number = np.concatenate([[0], np.cumsum(counts)])
+    weighted = np.concatenate([[0], np.cumsum(np.arange(len(counts)) * counts)])
+    best, before = np.zeros(len(counts) + 1), np.zeros(len(counts) + 1, np.int64)
+    for end in range(1, len(counts) + 1):
+        padding = (end - 1) * (number[end] - number[:end]) - (weighted[end] - weighted[:end])
+        costs = best[:end] + padding + price
+        before[end] = np.argmin(costs)
+        best[end] = costs[before[end]]
+    ends, end = [], len(counts)
+    while end:
+        ends.append(max(1, end - 1) * GRAIN)
+        end = int(before[end])
+    return sorted(set(ends))
+
+
 def plan_epoch(lengths: Array, batch: int, *, seed: int, epoch: int) -> list[Batch]:
     """One epoch's batches: shuffled, alike in length within a window, in random order.
 
     Every batch but the last of the epoch has exactly ``batch`` examples.
     """
     generator = np.random.default_rng([seed, epoch])
-    return cut_alike(generator.permutation(len(lengths)), lengths, batch, epoch=epoch, generator=generator)
+    allowed = choose_lengths(lengths, batch)
+    return cut_alike(generator.permutation(len(lengths)), lengths, batch, allowed, epoch=epoch, generator=generator)
 
 
-def cut_alike(order: Array, lengths: Array, batch: int, *, epoch: int, generator: np.random.Generator) -> list[Batch]:
+def cut_alike(
+    order: Array, lengths: Array, batch: int, allowed: Array, *, epoch: int, generator: np.random.Generator
+) -> list[Batch]:
     """Batches of rows that come in a random order, alike in length within a window, the batches shuffled again."""
     batches: list[Batch] = []
     for start in range(0, len(order), batch * WINDOW):
         window = order[start : start + batch * WINDOW]
         window = window[np.argsort(lengths[window], kind="stable")]
         cut = [window[i : i + batch] for i in range(0, len(window), batch)]
-        batches += [Batch(rows, pad_length(lengths[rows].max()), epoch) for rows in cut]
+        batches += [Batch(rows, fit_length(lengths[rows].max(), allowed), epoch) for rows in cut]
     return [batches[i] for i in generator.permutation(len(batches))]
+
+
+def fit_length(length: int, allowed: Array) -> int:
+    """The smallest of the allowed lengths that holds ``length``."""
+    return int(allowed[np.searchsorted(allowed, length)])
 
 
 def plan_prediction(lengths: Array, batch: int, tokens: int = 16_384) -> list[Batch]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +19,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.encoder import Encoder
 from crossling.errors import ArtefactError, DataError, RecipeError
-from crossling.evaluation import check_kind, predict_rows
+from crossling.evaluation import check_kind, predict_sets
 from crossling.model import load_model, save_model
 from crossling.predictions import write_predictions
 from crossling.recipe import EvaluateSettings, Recipe, content_hash, to_toml
@@ -33,6 +34,7 @@ from crossling.study.leases import Lease
 from crossling.study.store import Store, find_artefact
 from crossling.study.tracking import open_trackers
 from crossling.tasks import build_task, restore_task
+from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.progress import Progress, Silence
 from crossling.training.world import World, join_world
 
@@ -136,7 +138,8 @@ class Runner:
         for settings, data in zip(self.recipe.stage, self.opened, strict=True):
             kind = load_kind("stages", settings.kind)
             start = identities[-1] if identities else self.encoders.identify(self.recipe.encoder)
-            inputs = {**kind.identity_inputs(settings, data), "start": start, "seed": seed, **self._numerics()}
+            facts = {"start": start, "seed": seed, "loop": LOOP_VERSION, **self._numerics()}
+            inputs = {**kind.identity_inputs(settings, data), **facts}
             identities.append(self.store.identify(settings.kind, kind.VERSION, inputs))
         return tuple(identities)
 
@@ -236,21 +239,23 @@ class Runner:
         model.to(self.world.device)
         head, settings = next(iter(card.tasks.items()))
         task = restore_task(settings)
-        for entry, rows, stored, path in waiting:
-            predictions = predict_rows(
+        for batch, group in groupby(waiting, key=lambda one: one[0].batch):
+            places = list(group)
+            found = predict_sets(
                 model,
                 task,
-                rows,
+                [rows for _, rows, _, _ in places],
                 head=head,
                 world=self.world,
                 cache=self.store.root / "encoded",
-                batch=entry.batch,
+                batch=batch,
                 progress=self.progress,
                 meta={"seed": seed},
             )
-            write_predictions(stored, predictions)
-            settle(stored)
-            copy_whole(stored, path)
+            for (_, _, stored, path), predictions in zip(places, found, strict=True):
+                write_predictions(stored, predictions)
+                settle(stored)
+                copy_whole(stored, path)
 
     def _stored_predictions(self, identity: str, rows: Rows) -> Path:
         key = content_hash({"rows": rows.fingerprint, "version": PREDICTION_VERSION, **self._numerics()})

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from crossling.objectives import Objective
 
 log = logging.getLogger(__name__)
-WARM_UPS = 2
-"""Runs before a capture, in which libraries allocate what they need; their effects are undone."""
 
 
 class _Captured:
@@ -89,7 +87,7 @@ class CapturedSteps(PlainSteps):
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         random_state = torch.cuda.get_rng_state(self.world.device)
         held = self._count_gradients()
-        # The first warm-up makes the gradients, which then stay in place: graphs add into them, the last one clears
+        # The warm-up makes the gradients, which then stay in place: graphs add into them, the last one clears
         # them. A parameter that no objective reaches has none, and the optimiser leaves it alone.
         self._warm_up(lambda: self._pass(objective, inputs))
         if self._count_gradients() != held:
@@ -148,8 +146,8 @@ class CapturedSteps(PlainSteps):
             self._reduced.refresh()
 
     def _warm_up(self, work: Any) -> None:
+        """Run what is to be captured, so that libraries allocate what they need; its effects are undone afterwards."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            for _ in range(WARM_UPS):
-                work()
+            work()
         torch.cuda.current_stream().wait_stream(self.stream)

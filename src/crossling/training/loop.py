@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ from crossling.errors import UserError
 from crossling.model import load_weights, to_device, weights_of
 from crossling.objectives import list_terms, weigh_terms
 from crossling.training.checkpoint import Checkpoints, Position
+from crossling.training.operations import replace_operations
 from crossling.training.program import Program, Stream, Turn
 from crossling.training.progress import Progress, Silence
 from crossling.training.settings import TrainingSettings
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Array = np.ndarray[Any, np.dtype[Any]]
+VERSION = 2
+"""Raised whenever the same seed would train to other weights, so that nothing stored is taken for what it is not."""
 REPORT_EVERY = 10
 """Steps between looks at the loss: reading it makes a GPU wait."""
 
@@ -104,7 +108,7 @@ class _Run:
         self.world = execution.world
         model.to(self.world.device)
         if settings.gradient_checkpointing:
-            model.encoder.checkpoint_gradients()
+            model.encoder.checkpoint_gradients(partial(replace_operations, self.world.device))
         self.optimiser = build_optimiser(model, settings, self.world.device)
         self.steps = self._choose_steps()
         self.checkpoints = Checkpoints(execution.folder)
@@ -250,6 +254,16 @@ def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
             yield item
 
 
+def lag(items: Iterable[T]) -> Iterator[T]:
+    """The same items, each given when the next one has been made."""
+    held: deque[T] = deque()
+    for item in items:
+        held.append(item)
+        if len(held) > 1:
+            yield held.popleft()
+    yield from held
+
+
 def name_term(objective: Objective, term: str) -> str:
     """A term of a loss as it is told: by its objective's name, and its own where there are several."""
     return objective.name if len(list_terms(objective)) == 1 else f"{objective.name}_{term}"
@@ -288,11 +302,22 @@ def predict_examples(
         arrays = reading.collate(examples, batch, size=len(batch.rows))
         return batch, model.prepare(arrays, world.device)
 
-    for batch, tensors in prefetch(map(prepare, plan)):
+    def read(item: tuple[Batch, dict[str, Tensor]]) -> tuple[Batch, dict[str, Tensor], torch.cuda.Event | None]:
+        batch, tensors = item
         with (
             torch.inference_mode(),
             torch.autocast(world.device.type, dtype=world.precision, enabled=reduced),
         ):
             outputs = reading.predict(model, to_device(tensors, world.device))
+            copies = {name: values.to("cpu", non_blocking=True) for name, values in outputs.items()}
+        copied = torch.cuda.Event() if world.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if copied is not None:
+            copied.record()
+        return batch, copies, copied
+
+    # What a GPU has found is looked at when the next batch is already under way there.
+    for batch, copies, copied in lag(map(read, prefetch(map(prepare, plan)))):
+        if copied is not None:
+            copied.synchronize()
         progress.advance(len(batch.rows))
-        yield batch, {name: values.cpu().numpy() for name, values in outputs.items()}
+        yield batch, {name: values.numpy() for name, values in copies.items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossling.data.batching import Batch, Examples, cut_alike, plan_epoch
+from crossling.data.batching import Batch, Examples, choose_lengths, cut_alike, plan_epoch
 from crossling.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -144,5 +144,7 @@ def _plan_replay(replay: Replay, steps: int, *, seed: int, epoch: int) -> list[T
     lengths = replay.stream.examples.lengths
     generator = np.random.default_rng([seed, REPLAY, epoch])
     rows = generator.integers(len(lengths), size=steps * replay.batch)
-    plan = cut_alike(rows, lengths, replay.batch, epoch=epoch, generator=generator)
+    often = max(1, round(len(rows) / len(lengths)))
+    allowed = choose_lengths(np.repeat(lengths, often), replay.batch)
+    plan = cut_alike(rows, lengths, replay.batch, allowed, epoch=epoch, generator=generator)
     return [Turn(replay.stream, batch, replay.batch) for batch in plan]

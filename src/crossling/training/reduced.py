@@ -1,18 +1,22 @@
 """Passes in reduced precision, on copies of the encoder's weights; the optimiser moves the whole ones.
 
 Autocast converts every weight and most activations anew in every pass: on a GPU that is half of all kernels of a
-small batch. Here all weights of the encoder are converted once for each update, together, and its gradients come back
-together. Fusion and heads, small as they are, stay with autocast.
+small batch. Here all weights of the encoder are converted once for each update, together. Gradients of its products
+and tables are added to the whole weights' where they arise (see ``products.py``), the others together. Fusion and
+heads, small as they are, stay with autocast.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from crossling.model import Model
+from crossling.training.operations import Replacing
+from crossling.training.products import Lookup, Product, SideLine, group_names
 
 if TYPE_CHECKING:
     from crossling.objectives import Objective
@@ -25,17 +29,72 @@ class ReducedWeights:
 
     def __init__(self, model: Model, precision: torch.dtype) -> None:
         self.model, self.precision = model, precision
-        named: list[tuple[str, Tensor]] = [(n, p) for n, p in model.named_parameters() if p.is_floating_point()]
-        encoder = [(name, p) for name, p in named if name.startswith(PREFIX)]
-        self._whole = [p for _, p in encoder]
-        self._copies = {name: p.detach().to(precision).requires_grad_(p.requires_grad) for name, p in encoder}
-        moving = [(p, self._copies[name]) for name, p in encoder if p.requires_grad]
-        beside = [p for name, p in named if not name.startswith(PREFIX) and p.requires_grad]
+        named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
+        encoder = {name: p for name, p in named.items() if name.startswith(PREFIX)}
+        self._whole = list(encoder.values())
+        self._side = SideLine(self._whole[0].device)
+        self._products: dict[int, tuple[Product, int]] = {}
+        """By a weight's copy: the product that it is part of, and its place there."""
+        self._tables: dict[int, Tensor] = {}
+        """By a table's copy: the parameter."""
+        joined = self._join_products(encoder)
+        self._copies = {
+            name: joined[name] if name in joined else p.detach().to(precision).requires_grad_(p.requires_grad)
+            for name, p in encoder.items()
+        }
+        for name in self._name_tables(encoder):
+            self._tables[id(self._copies[name])] = encoder[name]
+        moving = [(p, self._copies[name]) for name, p in encoder.items() if p.requires_grad]
+        beside = [p for name, p in named.items() if name not in encoder and p.requires_grad]
         self._targets = [p for p, _ in moving] + beside
         """The parameters that gradients are for."""
         self._sources = [copy for _, copy in moving] + beside
         """What the passes read in their place."""
         self._converted: dict[Tensor, Tensor] = {}
+        self._ways: Any = Replacing({functional.linear: self._multiply, functional.embedding: self._look_up})
+
+    def _join_products(self, encoder: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Products for all weights of linear layers that learn; gives what stands in their parameters' place."""
+        layers = {f"{n}.weight": m for n, m in self.model.named_modules() if isinstance(m, nn.Linear)}
+        weights = [name for name, p in encoder.items() if name in layers and p.requires_grad]
+        copies: dict[str, Tensor] = {}
+        for names in group_names(weights):
+            biases = [name.removesuffix("weight") + "bias" for name in names if layers[name].bias is not None]
+            if not all(encoder[name].requires_grad for name in biases) or len(biases) not in (0, len(names)):
+                continue
+            product = Product([encoder[n] for n in names], [encoder[n] for n in biases], self.precision)
+            copies.update(zip([*names, *biases], product.copies, strict=True))
+            self._products.update({id(copies[name]): (product, place) for place, name in enumerate(names)})
+        return copies
+
+    def _name_tables(self, encoder: dict[str, Tensor]) -> list[str]:
+        """The weights of embeddings that learn."""
+        tables = [f"{n}.weight" for n, m in self.model.named_modules() if isinstance(m, nn.Embedding)]
+        return [name for name in tables if name in encoder and encoder[name].requires_grad]
+
+    def _multiply(self, read: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        product, place = self._products.get(id(weight), (None, 0))
+        if product is None or read.dtype != self.precision or not torch.is_grad_enabled():
+            return functional.linear(read, weight, bias)
+        return product.apply(place, read, self._side)
+
+    def _look_up(
+        self,
+        rows: Tensor,
+        weight: Tensor,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Tensor:
+        target = self._tables.get(id(weight))
+        unusual = max_norm is not None or scale_grad_by_freq or sparse
+        if target is None or unusual or not torch.is_grad_enabled():
+            more = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+            return functional.embedding(rows, weight, *more)
+        found: Tensor = Lookup.apply(rows, weight, target, padding_idx, self._side)  # type: ignore[no-untyped-call]
+        return found
 
     def refresh(self) -> None:
         """Take over the weights as they are now."""
@@ -44,11 +103,12 @@ class ReducedWeights:
 
     def backward(self, objective: Objective, batch: dict[str, Tensor], scale: Tensor) -> Tensor:
         """Add a batch's gradients to those of the parameters; gives the scaled terms of its loss."""
-        terms = torch.func.functional_call(
-            _Loss(self.model, objective), {f"model.{name}": copy for name, copy in self._copies.items()}, (batch,)
-        )
+        copies = {f"model.{name}": copy for name, copy in self._copies.items()}
+        with self._ways:
+            terms = torch.func.functional_call(_Loss(self.model, objective), copies, (batch,))
         scaled: Tensor = terms.float().reshape(-1) * scale
         gradients = torch.autograd.grad(scaled.sum(), self._sources, allow_unused=True)
+        self._side.wait()
         with torch.no_grad():
             self._add(gradients)
         return scaled.detach()

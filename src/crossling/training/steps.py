@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crossling.model import Model, to_device
+from crossling.training.operations import replace_operations
 from crossling.training.reduced import ReducedWeights
 from crossling.training.settings import TrainingSettings
 from crossling.training.world import World
@@ -48,7 +49,10 @@ class PlainSteps:
         """Add a batch's gradients up; gives the scaled terms of its loss."""
         reduced = self.world.precision != torch.float32
         # A captured graph must cast weights anew at every replay, so casts are never remembered.
-        with torch.autocast(self.world.device.type, dtype=self.world.precision, enabled=reduced, cache_enabled=False):
+        with (
+            replace_operations(self.world.device),
+            torch.autocast(self.world.device.type, dtype=self.world.precision, enabled=reduced, cache_enabled=False),
+        ):
             if reduced and not self.settings.gradient_checkpointing:
                 return self.reduced_weights().backward(objective, batch, scale)
             terms = objective.sum_loss(self.model, batch).float().reshape(-1) * scale
@@ -62,26 +66,30 @@ class PlainSteps:
         return self._reduced
 
     def apply(self) -> None:
-        """Clip and step."""
+        """Clip and step; the optimiser divides gradients as it reads them, which spares a pass over all of them."""
         if self.settings.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+            norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+            self.optimiser.grad_scale = ((norm + 1e-6) / self.settings.clip).clamp(min=1.0)  # type: ignore[attr-defined]
         self.optimiser.step()
         if self._reduced is not None:
             self._reduced.refresh()
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next step; on a GPU it is a tensor, so that a captured step sees it."""
+        set_before: set[int] = set()
         for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * group["rate"])
-            else:
+            if not isinstance(group["lr"], Tensor):
                 group["lr"] = rate * group["rate"]
+            elif id(group["lr"]) not in set_before:
+                group["lr"].fill_(rate * group["rate"])
+                set_before.add(id(group["lr"]))
 
 
 def build_optimiser(model: Model, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
     """AdamW; biases and normalisation do not decay, and a fusion may learn at a rate of its own."""
     groups = []
     fusion_rate = (getattr(model.fusion, "lr", None) or settings.lr) / settings.lr
+    rates = {rate: _rate(settings.lr, device) for rate in (1.0, fusion_rate)}
     for part, rate in (("encoder", 1.0), ("fusion", fusion_rate), ("heads", 1.0)):
         parameters = [p for p in getattr(model, part).parameters() if p.requires_grad]
         for decay, chosen in (
@@ -89,10 +97,10 @@ def build_optimiser(model: Model, settings: TrainingSettings, device: torch.devi
             (0.0, [p for p in parameters if p.ndim <= 1]),
         ):
             if chosen:
-                groups.append({"params": chosen, "weight_decay": decay, "rate": rate, "lr": _rate(settings.lr, device)})
+                groups.append({"params": chosen, "weight_decay": decay, "rate": rate, "lr": rates[rate]})
     on_gpu = device.type == "cuda"
     return torch.optim.AdamW(
-        groups, lr=_rate(settings.lr, device), betas=settings.betas, eps=settings.eps, fused=True, capturable=on_gpu
+        groups, lr=rates[1.0], betas=settings.betas, eps=settings.eps, fused=True, capturable=on_gpu
     )
 
 
