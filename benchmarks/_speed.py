@@ -99,14 +99,14 @@ def room() -> Iterator[Path]:
 
 
 def build_run(
-    model: Any, program: Any, scale: Scale, folder: Path, *, batch: int, epochs: int, capture: bool = True
+    model: Any, program: Any, scale: Scale, folder: Path, *, batch: int, epochs: int, capture: bool = True, **more: Any
 ) -> Any:
-    """A training, about to begin; all that is set is as a recipe's defaults have it."""
+    """A training, about to begin; all that is not set is as a recipe's defaults have it."""
     from crossling.training.loop import Execution, _Run
     from crossling.training.program import Program
     from crossling.training.settings import TrainingSettings
 
-    settings = TrainingSettings(epochs=epochs, batch=batch)
+    settings = TrainingSettings(epochs=epochs, batch=batch, **more)
     execution = Execution(join(scale.device), 1, folder, checkpoint_seconds=1e9, capture=capture)
     return _Run(model, program if isinstance(program, Program) else Program(program), settings, execution)
 

@@ -50,6 +50,8 @@ class Size:
 MBERT = Size(119_547, 768, 12, 12, 3_072)
 OFFLINE = Size(250_037, 384, 12, 12, 1_536)
 TINY = Size(500, 32, 2, 2, 64)
+LANGUAGE = 28_000
+"""Subwords of one language, at most: 3.4 million subwords of English text of many kinds have 25,523 of XLM-R's."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
     python benchmarks/growth.py rows [ROWS ...]      default: 10000 100000 1000000
     python benchmarks/growth.py cells [CELLS ...]    default: 10 100 1000
+    python benchmarks/growth.py training [ROWS ...]  default: 10000 100000 392702 (XNLI's); on a GPU
 
 Rows: pairs of texts are read, encoded with the tokenizer of multilingual-e5-small and put into batches, and WikiMatrix
 pairs are read and cleaned, each number in a process of its own; its start counts in the CPU seconds. The memory is the
@@ -9,6 +10,9 @@ process's peak less what it held before it read, the pages of mapped files inclu
 
 Cells: a study of tiny cells is planned, its folder laid out, its board made and its status read, with every cell's
 marker in place; nothing is trained.
+
+Training: one epoch of pairs of texts with an encoder of mBERT's size, the capturing of graphs included. Subwords are as
+many as one language has.
 """
 
 from __future__ import annotations
@@ -87,6 +91,30 @@ def grow_cells(counts: list[int]) -> None:
             print(count, *times, f"{(out / 'study.json').stat().st_size / 1e6:.2f}", sep="\t", flush=True)
 
 
+def grow_training(counts: list[int]) -> None:
+    import torch
+
+    from _speed import build_run, choose_scale, room, wait
+    from _synthetic import LANGUAGE, TEXTS, make_rows, write_rows
+    from finetune import build_task, tell_padding
+
+    scale = choose_scale("cuda" if torch.cuda.is_available() else "cpu")
+    print("rows\tseconds\texamples/s\tshapes\tpadding\tRSS MB\tGPU MB")
+    for count in counts:
+        with room() as folder:
+            examples = write_rows(TEXTS, make_rows(TEXTS, count, LANGUAGE), folder / "examples.arrow")
+            model, stream = build_task(TEXTS, scale, examples)
+            run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=1)
+            seconds, _ = clock(lambda r=run: (r.train_epoch(), wait(scale.device)))
+            held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            on_gpu = torch.cuda.max_memory_allocated() >> 20 if scale.on_gpu else 0
+            shapes = len(getattr(run.steps, "passes", ()))
+            padding = tell_padding(examples, scale.batch, scale.device)
+            print(
+                count, f"{seconds:.1f}", f"{count / seconds:.0f}", shapes, padding, held, on_gpu, sep="\t", flush=True
+            )
+
+
 def describe(cells: int, seeds: int) -> str:
     """A study of so many cells: plain fine-tuning, and the same at other learning rates."""
     rates = [round(1.3e-4 * (1 + number), 6) for number in range(cells // seeds - 1)]
@@ -100,5 +128,7 @@ if __name__ == "__main__":
     counts = [int(number) for number in numbers]
     if what == "rows":
         grow_rows(counts or [10_000, 100_000, 1_000_000])
+    elif what == "training":
+        grow_training(counts or [10_000, 100_000, 392_702])
     else:
         grow_cells(counts or [10, 100, 1_000])

@@ -15,20 +15,22 @@ from typing import Any
 import numpy as np
 
 from _rows import VALUE, Row, clock
-from _speed import READ, Scale, build_run, count_operations, join, room, take_turns, time_epochs, wait
+from _speed import READ, Scale, batch_of, build_run, count_operations, join, room, take_turns, time_epochs, wait
 from _synthetic import (
+    ANSWERS,
     MASKED,
     PAIRS,
     TEXTS,
     WINDOW,
     WORDS,
+    Kind,
     build_encoder,
     make_lengths,
     make_rows,
     write_rows,
 )
 from _trainer import time_prediction, time_trainer
-from finetune import build_objective, build_task
+from finetune import TITLES, build_objective, build_task
 
 COST = 1.15
 """What a method may cost: so many times what its subwords do."""
@@ -73,20 +75,60 @@ def measure_auxiliary(scale: Scale, matrix_rate: float) -> Row:
     return _compare("auxiliary task", "fine-tuning with tagging beside it", prepare, scale, matrix_rate)
 
 
-def measure_replay(scale: Scale, matrix_rate: float) -> Row:
+def measure_replay(scale: Scale, matrix_rate: float, kind: Kind = TEXTS) -> Row:
     """Aligned sentence pairs in every step; of the source, the original encoder reads the subwords once more."""
     from crossling.training.program import Program, Replay, Stream
 
     def prepare(examples: Any, folder: Path) -> Prepared:
         pairs = _write_pairs(max(WINDOW, scale.turn) * scale.batch, scale, folder)
-        model, stream = build_task(TEXTS, scale, examples, others=[pairs])
+        model, stream = build_task(kind, scale, examples, others=[pairs])
         replay = Replay(Stream(_build_pull(model, scale, "replay", pull=0.01), pairs), REPLAYED)
-        steps = -(-len(examples) // scale.batch)
+        steps = -(-len(examples) // batch_of(kind, scale))
         work = count_operations(scale.size, examples.lengths) + steps * REPLAYED * _cost(scale, pairs)
         return model, Program(stream, replay=replay), work
 
-    what = f"fine-tuning with {REPLAYED} sentence pairs in every step"
-    return _compare("replay", what, prepare, scale, matrix_rate, COST)
+    title, task = TITLES[kind.name]
+    name = "replay" if kind is TEXTS else f"replay, {title}"
+    what = f"{task} with {REPLAYED} sentence pairs in every step"
+    # On a processor, whose time is that of its products, what pairs are padded with to one length shows in full.
+    return _compare(name, what, prepare, scale, matrix_rate, COST if scale.on_gpu else None, kind=kind)
+
+
+def measure_replay_words(scale: Scale, matrix_rate: float) -> Row:
+    """Beside tagging."""
+    return measure_replay(scale, matrix_rate, WORDS)
+
+
+def measure_replay_answers(scale: Scale, matrix_rate: float) -> Row:
+    """Beside answers."""
+    return measure_replay(scale, matrix_rate, ANSWERS)
+
+
+def measure_table(scale: Scale, matrix_rate: float) -> Row:
+    """The whole vocabulary: the rows of a batch moved, or all of them, or all of those that a trimmed one has left."""
+    ways: dict[str, dict[str, Any]] = {
+        "ours": {"table_update": "rows"},
+        "all rows moved": {},
+        "trimmed, as by default": {},
+    }
+    with room() as folder:
+        rows = make_rows(TEXTS, scale.turn * scale.batch, scale.size.vocabulary, batch=scale.batch)
+        examples = write_rows(TEXTS, rows, folder / "examples.arrow")
+        runs = {}
+        for name, settings in ways.items():
+            model, stream = build_task(TEXTS, scale, examples, trim=name.startswith("trimmed"))
+            epochs = scale.rounds + 1
+            runs[name] = build_run(model, stream, scale, folder / name, batch=scale.batch, epochs=epochs, **settings)
+        seconds = take_turns(runs, scale.rounds, scale.device)
+    rates = {name: len(examples) / statistics.median(found) for name, found in seconds.items()}
+    return Row(
+        "table by rows",
+        f"fine-tuning with all {scale.size.vocabulary:,} subwords, of which an update moves those of its batch",
+        "examples/s",
+        rates.pop("ours"),
+        rates,
+        notes={"batch": scale.batch, "timed steps": scale.rounds * scale.turn},
+    )
 
 
 def _compare(
@@ -96,14 +138,16 @@ def _compare(
     scale: Scale,
     matrix_rate: float,
     cost: float | None = None,
+    kind: Kind = TEXTS,
 ) -> Row:
+    batch = batch_of(kind, scale)
     with room() as folder:
-        rows = make_rows(TEXTS, scale.turn * scale.batch, scale.size.vocabulary, batch=scale.batch)
-        examples = write_rows(TEXTS, rows, folder / "texts.arrow")
-        plain = (*build_task(TEXTS, scale, examples), count_operations(scale.size, examples.lengths))
+        rows = make_rows(kind, scale.turn * batch, scale.size.vocabulary, batch=batch)
+        examples = write_rows(kind, rows, folder / "examples.arrow")
+        plain = (*build_task(kind, scale, examples), count_operations(scale.size, examples.lengths))
         prepared = {PLAIN: plain, "ours": prepare(examples, folder)}
         runs = {
-            key: build_run(model, program, scale, folder / key, batch=scale.batch, epochs=scale.rounds + 1)
+            key: build_run(model, program, scale, folder / key, batch=batch, epochs=scale.rounds + 1)
             for key, (model, program, _) in prepared.items()
         }
         seconds = take_turns(runs, scale.rounds, scale.device)
@@ -118,7 +162,7 @@ def _compare(
         "times what its subwords cost": round(1 / ratio, 3),
         "rounds": f"{1 / max(ratios):.3f} to {1 / min(ratios):.3f}",
         "times an epoch": round(statistics.median(seconds["ours"]) / statistics.median(seconds[PLAIN]), 3),
-        "batch": scale.batch,
+        "batch": batch,
         "timed steps of the main task": scale.rounds * scale.turn,
     }
     return Row(
@@ -215,7 +259,8 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
 
 def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
     """Classes of several languages' pairs of texts, all in one stream of batches alike in length."""
-    from crossling.data.batching import Joined, plan_prediction
+    from crossling.data.batching import Joined
+    from crossling.evaluation import plan_stream
     from crossling.training.loop import predict_examples
     from crossling.training.progress import Silence
 
@@ -230,7 +275,7 @@ def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
 
         def predict(sets: list[Any]) -> None:
             for examples in sets:
-                plan = plan_prediction(examples.lengths, batch)
+                plan = plan_stream(examples.lengths, batch, scale.device)
                 for _ in predict_examples(
                     model, stream.objective, examples, world=world, plan=plan, progress=Silence()
                 ):

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from crossling.data.batching import Batch, Examples, join_examples, plan_prediction, write_examples
+from crossling.data.batching import Array, Batch, Examples, join_examples, plan_prediction, write_examples
 from crossling.data.rows import Rows
 from crossling.encoder import Encoder
 from crossling.errors import DataError
@@ -24,6 +25,8 @@ from crossling.training.world import World
 
 STREAM = 20_000
 """Rows of sets that are predicted together."""
+LONG, SHORT = 128, 8
+"""Subwords of a long example, and how many short ones a GPU takes in its place."""
 Outputs = Iterable[tuple[Batch, dict[str, Any]]]
 
 
@@ -89,7 +92,7 @@ def predict_sets(
         ]
         stream = join_examples(parts)
         progress.begin(_describe(together), len(stream))
-        plan = plan_prediction(stream.lengths, batch)
+        plan = plan_stream(stream.lengths, batch, world.device)
         outputs = predict_examples(model, reading, stream, world=world, plan=plan, progress=progress)
         routed = route_outputs(outputs, [len(part) for part in parts])
         found: list[Predictions] = [
@@ -100,6 +103,12 @@ def predict_sets(
         for rows, one in zip(together, found, strict=True):
             facts = {"fingerprint": rows.fingerprint, "score": task.settings.score, "skipped": rows.skipped}
             yield replace(one, meta={**one.meta, **facts, **(meta or {})})
+
+
+def plan_stream(lengths: Array, batch: int, device: torch.device) -> list[Batch]:
+    """Batches of ``batch`` examples; a GPU, which would else wait for the next one, takes more while they are short."""
+    most = batch if device.type == "cpu" else SHORT * batch
+    return plan_prediction(lengths, most, LONG * batch)
 
 
 def _list_labels(task: Any, rows: Rows) -> tuple[str, ...]:

@@ -54,7 +54,9 @@ def _settings(**changes: Any) -> TrainingSettings:
     return TrainingSettings(**{"epochs": 2, "batch": 8, "lr": 1e-3, **changes})
 
 
-def _losses(folder: Path, *, capture: bool, world: World, seed: int = 1, **what: Any) -> torch.Tensor:
+def _losses(
+    folder: Path, *, capture: bool, world: World, seed: int = 1, update: str = "all", **what: Any
+) -> torch.Tensor:
     """The loss of every step, as the tracker is told every ten."""
     model, stream = _setup(folder, **what)
     heard: list[float] = []
@@ -65,7 +67,7 @@ def _losses(folder: Path, *, capture: bool, world: World, seed: int = 1, **what:
         capture=capture,
         track=lambda values, step: heard.append(values["loss"]),
     )
-    fit(model, stream, _settings(), execution)
+    fit(model, stream, _settings(table_update=update), execution)
     weights = torch.cat([p.detach().flatten().float().cpu() for p in model.parameters()])
     return torch.cat([torch.tensor(heard), weights.norm().reshape(1)])
 
@@ -83,6 +85,13 @@ def test_fusions_are_captured_with_their_statistics(tmp_path: Path, fusion: dict
     plain = _losses(tmp_path, capture=False, world=_world(), fusion=fusion)
     captured = _losses(tmp_path, capture=True, world=_world(), fusion=fusion)
     torch.testing.assert_close(captured, plain, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_a_table_that_moves_by_rows_moves_the_same(tmp_path: Path, precision: torch.dtype) -> None:
+    plain = _losses(tmp_path, capture=False, world=_world(precision), update="rows")
+    captured = _losses(tmp_path, capture=True, world=_world(precision), update="rows")
+    torch.testing.assert_close(captured, plain, rtol=1e-4 if precision == torch.float32 else 0.02, atol=0)
 
 
 def test_dropout_stays_random_and_unbiased(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ killed run finds its place again without having stored an order.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ few enough that the order stays random."""
 GRAIN = 2
 """Lengths are multiples of this: attention over an odd number of subwords costs a GPU a copy of its mask."""
 
-SHARE, LEAST, MOST = 700, 500, 10_000
+SHARE, LEAST, MOST = 700, 300, 10_000
 """One more length must spare so much padding: this part of all subwords, within bounds. A GPU captures a step for each
 length, which takes as long as training on tens of thousands of subwords."""
 
@@ -107,12 +109,12 @@ class Joined(Examples):
         self.columns = parts[0].columns
         self.parts = tuple(parts)
         self.lengths = np.concatenate([part.lengths for part in parts])
-        self._ends = np.cumsum([len(part) for part in parts])
+        self._ends = list(accumulate(len(part) for part in parts))
 
     def get(self, column: str, row: int) -> Array:
         """The values of one example's column."""
-        place = int(np.searchsorted(self._ends, row, side="right"))
-        before = int(self._ends[place - 1]) if place else 0
+        place = bisect_right(self._ends, row)
+        before = self._ends[place - 1] if place else 0
         return self.parts[place].get(column, row - before)
 
     def scalars(self, column: str) -> Array:

@@ -71,6 +71,10 @@ class Settings(TrainingSettings):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
+        if self.table_update == "rows":
+            raise ValueError(
+                'table_update = "rows": every subword learns here, as one of those to choose from; leave it out'
+            )
         if self.mask + self.random > 1:
             raise ValueError(f"mask + random = {self.mask + self.random:g}: together they are at most 1")
         if self.select == "best" and not self.held_out:

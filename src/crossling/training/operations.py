@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -41,8 +42,10 @@ def draw_kept(like: Tensor, rate: float) -> Tensor:
     dropped = round(rate * LEVELS)
     if dropped >= LEVELS:
         return torch.zeros_like(like)
-    words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
-    levels = words.view(torch.int16)[: like.numel()].view(like.shape)
+    # Seeded by torch's generator, drawn by one that is twice as fast.
+    bits = np.random.SFC64(int(torch.empty((), dtype=torch.int64).random_()))
+    words = torch.from_numpy(bits.random_raw(-(-like.numel() // 4)).view(np.int16))
+    levels = words[: like.numel()].view(like.shape)
     return (levels >= dropped - LEVELS // 2).to(like.dtype).mul_(LEVELS / (LEVELS - dropped))
 
 

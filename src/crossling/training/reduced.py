@@ -27,12 +27,13 @@ PREFIX = "encoder."
 class ReducedWeights:
     """Copies of an encoder's weights in the precision of the run, with the way of gradients back to the originals."""
 
-    def __init__(self, model: Model, precision: torch.dtype) -> None:
+    def __init__(self, model: Model, precision: torch.dtype, *, apart: Tensor | None = None) -> None:
+        """``apart``: a parameter that somebody else keeps the copy of up to date."""
         self.model, self.precision = model, precision
         named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
         encoder = {name: p for name, p in named.items() if name.startswith(PREFIX)}
-        self._whole = list(encoder.values())
-        self._side = SideLine(self._whole[0].device)
+        self._encoder, self._apart = encoder, apart
+        self._side = SideLine(next(iter(encoder.values())).device)
         self._products: dict[int, tuple[Product, int]] = {}
         """By a weight's copy: the product that it is part of, and its place there."""
         self._tables: dict[int, Tensor] = {}
@@ -98,8 +99,13 @@ class ReducedWeights:
 
     def refresh(self) -> None:
         """Take over the weights as they are now."""
+        names = [name for name, p in self._encoder.items() if p is not self._apart]
         with torch.no_grad():
-            torch._foreach_copy_(list(self._copies.values()), self._whole)
+            torch._foreach_copy_([self._copies[name] for name in names], [self._encoder[name] for name in names])
+
+    def copy_of(self, parameter: Tensor) -> Tensor:
+        """What stands in a parameter's place."""
+        return next(self._copies[name] for name, p in self._encoder.items() if p is parameter)
 
     def backward(self, objective: Objective, batch: dict[str, Tensor], scale: Tensor) -> Tensor:
         """Add a batch's gradients to those of the parameters; gives the scaled terms of its loss."""

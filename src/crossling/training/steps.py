@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,7 @@ from crossling.model import Model, to_device
 from crossling.training.operations import replace_operations
 from crossling.training.reduced import ReducedWeights
 from crossling.training.settings import TrainingSettings
+from crossling.training.table_rows import TableRows, find_table
 from crossling.training.world import World
 
 if TYPE_CHECKING:
@@ -32,17 +34,21 @@ class PlainSteps:
     ) -> None:
         self.model, self.optimiser, self.settings, self.world = model, optimiser, settings, world
         self._reduced: ReducedWeights | None = None
+        table = find_table(model, settings, world)
+        self._rows = TableRows(table, optimiser, settings) if table is not None else None
 
     def update(self, batches: Batches, *, scales: Scales, rate: float) -> Losses:
         """Apply the gradient of the scaled losses of all batches; gives those losses."""
         self.optimiser.zero_grad(set_to_none=True)
         losses: Losses = []
-        for objective, batch in batches:
+        moved = [(objective, to_device(batch, self.world.device)) for objective, batch in batches]
+        for objective, batch in moved:
             scale = torch.tensor(scales[objective.name], device=self.world.device)
-            losses.append((objective, self.backward(objective, to_device(batch, self.world.device), scale)))
+            losses.append((objective, self.backward(objective, batch, scale)))
         self.world.sum_gradients(self.model)
         self.set_rate(rate)
         self.apply()
+        self.move_rows([batch["ids"] for _, batch in moved], rate)
         return losses
 
     def backward(self, objective: Objective, batch: dict[str, Tensor], scale: Tensor) -> Tensor:
@@ -51,6 +57,7 @@ class PlainSteps:
         # A captured graph must cast weights anew at every replay, so casts are never remembered.
         with (
             replace_operations(self.world.device),
+            nullcontext() if self._rows is None else self._rows.ways,
             torch.autocast(self.world.device.type, dtype=self.world.precision, enabled=reduced, cache_enabled=False),
         ):
             if reduced and not self.settings.gradient_checkpointing:
@@ -62,7 +69,8 @@ class PlainSteps:
     def reduced_weights(self) -> ReducedWeights:
         """Copies of the weights as they are at the first step, kept up to date by every step from there."""
         if self._reduced is None:
-            self._reduced = ReducedWeights(self.model, self.world.precision)
+            table = self._rows.table if self._rows is not None else None
+            self._reduced = ReducedWeights(self.model, self.world.precision, apart=table)
         return self._reduced
 
     def apply(self) -> None:
@@ -73,6 +81,12 @@ class PlainSteps:
         self.optimiser.step()
         if self._reduced is not None:
             self._reduced.refresh()
+
+    def move_rows(self, ids: Sequence[Tensor], rate: float) -> None:
+        """Move the subword table where it is moved by the rows that a step has seen."""
+        if self._rows is not None:
+            copy = self._reduced.copy_of(self._rows.table) if self._reduced is not None else None
+            self._rows.move(ids, rate, getattr(self.optimiser, "grad_scale", None), copy)
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next step; on a GPU it is a tensor, so that a captured step sees it."""
@@ -86,12 +100,16 @@ class PlainSteps:
 
 
 def build_optimiser(model: Model, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW; biases and normalisation do not decay, and a fusion may learn at a rate of its own."""
+    """AdamW; biases and normalisation do not decay, and a fusion may learn at a rate of its own.
+
+    A table that is moved by rows is not among what it moves.
+    """
     groups = []
     fusion_rate = (getattr(model.fusion, "lr", None) or settings.lr) / settings.lr
+    table = model.encoder.model.get_input_embeddings().weight if settings.table_update == "rows" else None
     rates = {rate: _rate(settings.lr, device) for rate in (1.0, fusion_rate)}
     for part, rate in (("encoder", 1.0), ("fusion", fusion_rate), ("heads", 1.0)):
-        parameters = [p for p in getattr(model, part).parameters() if p.requires_grad]
+        parameters = [p for p in getattr(model, part).parameters() if p.requires_grad and p is not table]
         for decay, chosen in (
             (settings.weight_decay, [p for p in parameters if p.ndim > 1]),
             (0.0, [p for p in parameters if p.ndim <= 1]),
