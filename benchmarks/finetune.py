@@ -41,6 +41,8 @@ def measure_task(kind: Kind, scale: Scale, matrix_rate: float) -> Row:
     """Ours, the Trainer as it comes, the Trainer tuned."""
     check_trainer()
     name, what = TITLES[kind.name]
+    if not scale.on_gpu and not scale.quick:
+        matrix_rate = measure_matrix_rate(scale.device)
     ours, facts = time_crossling(kind, scale)
     batch = batch_of(kind, scale)
     notes: dict[str, Any] = {"batch": batch, "padding": facts["padding"], "timed steps": {"ours": facts["steps"]}}
@@ -48,9 +50,11 @@ def measure_task(kind: Kind, scale: Scale, matrix_rate: float) -> Row:
     for way in ("as it comes", "tuned"):
         peers[f"Trainer {way}"], notes["timed steps"][way] = time_trainer(kind, scale, way=way)
     if not scale.on_gpu and not scale.quick:
-        # Once more after its peers: what else goes on makes a processor faster and slower within minutes.
+        # Once more after its peers, and the limit with it: other guests make a processor faster and slower.
         again, more = time_crossling(kind, scale)
+        rates = [matrix_rate, measure_matrix_rate(scale.device)]
         ours, notes["ours, before and after its peers"] = (ours + again) / 2, [round(ours, 2), round(again, 2)]
+        matrix_rate, notes["matrix products, Tflop/s"] = sum(rates) / 2, [round(rate / 1e12, 4) for rate in rates]
         notes["timed steps"]["ours"] += more["steps"]
     if scale.on_gpu and kind is TEXTS:
         peers["ours without CUDA graphs"], more = time_crossling(kind, scale, capture=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from crossling.data.batching import Batch
 from crossling.errors import UserError
 from crossling.evaluation import encode_rows
 from crossling.model import Model, build_model
+from crossling.recipe import RunSettings
 from crossling.registry import load_kind
 from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints, Position
@@ -21,7 +24,7 @@ from crossling.training.program import Program
 from crossling.training.progress import Silence
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
-from crossling.training.world import World
+from crossling.training.world import World, join_world
 from examples import make_rows
 from tiny import tiny_encoder
 
@@ -271,3 +274,14 @@ def test_items_come_one_behind() -> None:
     seen = [(item, len(made)) for item in lag(made.append(n) or n for n in range(3))]  # type: ignore[func-returns-value]
     assert seen == [(0, 2), (1, 3), (2, 3)]
     assert list(lag([])) == []
+
+
+def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    library = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    join_world(RunSettings(device="cpu"))
+    assert dict(asked) == {-3: 32 << 20, -1: 1 << 30}
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    join_world(RunSettings(device="cpu"))
+    assert len(asked) == 2, "without such a setting nothing happens"

@@ -28,20 +28,18 @@ class SideLine:
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._held: list[Tensor] = []
-        self._main: torch.cuda.Stream | None = None
 
     def do(self, work: Callable[[], None], *read: Tensor) -> None:
         """Work that reads these tensors, which nobody may write meanwhile."""
         if self._stream is None:
-            return work()
+            work()
+            return
         if len(self._held) > HELD:
             self.wait()
-        self._main = torch.cuda.current_stream()
-        self._stream.wait_stream(self._main)
+        self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             work()
         self._held += read
-        return None
 
     def wait(self) -> None:
         """Until all of it is done."""
