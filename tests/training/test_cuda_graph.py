@@ -55,7 +55,14 @@ def _settings(**changes: Any) -> TrainingSettings:
 
 
 def _losses(
-    folder: Path, *, capture: bool, world: World, seed: int = 1, update: str = "all", **what: Any
+    folder: Path,
+    *,
+    capture: bool,
+    world: World,
+    seed: int = 1,
+    update: str = "all",
+    accumulate: int = 1,
+    **what: Any,
 ) -> torch.Tensor:
     """The loss of every step, as the tracker is told every ten."""
     model, stream = _setup(folder, **what)
@@ -67,7 +74,7 @@ def _losses(
         capture=capture,
         track=lambda values, step: heard.append(values["loss"]),
     )
-    fit(model, stream, _settings(table_update=update), execution)
+    fit(model, stream, _settings(table_update=update, accumulate=accumulate), execution)
     weights = torch.cat([p.detach().flatten().float().cpu() for p in model.parameters()])
     return torch.cat([torch.tensor(heard), weights.norm().reshape(1)])
 
@@ -88,9 +95,12 @@ def test_fusions_are_captured_with_their_statistics(tmp_path: Path, fusion: dict
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_a_table_that_moves_by_rows_moves_the_same(tmp_path: Path, precision: torch.dtype) -> None:
-    plain = _losses(tmp_path, capture=False, world=_world(precision), update="rows")
-    captured = _losses(tmp_path, capture=True, world=_world(precision), update="rows")
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_table_that_moves_by_rows_moves_the_same(tmp_path: Path, precision: torch.dtype, accumulate: int) -> None:
+    """Batches of one step may be of one shape, and so go through one graph."""
+    how: dict[str, Any] = {"world": _world(precision), "update": "rows", "accumulate": accumulate}
+    plain = _losses(tmp_path, capture=False, **how)
+    captured = _losses(tmp_path, capture=True, **how)
     torch.testing.assert_close(captured, plain, rtol=1e-4 if precision == torch.float32 else 0.02, atol=0)
 
 

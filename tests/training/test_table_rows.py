@@ -121,6 +121,17 @@ def test_the_first_step_is_that_of_all_rows(tmp_path: Path, world: World) -> Non
     torch.testing.assert_close(ends[0], ends[1], atol=1e-6, rtol=1e-4)
 
 
+def test_rows_of_all_batches_of_a_step_move(tmp_path: Path) -> None:
+    model, stream = _setup(tmp_path)
+    table = model.encoder.model.get_input_embeddings().weight
+    before = table.detach().clone()
+    fit(model, stream, _settings(epochs=1, accumulate=5), Execution(ONE, 1, tmp_path / "work"))
+    moved = set((table.detach() != before).any(1).nonzero().flatten().tolist())
+    seen = set(stream.examples.distinct_ids().tolist())
+    assert moved == seen - {model.encoder.tokenizer.pad_token_id}
+    assert not table.grad.any()
+
+
 def test_copies_in_reduced_precision_follow(tmp_path: Path) -> None:
     model, stream = _setup(tmp_path)
     settings = _settings()

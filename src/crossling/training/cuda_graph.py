@@ -64,7 +64,7 @@ class CapturedSteps(PlainSteps):
             (objective, one.replay(batch)) for one, (objective, batch) in zip(captured, batches, strict=True)
         ]
         finish.replay()
-        self.move_rows([one.inputs["ids"] for one in captured], rate)
+        self.move_rows([batch["ids"] for _, batch in batches], rate)
         return losses
 
     def _set_scales(self, scales: Scales) -> None:

@@ -86,7 +86,8 @@ class PlainSteps:
         """Move the subword table where it is moved by the rows that a step has seen."""
         if self._rows is not None:
             copy = self._reduced.copy_of(self._rows.table) if self._reduced is not None else None
-            self._rows.move(ids, rate, getattr(self.optimiser, "grad_scale", None), copy)
+            here = [part.to(self.world.device, non_blocking=True) for part in ids]
+            self._rows.move(here, rate, getattr(self.optimiser, "grad_scale", None), copy)
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next step; on a GPU it is a tensor, so that a captured step sees it."""
