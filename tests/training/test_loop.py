@@ -57,23 +57,29 @@ def _weights(model: Model) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def test_a_step_is_the_gradient_of_the_mean_loss(tmp_path: Path) -> None:
-    """One update against AdamW on the loss of all the batch's words written out."""
+@pytest.mark.parametrize("clip", [0.0, 0.05, 100.0])
+def test_a_step_is_the_clipped_gradient_of_the_mean_loss(tmp_path: Path, clip: float) -> None:
+    """One update against AdamW on the loss of all the batch's words written out. With an eps as large as this, the step
+    grows with the gradient, so that clipping shows."""
     model, stream = _setup(tmp_path, count=8)
     model.encoder.model.config.hidden_dropout_prob = 0.0
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     reference, _ = _setup(tmp_path, count=8)
-    settings = _settings(epochs=1, warmup=0.0, clip=0.0, batch=8)
+    settings = _settings(epochs=1, warmup=0.0, clip=clip, batch=8, eps=1.0, lr=0.5)
+    before = _weights(model)
     fit(model, stream, settings, Execution(ONE, 1, tmp_path / "work"))
-    optimiser = torch.optim.AdamW(reference.parameters(), lr=1e-3, weight_decay=0.0)
+    optimiser = torch.optim.AdamW(reference.parameters(), lr=0.5, weight_decay=0.0, eps=1.0, foreach=False)
     objective = stream.objective
     arrays = objective.collate(stream.examples, Batch(np.arange(8), 64), size=8)
     loss = objective.sum_loss(reference.eval(), reference.prepare(arrays, ONE.device)) / objective.count_targets(arrays)
     loss.backward()
+    if clip:
+        norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), clip)
+        assert 0.1 < norm < 100
     optimiser.step()
-    assert torch.allclose(_weights(model), _weights(reference), atol=2e-5)
+    torch.testing.assert_close(_weights(model) - before, _weights(reference) - before, atol=2e-6, rtol=1e-3)
 
 
 def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
