@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ STREAM = 20_000
 LONG, SHORT = 128, 8
 """Subwords of a long example, and how many short ones a GPU takes in its place."""
 Outputs = Iterable[tuple[Batch, dict[str, Any]]]
+_encoding = Lock()
 
 
 def check_kind(task: Any, rows: Rows) -> Rows:
@@ -54,8 +57,27 @@ def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Pat
     path = cache / f"{identity}.arrow"
     if path.exists():
         return Examples(path)
-    chunks: Iterator[dict[str, list[Any]]] = chain.from_iterable(part.chunks(2_000) for part in rows)
-    return write_examples(path, task.encode(chunks, encoder, labels=labels))
+    with _encoding:  # a tokenizer serves one at a time, and what another thread is writing is worth waiting for
+        if path.exists():
+            return Examples(path)
+        chunks: Iterator[dict[str, list[Any]]] = chain.from_iterable(part.chunks(2_000) for part in rows)
+        return write_examples(path, task.encode(chunks, encoder, labels=labels))
+
+
+def encode_ahead(task: Any, sets: Sequence[Rows], encoder: Encoder, *, cache: Path) -> Thread:
+    """Encode sets in a thread, while something else goes on, as :func:`predict_sets` will want them.
+
+    Whatever goes wrong is left for it to meet and tell.
+    """
+
+    def encode() -> None:
+        with suppress(Exception):
+            for rows in sets:
+                encode_rows(task, [rows], encoder, cache=cache, labels=_list_labels(task, rows))
+
+    thread = Thread(target=encode, name="encoding ahead", daemon=True)
+    thread.start()
+    return thread
 
 
 def predict_rows(model: Model, task: Any, rows: Rows, **settings: Any) -> Predictions:

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_study import predictions_of, weights_of
 
 from crossling.encoder import load_encoder
@@ -24,7 +26,8 @@ from crossling.model import load_model
 from crossling.predictions import read_predictions
 from crossling.recipe import parse_recipe
 from crossling.records import TaggedSentence
-from crossling.study.run import find_model, run_recipe
+from crossling.study import run as run_module
+from crossling.study.run import Runner, find_model, run_recipe
 from crossling.study.store import Store
 from examples import make_rows
 
@@ -277,3 +280,24 @@ def test_a_mistake_in_data_is_told_with_its_key(tmp_path: Path, tiny_folder: Pat
         changed = {**tables, key.split(".")[0]: [{**part, name: wrong}]}
         with pytest.raises(DataError, match=rf"^{key}: .*none\.tsv"):
             run_recipe(parse_recipe(changed), store=Store(tmp_path / "s"), out=tmp_path / "out")
+
+
+def test_what_is_predicted_is_encoded_while_a_gpu_trains(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the last stage begins, with its task; a processor has no time to spare."""
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(run_module, "encode_ahead", lambda *given, cache: asked.append((*given, cache)))
+    begun: list[tuple[Any, Any]] = []
+    ahead = Runner._encode_targets
+    monkeypatch.setattr(Runner, "_encode_targets", lambda self, *given: (begun.append(given), ahead(self, *given)))
+    tables = make_tables(tmp_path, tiny_folder, epochs=1)
+    tables["stage"] *= 2
+    store = Store(tmp_path / "store")
+    runner = run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
+    assert len(begun) == 1 and not asked
+    runner.world = replace(runner.world, device=torch.device("cuda"))
+    runner._encode_targets(*begun[0])
+    ((task, sets, encoder, cache),) = asked
+    assert (task, encoder) == begun[0] and cache == store.root / "encoded"
+    assert [rows.language for rows in sets] == ["hi"] and "B-X" in task.labels

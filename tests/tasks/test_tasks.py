@@ -12,7 +12,7 @@ import torch
 from crossling import evaluation
 from crossling.data.batching import Batch, plan_prediction
 from crossling.errors import DataError, RecipeError
-from crossling.evaluation import encode_rows, predict_rows, predict_sets
+from crossling.evaluation import encode_ahead, encode_rows, predict_rows, predict_sets
 from crossling.metrics import score
 from crossling.model import build_model
 from crossling.registry import list_kinds, load_kind
@@ -75,6 +75,36 @@ def test_every_task_predicts_sets_in_one_stream_as_it_predicts_each_alone(
         assert np.allclose(one.column("confidence"), alone.column("confidence"), atol=1e-5)
     assert sum(in_stream) == sum(batches)
     assert (len(in_stream) < len(batches)) == (together > 1), "small sets share batches"
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+def test_what_every_task_encodes_ahead_is_what_prediction_wants(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, model, _ = _build(kind)
+    sets = [make_rows(task.record, size, language=code, shift=size) for code, size in {"en": 9, "fi": 24}.items()]
+    fewer = build_task(task.settings, task.labels[:1])
+    model.heads["main"] = fewer.build_objective("main").build_head(model.encoder.width)
+    thread = encode_ahead(fewer, sets, model.encoder, cache=tmp_path)
+    # Asked for while the thread is at it: waited for, not written twice.
+    first = predict_rows(model, fewer, sets[0], head="main", world=ONE, cache=tmp_path)
+    thread.join()
+    assert first.n_rows == 9 and len(list(tmp_path.glob("*.arrow"))) == 2
+
+    def refuse(*arguments: Any, **more: Any) -> None:
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(type(fewer), "encode", refuse)
+    found = list(predict_sets(model, fewer, sets, head="main", world=ONE, cache=tmp_path))
+    assert [one.n_rows for one in found] == [9, 24]
+
+
+def test_what_cannot_be_encoded_ahead_is_told_by_who_needs_it(tmp_path: Path) -> None:
+    task, model, _ = _build("tag")
+    other = make_rows(load_kind("tasks", "classify").Task.record)
+    encode_ahead(task, [other], model.encoder, cache=tmp_path).join()
+    with pytest.raises(DataError, match="rows"):
+        predict_rows(model, task, other, head="main", world=ONE, cache=tmp_path)
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crossling.recipe import EncoderSettings
 from crossling.training.progress import Progress, Silence
@@ -13,6 +13,10 @@ from crossling.training.progress import Progress, Silence
 if TYPE_CHECKING:
     from crossling.encoder import Encoder
     from crossling.training.world import World
+
+
+def ignore_beginning(task: Any, encoder: Encoder) -> None:
+    """Nothing is done ahead."""
 
 
 @dataclass
@@ -31,6 +35,8 @@ class StageContext:
     checkpoint_seconds: float = 120.0
     progress: Progress = field(default_factory=Silence)
     track: Callable[[dict[str, float], int], None] = lambda values, step: None
+    begin: Callable[[Any, Encoder], None] = ignore_beginning
+    """Told the task and the encoder as training begins: what they will read afterwards can be encoded meanwhile."""
     base: Callable[[], Encoder] | None = None
     """Loads the encoder that the recipe names; none where the stage starts from that very encoder."""
 

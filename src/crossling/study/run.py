@@ -19,12 +19,12 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.encoder import Encoder
 from crossling.errors import ArtefactError, DataError, RecipeError
-from crossling.evaluation import check_kind, predict_sets
+from crossling.evaluation import check_kind, encode_ahead, predict_sets
 from crossling.model import load_model, save_model
 from crossling.predictions import write_predictions
 from crossling.recipe import EvaluateSettings, Recipe, content_hash, to_toml
 from crossling.registry import load_kind
-from crossling.stages._context import StageContext
+from crossling.stages._context import StageContext, ignore_beginning
 from crossling.study.effort import count_subwords
 from crossling.study.encoders import Encoders
 from crossling.study.files import copy_whole, settle, write_whole
@@ -174,6 +174,7 @@ class Runner:
             checkpoint_seconds=self.recipe.run.checkpoint_seconds,
             progress=Watched(self.progress, still_held) if still_held else self.progress,
             track=lambda values, step: self.track(self._name_values(values, number), step, seed),
+            begin=self._encode_targets if number == len(self.recipe.stage) - 1 else ignore_beginning,
             base=(lambda: self._load_start(None)) if parent else None,
         )
         model, card, record = load_kind("stages", settings.kind).train(settings, self.opened[number], context)
@@ -191,6 +192,11 @@ class Runner:
             save_model(model, card, Path(folder))
             machine = describe_machine(self.world)
             self.store.publish(identity, Path(folder), {**record, "work": work, "machine": machine})
+
+    def _encode_targets(self, task: Any, encoder: Encoder) -> None:
+        """Encode what is to be predicted while a GPU trains; a processor has no time to spare."""
+        if self.world.leads and self.world.device.type == "cuda":
+            encode_ahead(task, [rows for *_, rows in self.targets], encoder, cache=self.store.root / "encoded")
 
     def _name_values(self, values: dict[str, float], number: int) -> dict[str, float]:
         """Losses of several stages get names of their own, since each counts its steps from 0."""
