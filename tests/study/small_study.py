@@ -81,7 +81,13 @@ def start(*arguments: Any) -> subprocess.Popen[str]:
     """``crossling study run`` in a process of its own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CROSSLING_STORE": ""}
     return subprocess.Popen(
-        study_command("run", *arguments), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        study_command("run", *arguments),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Tests that a shell runs in the background were started with Ctrl-C ignored, which processes inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
