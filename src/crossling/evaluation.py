@@ -26,7 +26,7 @@ from crossling.training.progress import Progress, Silence
 from crossling.training.world import World
 
 STREAM = 20_000
-"""Rows of sets that are predicted together."""
+"""Rows of sets that are predicted together, at most; a larger set has a stream of its own."""
 LONG, SHORT = 128, 8
 """Subwords of a long example, and how many short ones a GPU takes in its place."""
 Outputs = Iterable[tuple[Batch, dict[str, Any]]]
@@ -100,8 +100,8 @@ def predict_sets(
     """What a model predicts for every row of each set, in the order of the sets.
 
     Sets go through the model in one stream, so that a batch holds examples of about one length whatever language they
-    are in. Those of a few thousand rows are ready before the next ones are begun: what is lost with a killed process is
-    little. Labels that training never saw are kept apart, and count as wrong.
+    are in. It is a stream of at most so many rows, whose sets are given before the next is begun: a killed process
+    loses little. Labels that training never saw are kept apart, and count as wrong.
     """
     for rows in sets:
         check_kind(task, rows)

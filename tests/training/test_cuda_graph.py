@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from crossling.evaluation import encode_rows, predict_rows
-from crossling.model import Model, build_model
+from crossling.evaluation import predict_rows
+from crossling.model import build_model
 from crossling.registry import list_kinds, load_kind
 from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints
-from crossling.training.loop import Execution, Stream, fit, step_seed
+from crossling.training.loop import Execution, fit, step_seed
 from crossling.training.settings import TrainingSettings
 from crossling.training.world import World
 from examples import make_rows
+from learner import make_learner
 from tiny import tiny_encoder
 
 pytestmark = [
@@ -25,29 +26,11 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 STEPS = 50
+LEARNER: dict[str, Any] = {"count": 8 * STEPS // 2, "dropout": False}
 
 
 def _world(precision: torch.dtype = torch.float32) -> World:
     return World(0, 1, torch.device("cuda"), precision)
-
-
-def _setup(
-    folder: Path, *, kind: str = "tag", fusion: dict[str, Any] | None = None, dropout: bool = False
-) -> tuple[Model, Stream]:
-    module = load_kind("tasks", kind)
-    rows = make_rows(module.Task.record, 8 * STEPS // 2)
-    task = build_task(module.Settings(), module.Task.collect_labels([rows]))
-    torch.manual_seed(0)
-    model = build_model(tiny_encoder("bert"), fusion or {"kind": "last"})
-    objective = task.build_objective("main")
-    model.heads["main"] = objective.build_head(model.encoder.width)
-    if not dropout:
-        for part in model.modules():
-            if isinstance(part, torch.nn.Dropout):
-                part.p = 0.0
-        model.encoder.model.config.attention_probs_dropout_prob = 0.0
-    examples = encode_rows(task, [rows], model.encoder, cache=folder / "encoded", labels=task.labels)
-    return model, Stream(objective, examples)
 
 
 def _settings(**changes: Any) -> TrainingSettings:
@@ -65,7 +48,7 @@ def _losses(
     **what: Any,
 ) -> torch.Tensor:
     """The loss of every step, as the tracker is told every ten."""
-    model, stream = _setup(folder, **what)
+    model, stream = make_learner(folder, **{**LEARNER, **what})
     heard: list[float] = []
     execution = Execution(
         world,
@@ -123,7 +106,7 @@ def test_capturing_really_happens_and_moves_nothing(tmp_path: Path) -> None:
     from crossling.training.cuda_graph import CapturedSteps
     from crossling.training.steps import build_optimiser
 
-    model, stream = _setup(tmp_path, fusion={"kind": "dlfa", "layer": 1})
+    model, stream = make_learner(tmp_path, **LEARNER, fusion={"kind": "dlfa", "layer": 1})
     world = _world()
     model.to(world.device).train()
     steps = CapturedSteps(model, build_optimiser(model, _settings(), world.device), _settings(), world)
@@ -146,7 +129,7 @@ def test_a_stopped_captured_run_goes_on(tmp_path: Path) -> None:
     """Continued from a checkpoint, a captured run ends where an undisturbed one does."""
     finals = []
     for name, stop in (("whole", None), ("stopped", 13)):
-        model, stream = _setup(tmp_path)
+        model, stream = make_learner(tmp_path, **LEARNER)
         settings = _settings()
         if stop:
             heard = 0
@@ -160,7 +143,7 @@ def test_a_stopped_captured_run_goes_on(tmp_path: Path) -> None:
             with pytest.raises(KeyboardInterrupt):
                 fit(model, stream, settings, Execution(_world(), 1, tmp_path / name, checkpoint_seconds=0, track=track))
             assert heard == 20 and Checkpoints(tmp_path / name).folder.exists()
-            model, stream = _setup(tmp_path)
+            model, stream = make_learner(tmp_path, **LEARNER)
         fit(model, stream, settings, Execution(_world(), 1, tmp_path / name))
         finals.append(torch.cat([p.detach().flatten().cpu() for p in model.parameters()]))
     torch.testing.assert_close(finals[1], finals[0], rtol=1e-4, atol=1e-6)

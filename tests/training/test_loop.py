@@ -13,19 +13,16 @@ import torch
 
 from crossling.data.batching import Batch
 from crossling.errors import UserError
-from crossling.evaluation import encode_rows
 from crossling.model import Model, build_model
 from crossling.recipe import RunSettings
-from crossling.registry import load_kind
-from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints, Position
-from crossling.training.loop import Execution, Stream, fit, lag, predict_examples, rate_at, step_seed, tighten
+from crossling.training.loop import Execution, fit, lag, predict_examples, rate_at, step_seed, tighten
 from crossling.training.program import Program
 from crossling.training.progress import Silence
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from crossling.training.world import World, join_world
-from examples import make_rows
+from learner import make_learner
 from tiny import tiny_encoder
 
 ONE = World(0, 1, torch.device("cpu"), torch.float32)
@@ -33,20 +30,6 @@ ONE = World(0, 1, torch.device("cpu"), torch.float32)
 
 class StoppedError(Exception):
     """Stands for a kill in the middle."""
-
-
-def _setup(tmp_path: Path, *, family: str = "bert", trim: bool = False, count: int = 50) -> tuple[Model, Stream]:
-    module = load_kind("tasks", "tag")
-    rows = make_rows(module.Task.record, count)
-    task = build_task(module.Settings(), module.Task.collect_labels([rows]))
-    torch.manual_seed(0)
-    model = build_model(tiny_encoder(family), {"kind": "last"})
-    objective = task.build_objective("main")
-    model.heads["main"] = objective.build_head(model.encoder.width)
-    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path / "encoded", labels=task.labels)
-    if trim:
-        model.trim(examples.distinct_ids())
-    return model, Stream(objective, examples)
 
 
 def _settings(**changes: Any) -> TrainingSettings:
@@ -61,12 +44,8 @@ def _weights(model: Model) -> torch.Tensor:
 def test_a_step_is_the_clipped_gradient_of_the_mean_loss(tmp_path: Path, clip: float) -> None:
     """One update against AdamW on the loss of all the batch's words written out. With an eps as large as this, the step
     grows with the gradient, so that clipping shows."""
-    model, stream = _setup(tmp_path, count=8)
-    model.encoder.model.config.hidden_dropout_prob = 0.0
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    reference, _ = _setup(tmp_path, count=8)
+    model, stream = make_learner(tmp_path, count=8, dropout=False)
+    reference, _ = make_learner(tmp_path, count=8)
     settings = _settings(epochs=1, warmup=0.0, clip=clip, batch=8, eps=1.0, lr=0.5)
     before = _weights(model)
     fit(model, stream, settings, Execution(ONE, 1, tmp_path / "work"))
@@ -86,10 +65,7 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
     """The mean is over all labels of the update, not a mean of means."""
     results = []
     for number, changes in enumerate(({"batch": 16}, {"batch": 4, "accumulate": 4})):
-        model, stream = _setup(tmp_path, count=16)
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
+        model, stream = make_learner(tmp_path, count=16, dropout=False)
         fit(model, stream, _settings(epochs=1, warmup=0.0, **changes), Execution(ONE, 1, tmp_path / str(number)))
         results.append(_weights(model))
     assert torch.allclose(results[0], results[1], atol=1e-5)
@@ -98,7 +74,7 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
 def test_the_same_run_gives_the_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:
     finals = []
     for number, seed in enumerate((1, 1, 2)):
-        model, stream = _setup(tmp_path)
+        model, stream = make_learner(tmp_path, count=50)
         fit(model, stream, _settings(), Execution(ONE, seed, tmp_path / str(number)))
         finals.append(_weights(model))
     assert torch.equal(finals[0], finals[1])
@@ -109,7 +85,7 @@ def test_the_same_run_gives_the_same_bits_and_another_seed_does_not(tmp_path: Pa
 @pytest.mark.parametrize("trim", [False, True])
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, stop_at: int, trim: bool) -> None:
     def run(folder: str, stop: int | None = None) -> tuple[Model, Position]:
-        model, stream = _setup(tmp_path, trim=trim)
+        model, stream = make_learner(tmp_path, count=50, trim=trim)
         steps = 0
 
         class Listener:
@@ -136,7 +112,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, stop_at: int, tr
 
 
 def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
-    model, _ = _setup(tmp_path)
+    model, _ = make_learner(tmp_path, count=50)
     optimiser = build_optimiser(model, _settings(), ONE.device)
     checkpoints = Checkpoints(tmp_path / "work")
     checkpoints.save(model, optimiser, Position(step=3))
@@ -153,7 +129,7 @@ def test_a_full_disk_costs_a_checkpoint_not_the_run(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("crossling.training.checkpoint.save_file", fail)
-    model, stream = _setup(tmp_path)
+    model, stream = make_learner(tmp_path, count=50)
     execution = Execution(ONE, 1, tmp_path / "work", checkpoint_seconds=0.0)
     scores = iter((0.5, 0.4))
     position = fit(model, stream, _settings(), execution, evaluate=lambda: next(scores))
@@ -165,7 +141,7 @@ def test_a_full_disk_costs_a_checkpoint_not_the_run(
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
 def test_the_best_epoch_is_kept(tmp_path: Path, seconds: float) -> None:
     """Whether checkpoints are written all the time or never: then nothing at all goes to disk."""
-    model, stream = _setup(tmp_path)
+    model, stream = make_learner(tmp_path, count=50)
     seen: list[torch.Tensor] = []
     scores = iter((0.5, 0.9, 0.7))
 
@@ -185,7 +161,7 @@ def test_the_best_epoch_is_kept(tmp_path: Path, seconds: float) -> None:
 def test_on_a_processor_a_batch_is_as_long_as_its_longest_example(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, stream = _setup(tmp_path)
+    model, stream = make_learner(tmp_path, count=50)
     lengths, seen = stream.examples.lengths, []
     collate = type(stream.objective).collate
 
@@ -205,7 +181,7 @@ def test_on_a_processor_a_batch_is_as_long_as_its_longest_example(
 def test_trimmed_training_equals_whole_training(tmp_path: Path) -> None:
     rows = {}
     for trim in (False, True):
-        model, stream = _setup(tmp_path, family="xlm-r", trim=trim)
+        model, stream = make_learner(tmp_path, family="xlm-r", count=50, trim=trim)
         fit(model, stream, _settings(), Execution(ONE, 1, tmp_path / str(trim)))
         table = model.encoder.model.get_input_embeddings().weight.detach()
         rows[trim] = table if model.trimmed is None else (table, model.trimmed.rows)
@@ -215,7 +191,7 @@ def test_trimmed_training_equals_whole_training(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_no_number_is_told(tmp_path: Path) -> None:
-    model, stream = _setup(tmp_path)
+    model, stream = make_learner(tmp_path, count=50)
     with torch.no_grad():
         model.heads["main"].linear.bias.fill_(float("nan"))
     with pytest.raises(UserError, match="not a number at step"):
@@ -225,7 +201,7 @@ def test_a_loss_that_is_no_number_is_told(tmp_path: Path) -> None:
 def test_gradient_checkpointing_changes_no_result(tmp_path: Path) -> None:
     finals = []
     for flag in (False, True):
-        model, stream = _setup(tmp_path)
+        model, stream = make_learner(tmp_path, count=50)
         fit(model, stream, _settings(gradient_checkpointing=flag), Execution(ONE, 1, tmp_path / str(flag)))
         finals.append(_weights(model))
     assert torch.allclose(finals[0], finals[1], atol=1e-6)
@@ -244,7 +220,7 @@ def test_the_rate_rises_and_falls() -> None:
 
 
 def test_decay_spares_biases_and_normalisation(tmp_path: Path) -> None:
-    model, _ = _setup(tmp_path)
+    model, _ = make_learner(tmp_path, count=50)
     groups = build_optimiser(model, _settings(weight_decay=0.1), ONE.device).param_groups
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
     for group in groups:
@@ -263,7 +239,7 @@ def test_a_fusion_learns_at_its_own_rate() -> None:
 
 
 def test_steps_are_counted_as_planned(tmp_path: Path) -> None:
-    _, stream = _setup(tmp_path)
+    _, stream = make_learner(tmp_path, count=50)
     for batch, accumulate in ((8, 1), (8, 3), (64, 1), (7, 2)):
         settings = _settings(batch=batch, accumulate=accumulate)
         program = Program(stream)

@@ -10,16 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from crossling.evaluation import encode_rows
-from crossling.model import build_model
-from crossling.registry import load_kind
-from crossling.tasks import build_task
 from crossling.training import operations
-from crossling.training.loop import Execution, Stream, fit
+from crossling.training.loop import Execution, fit
 from crossling.training.operations import ON_PROCESSOR, Replacing, attend, draw_kept, drop
 from crossling.training.settings import TrainingSettings
 from crossling.training.world import World
-from examples import make_rows
+from learner import make_learner
 from tiny import tiny_encoder
 
 CPU = torch.device("cpu")
@@ -62,7 +58,8 @@ def test_nothing_is_dropped_outside_training_and_all_at_a_rate_of_1() -> None:
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "full"])
-def test_attention_is_what_its_formula_says(mask: str) -> None:
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_attention_is_what_its_formula_says(mask: str, scale: float | None) -> None:
     torch.manual_seed(3)
     shape = (2, 3, 5, 4)
     parts = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(3)]
@@ -74,39 +71,62 @@ def test_attention_is_what_its_formula_says(mask: str) -> None:
     upstream = torch.randn(shape, dtype=torch.float64)
 
     torch.manual_seed(4)
-    fast = attend(*parts, bias, 0.4)
+    fast = attend(*parts, bias, 0.4, scale=scale)
     found = torch.autograd.grad(fast, parts, upstream)
 
     torch.manual_seed(4)
     kept = draw_kept(torch.empty(6, 5, 5, dtype=torch.float64), 0.4).view(2, 3, 5, 5)
     query, key, value = parts
-    scores = query @ key.transpose(2, 3) / 4**0.5 + (0 if bias is None else bias)
+    scores = query @ key.transpose(2, 3) * (scale or 0.5) + (0 if bias is None else bias)
     slow = (torch.softmax(scores, -1) * kept) @ value
     torch.testing.assert_close(fast, slow)
     for ours, theirs in zip(found, torch.autograd.grad(slow, parts, upstream), strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"dropout_p": 0.0}, {"is_causal": True, "dropout_p": 0.0}, {"scale": 0.3}, {"enable_gqa": True}]
-)
-def test_attention_that_is_not_ours_is_torchs(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("case", ["no dropout", "causal", "grouped", "other length", "yes or no", "mask that learns"])
+def test_attention_that_is_not_ours_is_torchs(case: str) -> None:
+    torch.manual_seed(5)
     query, key, value = torch.randn(3, 1, 2, 4, 8)
-    expected = functional.scaled_dot_product_attention(query, key, value, **settings)
-    torch.testing.assert_close(attend(query, key, value, **settings), expected)
+    settings: dict[str, Any] = {
+        "no dropout": {"dropout_p": 0.0},
+        "causal": {"is_causal": True},
+        "grouped": {"enable_gqa": True},
+        "yes or no": {"attn_mask": torch.ones(4, 4).tril().bool()},
+        "mask that learns": {"attn_mask": torch.randn(4, 4, requires_grad=True)},
+    }.get(case, {})
+    if case == "other length":
+        key, value = key[:, :, :3], value[:, :, :3]
+    found = []
+    for way in (attend, functional.scaled_dot_product_attention):
+        torch.manual_seed(6)
+        found.append(way(query, key, value, **{"dropout_p": 0.5, **settings}))
+    assert torch.equal(*found)
+    assert found[0].requires_grad == (case == "mask that learns")
 
 
-@pytest.mark.parametrize("family", ["bert", "xlm-r", "distilbert", "modernbert"])
-def test_an_encoder_without_dropout_gives_the_same(family: str) -> None:
-    encoder = tiny_encoder(family).eval()
-    ids = torch.randint(5, 40, (3, 7))
-    mask = torch.ones(3, 7, dtype=torch.long)
+@pytest.mark.parametrize("family", ["bert", "xlm-r", "distilbert"])  # ModernBERT masks with booleans: torch's own
+def test_an_encoder_with_dropout_gives_what_the_formulas_give(family: str) -> None:
+    """With the same draws; and those draws differ from torch's."""
+
+    def slow(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **more: Any) -> Any:
+        scores = query @ key.transpose(2, 3) * (more.get("scale") or query.shape[-1] ** -0.5)
+        weights = torch.softmax(scores if attn_mask is None else scores + attn_mask, -1)
+        return (weights * draw_kept(weights.flatten(0, 1), dropout_p).view(weights.shape)) @ value
+
+    encoder = tiny_encoder(family).train()
+    for part in encoder.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.2
+    ids, mask = torch.randint(5, 40, (3, 7)), torch.ones(3, 7, dtype=torch.long)
     mask[1, 4:] = 0
-    expected = encoder(ids, mask, layers=(1, 2))
-    with Replacing(ON_PROCESSOR):
-        found = encoder(ids, mask, layers=(1, 2))
-    for layer in (1, 2):
-        torch.testing.assert_close(found[layer], expected[layer])
+    found = []
+    for ways in (ON_PROCESSOR, {**ON_PROCESSOR, functional.scaled_dot_product_attention: slow}, {}):
+        torch.manual_seed(7)
+        with Replacing(ways):
+            found.append(encoder(ids, mask, layers=(1, 2))[2][mask.bool()])
+    torch.testing.assert_close(found[0], found[1])
+    assert not torch.allclose(found[0], found[2])
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -128,13 +148,8 @@ def test_training_on_a_processor_uses_them(
         functional.scaled_dot_product_attention: watch("attention", attend),
     }
     monkeypatch.setattr(operations, "ON_PROCESSOR", ways)
-    rows = make_rows(load_kind("tasks", "tag").Task.record, 8)
-    task = build_task(load_kind("tasks", "tag").Settings(), load_kind("tasks", "tag").Task.collect_labels([rows]))
-    model = build_model(tiny_encoder("bert"), {"kind": "last"})
-    objective = task.build_objective("main")
-    model.heads["main"] = objective.build_head(model.encoder.width)
-    examples = encode_rows(task, [rows], model.encoder, cache=tmp_path / "encoded", labels=task.labels)
-    settings = TrainingSettings(epochs=1, batch=len(examples), gradient_checkpointing=checkpointing)
-    fit(model, Stream(objective, examples), settings, Execution(World(0, 1, CPU, torch.float32), 1, tmp_path))
+    model, stream = make_learner(tmp_path, count=8)
+    settings = TrainingSettings(epochs=1, batch=len(stream.examples), gradient_checkpointing=checkpointing)
+    fit(model, stream, settings, Execution(World(0, 1, CPU, torch.float32), 1, tmp_path))
     assert used["attention"] == model.encoder.layers * (2 if checkpointing else 1)
     assert used["dropout"]

@@ -9,17 +9,16 @@ import pytest
 import torch
 
 from crossling.data.batching import Batch
-from crossling.evaluation import encode_rows
 from crossling.mlm import build_head
 from crossling.model import Model, build_model
 from crossling.objectives.masked_words import Masking, Objective
 from crossling.registry import load_kind
-from crossling.tasks import build_task
 from crossling.training import products
 from crossling.training.products import group_names
 from crossling.training.reduced import ReducedWeights
 from crossling.unlabelled import Reading, encode_texts
 from examples import make_rows
+from learner import make_learner
 from tiny import tiny_encoder
 
 CPU = torch.device("cpu")
@@ -28,14 +27,8 @@ FAMILIES = ["bert", "xlm-r", "distilbert", "modernbert"]
 
 def _tagger(folder: Path, family: str = "bert", **fusion: Any) -> tuple[Model, Any, dict[str, torch.Tensor]]:
     """A model, what it learns, and a batch with padding."""
-    module = load_kind("tasks", "tag")
-    rows = make_rows(module.Task.record, 12)
-    task = build_task(module.Settings(), module.Task.collect_labels([rows]))
-    torch.manual_seed(0)
-    model = build_model(tiny_encoder(family), fusion or {"kind": "last"})
-    objective = task.build_objective("main")
-    model.heads["main"] = objective.build_head(model.encoder.width)
-    examples = encode_rows(task, [rows], model.encoder, cache=folder, labels=task.labels)
+    model, stream = make_learner(folder, family=family, fusion=fusion or None, count=12)
+    examples, objective = stream.examples, stream.objective
     plan = Batch(torch.arange(len(examples)).numpy(), int(examples.lengths.max()) + 2)
     return model.eval(), objective, model.prepare(objective.collate(examples, plan, size=len(examples) + 1), CPU)
 

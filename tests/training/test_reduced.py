@@ -4,43 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from crossling.data.batching import plan_epoch
-from crossling.evaluation import encode_rows
-from crossling.model import Model, build_model, to_device
-from crossling.registry import load_kind
-from crossling.tasks import build_task
+from crossling.model import Model, to_device
 from crossling.training.loop import Execution, Stream, fit
 from crossling.training.reduced import ReducedWeights
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from crossling.training.world import World
-from examples import make_rows
-from tiny import tiny_encoder
+from learner import make_learner
 
 WHOLE = World(0, 1, torch.device("cpu"), torch.float32)
 REDUCED = World(0, 1, torch.device("cpu"), torch.bfloat16)
 
 
-def _setup(folder: Path, *, family: str = "bert", fusion: dict[str, Any] | None = None) -> tuple[Model, Stream]:
-    module = load_kind("tasks", "tag")
-    rows = make_rows(module.Task.record, 40)
-    task = build_task(module.Settings(), module.Task.collect_labels([rows]))
-    torch.manual_seed(0)
-    model = build_model(tiny_encoder(family), fusion or {"kind": "last"})
-    objective = task.build_objective("main")
-    model.heads["main"] = objective.build_head(model.encoder.width)
-    examples = encode_rows(task, [rows], model.encoder, cache=folder / "encoded", labels=task.labels)
-    return model.eval(), Stream(objective, examples)
-
-
 def _gradients(model: Model, stream: Stream, world: World) -> dict[str, torch.Tensor]:
     settings = TrainingSettings(batch=8)
-    model.to(world.device)
+    model.to(world.device).eval()
     steps = PlainSteps(model, build_optimiser(model, settings, world.device), settings, world)
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     arrays = stream.objective.collate(stream.examples, plan, size=8)
@@ -55,8 +38,9 @@ def _gradients(model: Model, stream: Stream, world: World) -> dict[str, torch.Te
 def test_gradients_are_those_of_whole_weights(tmp_path: Path, family: str, device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    whole = _gradients(*_setup(tmp_path, family=family), WHOLE)
-    reduced = _gradients(*_setup(tmp_path, family=family), replace(REDUCED, device=torch.device(device)))
+    whole = _gradients(*make_learner(tmp_path, family=family), WHOLE)
+    there = replace(REDUCED, device=torch.device(device))
+    reduced = _gradients(*make_learner(tmp_path, family=family), there)
     assert set(whole) == set(reduced)
     flat, other = (torch.cat([g[name].flatten() for name in sorted(whole)]) for g in (whole, reduced))
     assert other.dtype == torch.float32
@@ -65,8 +49,8 @@ def test_gradients_are_those_of_whole_weights(tmp_path: Path, family: str, devic
 
 
 def test_gradients_of_several_batches_add_up(tmp_path: Path) -> None:
-    model, stream = _setup(tmp_path)
-    weights = ReducedWeights(model, torch.bfloat16)
+    model, stream = make_learner(tmp_path)
+    weights = ReducedWeights(model.eval(), torch.bfloat16)
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), REDUCED.device)
     sums = []
@@ -79,7 +63,7 @@ def test_gradients_of_several_batches_add_up(tmp_path: Path) -> None:
 
 
 def test_copies_follow_every_step_and_frozen_weights_stay(tmp_path: Path) -> None:
-    model, stream = _setup(tmp_path, fusion={"kind": "dlfa", "layer": 1})
+    model, stream = make_learner(tmp_path, fusion={"kind": "dlfa", "layer": 1})
     frozen = next(model.encoder.parameters())
     frozen.requires_grad_(False)
     before = frozen.clone()
@@ -102,7 +86,7 @@ def test_training_learns_as_in_whole_precision(tmp_path: Path) -> None:
     """After the same few epochs both precisions have brought the loss to about the same place."""
     ends = []
     for number, world in enumerate((WHOLE, REDUCED)):
-        model, stream = _setup(tmp_path)
+        model, stream = make_learner(tmp_path)
         settings = TrainingSettings(epochs=6, batch=8, lr=2e-3)
         position = fit(model, stream, settings, Execution(world, 1, tmp_path / str(number)))
         losses = [entry["loss"] for entry in position.history]

@@ -12,18 +12,13 @@ from torch import nn
 
 from crossling.data.batching import plan_epoch
 from crossling.errors import RecipeError, UserError
-from crossling.evaluation import encode_rows
-from crossling.model import Model, build_model
 from crossling.recipe import parse_recipe
-from crossling.registry import load_kind
-from crossling.tasks import build_task
-from crossling.training.loop import Execution, Stream, fit
+from crossling.training.loop import Execution, fit
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from crossling.training.table_rows import TableRows
 from crossling.training.world import World
-from examples import make_rows
-from tiny import tiny_encoder
+from learner import make_learner
 
 ONE = World(0, 1, torch.device("cpu"), torch.float32)
 REDUCED = World(0, 1, torch.device("cpu"), torch.bfloat16)
@@ -79,25 +74,13 @@ def test_rows_that_a_step_does_not_see_keep_still_and_so_do_their_means() -> Non
             assert torch.equal(mover.optimiser.state[table][name][still], state[name][still])
 
 
-def _setup(folder: Path) -> tuple[Model, Stream]:
-    module = load_kind("tasks", "tag")
-    rows = make_rows(module.Task.record, 40)
-    task = build_task(module.Settings(), module.Task.collect_labels([rows]))
-    torch.manual_seed(0)
-    model = build_model(tiny_encoder("bert"), {"kind": "last"})
-    objective = task.build_objective("main")
-    model.heads["main"] = objective.build_head(model.encoder.width)
-    examples = encode_rows(task, [rows], model.encoder, cache=folder / "encoded", labels=task.labels)
-    return model, Stream(objective, examples)
-
-
 def _settings(**changes: object) -> TrainingSettings:
     return TrainingSettings.model_validate({"epochs": 4, "batch": 8, "lr": 2e-3, "table_update": "rows", **changes})
 
 
 @pytest.mark.parametrize("world", [ONE, REDUCED], ids=["whole", "reduced"])
 def test_training_moves_the_rows_that_it_saw_and_learns(tmp_path: Path, world: World) -> None:
-    model, stream = _setup(tmp_path)
+    model, stream = make_learner(tmp_path)
     table = model.encoder.model.get_input_embeddings().weight
     before = table.detach().clone()
     position = fit(model, stream, _settings(), Execution(world, 1, tmp_path / "work"))
@@ -114,7 +97,7 @@ def test_the_first_step_is_that_of_all_rows(tmp_path: Path, world: World) -> Non
     """Before there is any momentum, rows that a step does not see stay where they are in both ways."""
     ends = []
     for update in ("all", "rows"):
-        model, stream = _setup(tmp_path)
+        model, stream = make_learner(tmp_path)
         settings = _settings(table_update=update, epochs=1, batch=64)
         fit(model, stream, settings, Execution(world, 1, tmp_path / update))
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
@@ -122,7 +105,7 @@ def test_the_first_step_is_that_of_all_rows(tmp_path: Path, world: World) -> Non
 
 
 def test_rows_of_all_batches_of_a_step_move(tmp_path: Path) -> None:
-    model, stream = _setup(tmp_path)
+    model, stream = make_learner(tmp_path)
     table = model.encoder.model.get_input_embeddings().weight
     before = table.detach().clone()
     fit(model, stream, _settings(epochs=1, accumulate=5), Execution(ONE, 1, tmp_path / "work"))
@@ -133,7 +116,7 @@ def test_rows_of_all_batches_of_a_step_move(tmp_path: Path) -> None:
 
 
 def test_copies_in_reduced_precision_follow(tmp_path: Path) -> None:
-    model, stream = _setup(tmp_path)
+    model, stream = make_learner(tmp_path)
     settings = _settings()
     steps = PlainSteps(model.train(), build_optimiser(model, settings, REDUCED.device), settings, REDUCED)
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
@@ -148,7 +131,7 @@ def test_copies_in_reduced_precision_follow(tmp_path: Path) -> None:
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     ends = []
     for kill in (False, True):
-        model, stream = _setup(tmp_path)
+        model, stream = make_learner(tmp_path)
         execution = Execution(ONE, 1, tmp_path / str(kill), checkpoint_seconds=0)
         if kill:
             told = iter(range(100))
@@ -159,14 +142,14 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None
 
             with pytest.raises(KeyboardInterrupt):
                 fit(model, stream, _settings(), replace(execution, track=stop))
-            model, stream = _setup(tmp_path)
+            model, stream = make_learner(tmp_path)
         fit(model, stream, _settings(), execution)
         ends.append(np.concatenate([p.detach().numpy().ravel() for p in model.parameters()]))
     assert np.array_equal(ends[0], ends[1])
 
 
 def test_several_processes_and_masked_words_refuse(tmp_path: Path) -> None:
-    model, stream = _setup(tmp_path)
+    model, stream = make_learner(tmp_path)
     with pytest.raises(UserError, match="one process only"):
         fit(model, stream, _settings(), Execution(replace(ONE, size=2), 1, tmp_path))
     stage = {"kind": "adapt", "train": "phrasebook-pos:en:train", "table_update": "rows"}

@@ -233,7 +233,7 @@ def choose_lengths(lengths: Array, batch: int) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _cut_steps(counts: tuple[int, ...], price: float) -> list[int]:
+def _cut_steps(counts: tuple[int, ...], price: float) -> tuple[int, ...]:
     """Ends of the segments that cost least: a price for each, and for every batch how far it is from its end."""
     number = np.concatenate([[0], np.cumsum(counts)])
     weighted = np.concatenate([[0], np.cumsum(np.arange(len(counts)) * counts)])
@@ -247,7 +247,7 @@ def _cut_steps(counts: tuple[int, ...], price: float) -> list[int]:
     while end:
         ends.append(max(1, end - 1) * GRAIN)
         end = int(before[end])
-    return sorted(set(ends))
+    return tuple(sorted(set(ends)))
 
 
 def plan_epoch(lengths: Array, batch: int, *, seed: int, epoch: int) -> list[Batch]:

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from crossling.training.world import World
 
 
-def ignore_beginning(task: Any, encoder: Encoder) -> None:
-    """Nothing is done ahead."""
-
-
 @dataclass
 class StageContext:
     """One training run: its seed, its source language, where it works and what it starts from."""
@@ -35,8 +31,8 @@ class StageContext:
     checkpoint_seconds: float = 120.0
     progress: Progress = field(default_factory=Silence)
     track: Callable[[dict[str, float], int], None] = lambda values, step: None
-    begin: Callable[[Any, Encoder], None] = ignore_beginning
-    """Told the task and the encoder as training begins: what they will read afterwards can be encoded meanwhile."""
+    on_start: Callable[[Any, Encoder], None] | None = None
+    """Told the task and the encoder as training starts: what they will read afterwards can be encoded meanwhile."""
     base: Callable[[], Encoder] | None = None
     """Loads the encoder that the recipe names; none where the stage starts from that very encoder."""
 

@@ -262,7 +262,8 @@ def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model,
     )
     name, main = next(iter(work.tasks.items()))
     evaluate = partial(_score_dev, work.model, main, name, data.dev, context) if data.dev is not None else None
-    context.begin(main, context.encoder)
+    if context.on_start is not None:
+        context.on_start(main, context.encoder)
     position = fit(work.model, work.program, settings, execution, evaluate=evaluate)
     card = ModelCard(
         encoder=context.encoder_settings.name,

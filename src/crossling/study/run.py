@@ -24,7 +24,7 @@ from crossling.model import load_model, save_model
 from crossling.predictions import write_predictions
 from crossling.recipe import EvaluateSettings, Recipe, content_hash, to_toml
 from crossling.registry import load_kind
-from crossling.stages._context import StageContext, ignore_beginning
+from crossling.stages._context import StageContext
 from crossling.study.effort import count_subwords
 from crossling.study.encoders import Encoders
 from crossling.study.files import copy_whole, settle, write_whole
@@ -174,7 +174,7 @@ class Runner:
             checkpoint_seconds=self.recipe.run.checkpoint_seconds,
             progress=Watched(self.progress, still_held) if still_held else self.progress,
             track=lambda values, step: self.track(self._name_values(values, number), step, seed),
-            begin=self._encode_targets if number == len(self.recipe.stage) - 1 else ignore_beginning,
+            on_start=self._encode_targets if number == len(self.recipe.stage) - 1 else None,
             base=(lambda: self._load_start(None)) if parent else None,
         )
         model, card, record = load_kind("stages", settings.kind).train(settings, self.opened[number], context)

@@ -67,8 +67,9 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Attention with dropout, with the arguments that torch's has; without any, torch's own is faster."""
-    unusual = is_causal or enable_gqa or query.ndim != 4 or key.shape != query.shape or value.shape != query.shape
-    if not dropout_p or unusual or (attn_mask is not None and not attn_mask.is_floating_point()):
+    shapes = {query.shape, key.shape, value.shape}
+    plain_mask = attn_mask is None or (attn_mask.is_floating_point() and not attn_mask.requires_grad)
+    if not dropout_p or is_causal or enable_gqa or query.ndim != 4 or len(shapes) > 1 or not plain_mask:
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )

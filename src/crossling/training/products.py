@@ -125,9 +125,34 @@ class _Product(torch.autograd.Function):
         return back, None, None, *(None for _ in product.copies)
 
 
-class Lookup(torch.autograd.Function):
-    """Rows of a table, as :func:`torch.nn.functional.embedding` gives them."""
+@dataclass
+class Lookups:
+    """:func:`torch.nn.functional.embedding` for some tables, which adds to rows of their gradients in place."""
 
+    targets: dict[int, Tensor]
+    """By the identity of what is read, a table or a copy of it: the parameter that gradients are for."""
+    side: SideLine
+
+    def __call__(
+        self,
+        rows: Tensor,
+        weight: Tensor,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Tensor:
+        target = self.targets.get(id(weight))
+        unusual = max_norm is not None or scale_grad_by_freq or sparse
+        if target is None or unusual or not torch.is_grad_enabled():
+            more = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+            return functional.embedding(rows, weight, *more)
+        found: Tensor = _Lookup.apply(rows, weight, target, padding_idx, self.side)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Lookup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, copy: Tensor, target: Tensor, padding: int | None, side: SideLine) -> Tensor:
         ctx.target, ctx.padding, ctx.side = target, padding, side

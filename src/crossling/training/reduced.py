@@ -8,7 +8,7 @@ heads, small as they are, stay with autocast.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from crossling.model import Model
 from crossling.training.operations import Replacing
-from crossling.training.products import Lookup, Product, SideLine, group_names
+from crossling.training.products import Lookups, Product, SideLine, group_names
 
 if TYPE_CHECKING:
     from crossling.objectives import Objective
@@ -36,15 +36,12 @@ class ReducedWeights:
         self._side = SideLine(next(iter(encoder.values())).device)
         self._products: dict[int, tuple[Product, int]] = {}
         """By a weight's copy: the product that it is part of, and its place there."""
-        self._tables: dict[int, Tensor] = {}
-        """By a table's copy: the parameter."""
         joined = self._join_products(encoder)
         self._copies = {
             name: joined[name] if name in joined else p.detach().to(precision).requires_grad_(p.requires_grad)
             for name, p in encoder.items()
         }
-        for name in self._name_tables(encoder):
-            self._tables[id(self._copies[name])] = encoder[name]
+        tables = {id(self._copies[name]): encoder[name] for name in self._name_tables(encoder)}
         moving = [(p, self._copies[name]) for name, p in encoder.items() if p.requires_grad]
         beside = [p for name, p in named.items() if name not in encoder and p.requires_grad]
         self._targets = [p for p, _ in moving] + beside
@@ -52,7 +49,7 @@ class ReducedWeights:
         self._sources = [copy for _, copy in moving] + beside
         """What the passes read in their place."""
         self._converted: dict[Tensor, Tensor] = {}
-        self._ways: Any = Replacing({functional.linear: self._multiply, functional.embedding: self._look_up})
+        self._ways = Replacing({functional.linear: self._multiply, functional.embedding: Lookups(tables, self._side)})
 
     def _join_products(self, encoder: dict[str, Tensor]) -> dict[str, Tensor]:
         """Products for all weights of linear layers that learn; gives what stands in their parameters' place."""
@@ -78,24 +75,6 @@ class ReducedWeights:
         if product is None or read.dtype != self.precision or not torch.is_grad_enabled():
             return functional.linear(read, weight, bias)
         return product.apply(place, read, self._side)
-
-    def _look_up(
-        self,
-        rows: Tensor,
-        weight: Tensor,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-    ) -> Tensor:
-        target = self._tables.get(id(weight))
-        unusual = max_norm is not None or scale_grad_by_freq or sparse
-        if target is None or unusual or not torch.is_grad_enabled():
-            more = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
-            return functional.embedding(rows, weight, *more)
-        found: Tensor = Lookup.apply(rows, weight, target, padding_idx, self._side)  # type: ignore[no-untyped-call]
-        return found
 
     def refresh(self) -> None:
         """Take over the weights as they are now."""

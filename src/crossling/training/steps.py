@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from crossling.errors import UserError
 from crossling.model import Model, to_device
 from crossling.training.operations import replace_operations
 from crossling.training.reduced import ReducedWeights
@@ -34,7 +35,11 @@ class PlainSteps:
     ) -> None:
         self.model, self.optimiser, self.settings, self.world = model, optimiser, settings, world
         self._reduced: ReducedWeights | None = None
-        table = find_table(model, settings, world)
+        table = find_table(model, settings)
+        if table is not None and world.size > 1:
+            raise UserError(
+                "table_update = 'rows': for one process only, since others see other rows. Set it to 'all'."
+            )
         self._rows = TableRows(table, optimiser, settings) if table is not None else None
 
     def update(self, batches: Batches, *, scales: Scales, rate: float) -> Losses:
@@ -91,13 +96,11 @@ class PlainSteps:
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next step; on a GPU it is a tensor, so that a captured step sees it."""
-        set_before: set[int] = set()
         for group in self.optimiser.param_groups:
-            if not isinstance(group["lr"], Tensor):
-                group["lr"] = rate * group["rate"]
-            elif id(group["lr"]) not in set_before:
+            if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate * group["rate"])
-                set_before.add(id(group["lr"]))
+            else:
+                group["lr"] = rate * group["rate"]
 
 
 def build_optimiser(model: Model, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
@@ -107,8 +110,7 @@ def build_optimiser(model: Model, settings: TrainingSettings, device: torch.devi
     """
     groups = []
     fusion_rate = (getattr(model.fusion, "lr", None) or settings.lr) / settings.lr
-    table = model.encoder.model.get_input_embeddings().weight if settings.table_update == "rows" else None
-    rates = {rate: _rate(settings.lr, device) for rate in (1.0, fusion_rate)}
+    table = find_table(model, settings)
     for part, rate in (("encoder", 1.0), ("fusion", fusion_rate), ("heads", 1.0)):
         parameters = [p for p in getattr(model, part).parameters() if p.requires_grad and p is not table]
         for decay, chosen in (
@@ -116,10 +118,10 @@ def build_optimiser(model: Model, settings: TrainingSettings, device: torch.devi
             (0.0, [p for p in parameters if p.ndim <= 1]),
         ):
             if chosen:
-                groups.append({"params": chosen, "weight_decay": decay, "rate": rate, "lr": rates[rate]})
+                groups.append({"params": chosen, "weight_decay": decay, "rate": rate, "lr": _rate(settings.lr, device)})
     on_gpu = device.type == "cuda"
     return torch.optim.AdamW(
-        groups, lr=rates[1.0], betas=settings.betas, eps=settings.eps, fused=True, capturable=on_gpu
+        groups, lr=_rate(settings.lr, device), betas=settings.betas, eps=settings.eps, fused=True, capturable=on_gpu
     )
 
 

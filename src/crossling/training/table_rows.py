@@ -7,17 +7,15 @@ row's next turn, and nothing decays in between: another method, for tables of wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossling.errors import UserError
 from crossling.training.operations import Replacing
-from crossling.training.products import Lookup, SideLine
+from crossling.training.products import Lookups, SideLine
 from crossling.training.settings import TrainingSettings
-from crossling.training.world import World
 
 if TYPE_CHECKING:
     from crossling.model import Model
@@ -28,14 +26,9 @@ class TableRows:
 
     def __init__(self, table: nn.Parameter, optimiser: torch.optim.Optimizer, settings: TrainingSettings) -> None:
         self.table, self.optimiser, self.settings = table, optimiser, settings
-        self._side = SideLine(torch.device("cpu"))
-        self.ways: Any = Replacing({functional.embedding: self._look_up})
+        in_place = Lookups({id(table): table}, SideLine(torch.device("cpu")))
+        self.ways = Replacing({functional.embedding: in_place})
         """What passes over whole weights are entered with, so that no gradient of the whole table is made."""
-
-    def _look_up(self, rows: Tensor, weight: Tensor, padding_idx: int | None = None, *more: Any, **named: Any) -> Any:
-        if weight is not self.table or not torch.is_grad_enabled():
-            return functional.embedding(rows, weight, padding_idx, *more, **named)
-        return Lookup.apply(rows, weight, weight, padding_idx, self._side)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def move(self, ids: Sequence[Tensor], rate: float, scale: Tensor | None, copy: Tensor | None = None) -> None:
@@ -73,11 +66,7 @@ class TableRows:
         return state
 
 
-def find_table(model: Model, settings: TrainingSettings, world: World) -> nn.Parameter | None:
+def find_table(model: Model, settings: TrainingSettings) -> nn.Parameter | None:
     """The table that is to be moved row by row, if any."""
     table: nn.Parameter = model.encoder.model.get_input_embeddings().weight
-    if settings.table_update == "all" or not table.requires_grad:
-        return None
-    if world.size > 1:
-        raise UserError("table_update = 'rows': for one process only, since others see other rows. Leave it at 'all'.")
-    return table
+    return table if settings.table_update == "rows" and table.requires_grad else None

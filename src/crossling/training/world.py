@@ -70,7 +70,7 @@ def join_world(settings: RunSettings) -> World:
     torch.use_deterministic_algorithms(settings.deterministic or not on_gpu, warn_only=True)
     # What finds reads of memory that was never written takes a hundredth of a step.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # Its plans for attention take a sixth of a second for every new length, and then are no faster than other kernels.
+    # Its plans for attention take a tenth of a second or two for every new length; sentences then go no faster.
     torch.backends.cuda.enable_cudnn_sdp(False)
     if settings.deterministic and on_gpu:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
