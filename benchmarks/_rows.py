@@ -168,11 +168,11 @@ class Board:
 
 def describe_machine(device: Literal["cpu", "cuda"]) -> dict[str, str]:
     """Hardware and versions, of a run with this device."""
-    from crossling.recipe import RunSettings
+    from crossling.recipe.recipe import RunSettings
     from crossling.study import hardware
-    from crossling.training.world import join_world
+    from crossling.training.distributed import setup_distributed
 
-    facts = hardware.describe_machine(join_world(RunSettings(device=device)))
+    facts = hardware.describe_machine(setup_distributed(RunSettings(device=device)))
     for name in PACKAGES:
         try:
             facts[name] = metadata.version(name)

@@ -103,7 +103,7 @@ def build_run(
 ) -> Any:
     """A training, about to begin; all that is not set is as a recipe's defaults have it."""
     from crossling.training.loop import Execution, _Run
-    from crossling.training.program import Program
+    from crossling.training.mixture import Program
     from crossling.training.settings import TrainingSettings
 
     settings = TrainingSettings(epochs=epochs, batch=batch, **more)
@@ -112,11 +112,11 @@ def build_run(
 
 
 def join(device: torch.device) -> Any:
-    """The world of a recipe's run: bfloat16 on a GPU, the same bits every time on a CPU."""
-    from crossling.recipe import RunSettings
-    from crossling.training.world import join_world
+    """Device and precision of a recipe's run: bfloat16 on a GPU, the same bits every time on a CPU."""
+    from crossling.recipe.recipe import RunSettings
+    from crossling.training.distributed import setup_distributed
 
-    return join_world(RunSettings(device="cuda" if device.type == "cuda" else "cpu"))
+    return setup_distributed(RunSettings(device="cuda" if device.type == "cuda" else "cpu"))
 
 
 def take_turns(runs: dict[str, Any], rounds: int, device: torch.device) -> dict[str, list[float]]:

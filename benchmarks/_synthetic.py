@@ -179,7 +179,7 @@ def build_model(kind: Kind, size: Size) -> Any:
 
 def build_encoder(kind: Kind, size: Size) -> Any:
     """The same weights as crossling's encoder, with a tokenizer of as many subwords."""
-    from crossling.encoder import Encoder
+    from crossling.encoders.encoder import Encoder
 
     model = build_model(kind, size)
     return Encoder(getattr(model, "bert", model), build_tokenizer(size), name="random", identity="random")

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from _rows import clock
-from crossling.alignment.corpus import Corpus, build_corpus
-from crossling.alignment.links import Links
-from crossling.alignment.run import align_words, parse_aligner
-from crossling.alignment.score import AlignmentScore, Gold, score_links
+from crossling.aligners.align import align_words, parse_aligner
+from crossling.aligners.corpus import Corpus, build_corpus
+from crossling.aligners.links import Links
+from crossling.aligners.score import AlignmentScore, Gold, score_links
 from crossling.data.catalogue import open_data
-from crossling.recipe import apply_overrides
+from crossling.recipe.recipe import apply_overrides
 
 PAIRS = ("en-fr", "ro-en", "zh-en")
 WAYS = ("grow-diag-final-and", "intersection")

@@ -111,8 +111,8 @@ def build_task(
     trim: bool = True,
 ) -> Any:
     """A model, with its vocabulary trimmed as every run has it by default, and the stream that it learns from."""
-    from crossling.model import build_model
-    from crossling.training.program import Stream
+    from crossling.models.model import build_model
+    from crossling.training.mixture import Stream
 
     objective = build_objective(kind)
     encoder = build_encoder(kind, scale.size)

@@ -21,15 +21,15 @@ import torch
 
 from _speed import take_turns
 from crossling.data.catalogue import open_data
-from crossling.encoder import load_encoder
-from crossling.evaluation import encode_rows
-from crossling.model import build_model
-from crossling.recipe import RunSettings
+from crossling.encoders.encoder import load_encoder
+from crossling.inference.evaluate import encode_rows
+from crossling.models.model import build_model
+from crossling.recipe.recipe import RunSettings
 from crossling.tasks import build_task, parse_task
+from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.loop import Execution, _Run
-from crossling.training.program import Program, Stream
+from crossling.training.mixture import Program, Stream
 from crossling.training.settings import TrainingSettings
-from crossling.training.world import World, join_world
 
 TARGET = 1.15
 
@@ -37,17 +37,20 @@ TARGET = 1.15
 def main() -> None:
     options = parse_options()
     run = RunSettings(device=options.device, precision=options.precision, threads=options.threads)
-    world = join_world(run)
+    distributed = setup_distributed(run)
     with tempfile.TemporaryDirectory() as folder:
         fusions = {"plain": {"kind": "last"}, "dlfa": {"kind": "dlfa", "layer": options.layer}}
-        runs = {name: prepare(fusion, options, world, Path(folder) / name) for name, fusion in fusions.items()}
-        where = torch.cuda.get_device_name() if world.device.type == "cuda" else f"{torch.get_num_threads()} threads"
+        runs = {name: prepare(fusion, options, distributed, Path(folder) / name) for name, fusion in fusions.items()}
+        where = (
+            torch.cuda.get_device_name() if distributed.device.type == "cuda" else f"{torch.get_num_threads()} threads"
+        )
         examples = runs["plain"].program.main.examples
         print(
-            f"{options.encoder}, {options.task} on {options.data}: {len(examples)} examples, {world.device} ({where})"
+            f"{options.encoder}, {options.task} on {options.data}: {len(examples)} examples, "
+            f"{distributed.device} ({where})"
         )
-        print(f"batch {options.batch}, {world.precision}, {int(examples.lengths.sum())} subwords an epoch")
-        seconds = take_turns(runs, options.rounds, world.device)
+        print(f"batch {options.batch}, {distributed.precision}, {int(examples.lengths.sum())} subwords an epoch")
+        seconds = take_turns(runs, options.rounds, distributed.device)
     sums = {name: sum(values) for name, values in seconds.items()}
     for name, values in seconds.items():
         print(f"{name:6} {statistics.median(values):.4f} s an epoch (median of {len(values)})")
@@ -72,7 +75,7 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def prepare(fusion: dict[str, object], options: argparse.Namespace, world: World, folder: Path) -> _Run:
+def prepare(fusion: dict[str, object], options: argparse.Namespace, distributed: Distributed, folder: Path) -> _Run:
     """A model, trimmed as a stage trims it, and its training, about to begin."""
     store = folder.parent / "store"
     rows = open_data(options.data, store=store).head(options.examples)
@@ -86,7 +89,7 @@ def prepare(fusion: dict[str, object], options: argparse.Namespace, world: World
     examples = encode_rows(task, [rows], encoder, cache=store / "encoded", labels=task.labels)
     model.trim(np.unique(examples.distinct_ids()))
     training = TrainingSettings(epochs=options.rounds + 1, batch=options.batch)
-    execution = Execution(world, 1, folder, checkpoint_seconds=1e9)
+    execution = Execution(distributed, 1, folder, checkpoint_seconds=1e9)
     return _Run(model, Program(Stream(objective, examples)), training, execution)
 
 

@@ -27,14 +27,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossling.analyses._context import AnalysisContext
 from crossling.analyses._features import collect_features, read_heads
 from crossling.analyses._probes import Held, train_probes
+from crossling.analyses.context import AnalysisContext
 from crossling.data.catalogue import open_data
-from crossling.model import load_original
-from crossling.recipe import RunSettings
+from crossling.models.model import load_original
+from crossling.recipe.recipe import RunSettings
 from crossling.tasks import build_task, parse_task
-from crossling.training.world import World, join_world
+from crossling.training.distributed import Distributed, setup_distributed
 
 TARGET = 5.0
 L2 = 1.0
@@ -98,25 +98,25 @@ def measure(
     threads: int | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each way of training the probes of each case: seconds for all heads, and how we compare."""
-    world = join_world(RunSettings(device=device, threads=threads))
+    distributed = setup_distributed(RunSettings(device=device, threads=threads))
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for task, data in cases:
-            examples = collect(encoder, task, data, rows, world, Path(folder))
+            examples = collect(encoder, task, data, rows, distributed, Path(folder))
             count, groups, width = examples.values.shape
             print(
                 f"{task} on {data}: {count:,} examples, {groups} heads of width {width}, {examples.classes} classes; "
-                f"{world.device}, {torch.get_num_threads()} threads; one forward run {examples.seconds:.1f} s",
+                f"{distributed.device}, {torch.get_num_threads()} threads; one forward run {examples.seconds:.1f} s",
                 flush=True,
             )
             found += compare(task, examples, heads or groups, rounds, tolerance)
     return found
 
 
-def collect(encoder: str, task_name: str, data: str, limit: int, world: World, store: Path) -> Examples:
+def collect(encoder: str, task_name: str, data: str, limit: int, distributed: Distributed, store: Path) -> Examples:
     """Every head's output at every word, or at every text's first token."""
     model, _ = load_original(encoder)
-    model.to(world.device)
+    model.to(distributed.device)
     rows = open_data(data, split="train", store=store).head(limit)
     settings = parse_task(task_name)
     task = build_task(settings, build_task(settings, ()).collect_labels([rows]))
@@ -131,10 +131,10 @@ def collect(encoder: str, task_name: str, data: str, limit: int, world: World, s
         groups=groups,
         labels=task.labels,
         folder=store / task_name,
-        context=AnalysisContext(world, store),
+        context=AnalysisContext(distributed, store),
     )
     taken = time.perf_counter() - start
-    labels = torch.from_numpy(sites.gold).to(world.device)
+    labels = torch.from_numpy(sites.gold).to(distributed.device)
     return Examples(torch.cat(list(stored.parts(4_096))), labels, len(task.labels), taken)
 
 

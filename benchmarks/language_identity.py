@@ -17,7 +17,7 @@ from pathlib import Path
 from crossling.data.catalogue import open_data
 from crossling.data.cleaning import Cleaning, clean_pairs
 from crossling.data.readers._lines import BadRows
-from crossling.records import ParallelPair
+from crossling.data.records import ParallelPair
 
 PAIRS = (
     "en-de",

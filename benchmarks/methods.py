@@ -60,7 +60,7 @@ def measure_dlfa(scale: Scale, matrix_rate: float) -> Row:
 
 def measure_auxiliary(scale: Scale, matrix_rate: float) -> Row:
     """A tagging step for each step of the main task."""
-    from crossling.training.program import Auxiliary, Program, Stream
+    from crossling.training.mixture import Auxiliary, Program, Stream
 
     def prepare(examples: Any, folder: Path) -> Prepared:
         rows = make_rows(WORDS, len(examples), scale.size.vocabulary, batch=scale.batch, seed=2)
@@ -77,7 +77,7 @@ def measure_auxiliary(scale: Scale, matrix_rate: float) -> Row:
 
 def measure_replay(scale: Scale, matrix_rate: float, kind: Kind = TEXTS) -> Row:
     """Aligned sentence pairs in every step; of the source, the original encoder reads the subwords once more."""
-    from crossling.training.program import Program, Replay, Stream
+    from crossling.training.mixture import Program, Replay, Stream
 
     def prepare(examples: Any, folder: Path) -> Prepared:
         pairs = _write_pairs(max(WINDOW, scale.turn) * scale.batch, scale, folder)
@@ -179,8 +179,8 @@ def _compare(
 
 def measure_adjustment(scale: Scale, matrix_rate: float) -> Row:
     """Sentence pairs a second, linked already."""
-    from crossling.model import build_model
-    from crossling.training.program import Stream
+    from crossling.models.model import build_model
+    from crossling.training.mixture import Stream
 
     steps = max(2, scale.steps // 2)
     with room() as folder:
@@ -211,7 +211,7 @@ def _write_pairs(count: int, scale: Scale, folder: Path) -> Any:
 def _build_pull(model: Any, scale: Scale, name: str, *, pull: float) -> Any:
     """The loss on aligned words, held to the encoder as it is now."""
     from crossling.objectives.aligned_words import Objective, Pull
-    from crossling.stages._pairs import freeze_copy
+    from crossling.stages.word_pairs import freeze_copy
 
     reference = freeze_copy(model.encoder).to(scale.device).to(join(scale.device).precision)
     return Objective(name, Pull(pull=pull), width=model.encoder.width, reference=reference)
@@ -226,10 +226,10 @@ def _cost(scale: Scale, pairs: Any) -> float:
 
 def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
     """Masked words, chosen among the whole vocabulary."""
-    from crossling.mlm import build_head
-    from crossling.model import build_model
+    from crossling.encoders.masked_word_head import build_head
+    from crossling.models.model import build_model
     from crossling.objectives.masked_words import Masking, Objective
-    from crossling.training.program import Stream
+    from crossling.training.mixture import Stream
 
     if not scale.on_gpu and not scale.quick:
         scale = replace(scale, size=replace(scale.size, vocabulary=CHOICE))
@@ -260,9 +260,9 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
 def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
     """Classes of several languages' pairs of texts, all in one stream of batches alike in length."""
     from crossling.data.batching import Joined
-    from crossling.evaluation import plan_stream
+    from crossling.inference.evaluate import plan_stream
+    from crossling.progress import NoProgress
     from crossling.training.loop import predict_examples
-    from crossling.training.progress import Silence
 
     each, batch = (8, 4) if scale.quick else (4_000, 128) if scale.on_gpu else (64, 32)
     parts = [make_rows(TEXTS, each, scale.size.vocabulary, seed=10 + number) for number in range(LANGUAGES)]
@@ -271,13 +271,13 @@ def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
         together = Joined(written)
         model, stream = build_task(TEXTS, scale, together)
         model.to(scale.device)
-        world = join(scale.device)
+        distributed = join(scale.device)
 
         def predict(sets: list[Any]) -> None:
             for examples in sets:
                 plan = plan_stream(examples.lengths, batch, scale.device)
                 for _ in predict_examples(
-                    model, stream.objective, examples, world=world, plan=plan, progress=Silence()
+                    model, stream.objective, examples, distributed=distributed, plan=plan, progress=NoProgress()
                 ):
                     pass
 

@@ -27,14 +27,14 @@ import torch
 from _rows import MissingError, clock
 from crossling.analyses._masked_copies import Words, score_copies
 from crossling.data.catalogue import choose_split, open_data
+from crossling.data.records import PlainText
 from crossling.data.rows import SCHEMAS, Rows
-from crossling.encoder import Encoder, load_encoder, locate_checkpoint
-from crossling.mlm import WordHead, build_head, load_head
-from crossling.model import build_model
-from crossling.records import PlainText
-from crossling.training.progress import Silence
-from crossling.training.world import World
-from crossling.unlabelled import FIELDS, Reading, encode_texts
+from crossling.encoders.encoder import Encoder, load_encoder, locate_checkpoint
+from crossling.encoders.masked_word_head import WordHead, build_head, load_head
+from crossling.encoders.unlabelled import FIELDS, Reading, encode_texts
+from crossling.models.model import build_model
+from crossling.progress import NoProgress
+from crossling.training.distributed import Distributed
 
 METHODS = ("original", "within_word_l2r")
 Score = Callable[[str], np.ndarray]
@@ -112,7 +112,7 @@ def prepare_ours(
     """A function that scores all texts, and how many subwords they have."""
     model = build_model(encoder, {"kind": "last"}).to(device).eval()
     words = Words(head, encoder.model.get_input_embeddings().weight.detach())
-    world = World(0, 1, device, torch.float32)
+    distributed = Distributed(0, 1, device, torch.float32)
     table = pa.table({"text": list(texts)}, schema=SCHEMAS[PlainText])
     rows = Rows(table, PlainText, language="xx", name="texts", fingerprint="texts")
 
@@ -120,7 +120,9 @@ def prepare_ours(
         # Cutting texts into subwords is part of the time, as it is for the peer.
         path = Path(tempfile.mkdtemp(dir=encoded))
         examples = encode_texts([rows], encoder, Reading(encoder.max_length, words=True), cache=path).examples
-        found = score_copies(model, words, examples, whole_rest=method != "original", world=world, progress=Silence())
+        found = score_copies(
+            model, words, examples, whole_rest=method != "original", distributed=distributed, progress=NoProgress()
+        )
         return -np.bincount(found.text, found.loss, minlength=len(texts))
 
     subwords = sum(len(ids) for ids in encoder.tokenizer(list(texts), add_special_tokens=False)["input_ids"])

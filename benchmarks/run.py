@@ -196,8 +196,8 @@ def measure_perplexity(scale: Scale, rate: float, board: Board) -> Iterator[Row]
 
 def measure_alignment(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
     import alignment
-    from crossling.alignment.corpus import build_corpus
-    from crossling.alignment.run import parse_aligner
+    from crossling.aligners.align import parse_aligner
+    from crossling.aligners.corpus import build_corpus
 
     if not (Path(os.environ.get("CROSSLING_DATA", "-")) / "multi30k").is_dir():
         raise MissingError("CROSSLING_DATA names no folder with multi30k")

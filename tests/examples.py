@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from crossling.data.records import LabelledPair, LabelledText, Question, TaggedSentence
 from crossling.data.rows import SCHEMAS, Rows
-from crossling.recipe import content_hash
-from crossling.records import LabelledPair, LabelledText, Question, TaggedSentence
+from crossling.recipe.recipe import content_hash
 
 _WORDS = ("the", "cat", "sees", "a", "dog", "in", "мир", "нам", "我", "们")
 

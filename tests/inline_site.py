@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crossling.progress import Progress
+from crossling.store.artefacts import Store
 from crossling.study.crew import Message, Worker
 from crossling.study.grid import Study
 from crossling.study.sites import Here
 from crossling.study.sizing import Size
-from crossling.study.store import Store
 from crossling.study.worker import Order, Place
 from crossling.study.worker import Worker as Hand
-from crossling.training.progress import Progress
 
 
 class InlineSite(Here):

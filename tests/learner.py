@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from crossling.evaluation import encode_rows
-from crossling.model import Model, build_model
+from crossling.inference.evaluate import encode_rows
+from crossling.models.model import Model, build_model
 from crossling.registry import load_kind
 from crossling.tasks import build_task
-from crossling.training.program import Stream
+from crossling.training.mixture import Stream
 from examples import make_rows
 from tiny import tiny_encoder
 

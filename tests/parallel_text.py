@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from crossling.alignment.linked_text import describe_text
+from crossling.aligners.linked_text import describe_text
+from crossling.data.records import LinkedPair, ParallelPair
 from crossling.data.rows import SCHEMAS, Rows
-from crossling.recipe import content_hash
-from crossling.records import LinkedPair, ParallelPair
-from crossling.stages._pairs import PairData
+from crossling.recipe.recipe import content_hash
+from crossling.stages.word_pairs import PairData
 
 SOURCE = ("the", "cat", "sees", "a", "dog", "in", "London", "house")
 TARGET = ("мир", "нам", "кошка", "не", "мир", "red", "London", "Berlin")

@@ -10,7 +10,7 @@ import pytest
 
 import crossling
 from crossling.errors import ArtefactError, RecipeError
-from crossling.prediction import Predictor
+from crossling.inference.predictor import Predictor
 
 TRAIN = "phrasebook-ner:en:train[:40]"
 DEV = "phrasebook-ner:en:dev[:10]"

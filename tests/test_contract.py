@@ -15,10 +15,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from crossling.errors import RecipeError
-from crossling.model import save_model
+from crossling.inference.predictor import Predictor
+from crossling.models.model import save_model
 from crossling.objectives import Objective
-from crossling.prediction import Predictor
-from crossling.recipe import freeze
+from crossling.recipe.recipe import freeze
 from crossling.registry import FAMILIES, list_kinds, load_kind
 from examples import make_rows
 from trained import list_inputs, train_tiny, wrap

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import crossling.tasks
+from crossling.data.records import LabelledText
 from crossling.data.rows import SCHEMAS, Rows
-from crossling.evaluation import encode_rows, predict_rows
-from crossling.model import build_model
-from crossling.records import LabelledText
+from crossling.inference.evaluate import encode_rows, predict_rows
+from crossling.models.model import build_model
 from crossling.registry import list_kinds, load_kind
 from crossling.tasks import build_task, parse_task
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
 NAME = "classify_long"
@@ -57,7 +57,7 @@ def test_every_word_of_a_long_text_is_read(added: ModuleType, tmp_path: Path) ->
     torch.manual_seed(0)
     model = build_model(encoder, {"kind": "last"})
     model.heads["main"] = task.build_objective("main").build_head(encoder.width)
-    world = World(0, 1, torch.device("cpu"), torch.float32)
-    found = predict_rows(model, task, rows, head="main", world=world, cache=tmp_path)
+    distributed = Distributed(0, 1, torch.device("cpu"), torch.float32)
+    found = predict_rows(model, task, rows, head="main", distributed=distributed, cache=tmp_path)
     assert found.column("gold").tolist() == [0, 1, 0]
     assert all(0.5 <= c <= 1 for c in found.column("confidence"))

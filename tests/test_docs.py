@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crossling.recipe import EncoderSettings, EvaluateSettings, Recipe, RunSettings, load_recipe
+from crossling.recipe.recipe import EncoderSettings, EvaluateSettings, Recipe, RunSettings, load_recipe
 from crossling.registry import FAMILIES, list_kinds, load_kind
 from crossling.study.grid import load_study
 

@@ -24,7 +24,7 @@ from transformers import (
     XLMRobertaModel,
 )
 
-from crossling.encoder import Encoder, save_encoder
+from crossling.encoders.encoder import Encoder, save_encoder
 
 FAMILIES = ("bert", "xlm-r", "distilbert", "modernbert")
 

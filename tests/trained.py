@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 
+from crossling.data.records import LabelledPair, LabelledText, Question, TaggedSentence
 from crossling.data.rows import Rows
-from crossling.encoder import load_encoder
-from crossling.model import Model, ModelCard, save_model
-from crossling.prediction import Predictor
-from crossling.recipe import EncoderSettings
-from crossling.records import LabelledPair, LabelledText, Question, TaggedSentence
+from crossling.encoders.encoder import load_encoder
+from crossling.inference.predictor import Predictor
+from crossling.models.model import Model, ModelCard, save_model
+from crossling.recipe.recipe import EncoderSettings
 from crossling.registry import load_kind
-from crossling.stages._context import StageContext
-from crossling.training.world import World
+from crossling.stages.context import StageContext
+from crossling.training.distributed import Distributed
 from examples import make_rows
 from tiny import save_tiny
 
-ONE = World(0, 1, torch.device("cpu"), torch.float32)
+ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 LEARNING = {"epochs": 25, "batch": 8, "lr": 1e-2, "warmup": 0.0, "clip": 0.0}
 """Enough for a tiny encoder without dropout to tell cats and dogs from the rest."""
 
@@ -64,4 +64,4 @@ _AS_INPUT: dict[Any, Any] = {
 
 def wrap(model: Model, card: ModelCard) -> Predictor:
     """A predictor of a model in memory, as it came out of training."""
-    return Predictor(model, card, world=ONE)
+    return Predictor(model, card, distributed=ONE)

@@ -12,18 +12,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossling.data.catalogue import open_data
-from crossling.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder, load_encoder
 from crossling.errors import RecipeError
-from crossling.evaluation import predict_sets
-from crossling.metrics import score
-from crossling.prediction import Predictor
-from crossling.recipe import EvaluateSettings, Recipe, apply_overrides, load_recipe, parse_recipe, validate_table
+from crossling.inference.evaluate import predict_sets
+from crossling.inference.predictor import Predictor
+from crossling.progress import NoProgress, Progress
+from crossling.recipe.recipe import EvaluateSettings, Recipe, apply_overrides, load_recipe, parse_recipe, validate_table
 from crossling.report.summary import RunSummary
+from crossling.scores.metrics import score
+from crossling.store.artefacts import Store, find_store
 from crossling.study.present import summarise_run
 from crossling.study.run import Runner, find_model, run_recipe
-from crossling.study.store import Store, find_store
-from crossling.training.progress import Progress, Silence
-from crossling.training.world import join_world
+from crossling.training.distributed import setup_distributed
 
 __all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
 
@@ -50,7 +50,9 @@ def finetune(
         tables["encoder"] = {"name": name, "revision": revision}
     recipe = parse_recipe(apply_overrides(tables, ()), where="finetune")
     with TemporaryDirectory() as out:
-        runner = Runner(recipe, Store(find_store(store)), Path(out), join_world(recipe.run), progress or Silence())
+        runner = Runner(
+            recipe, Store(find_store(store)), Path(out), setup_distributed(recipe.run), progress or NoProgress()
+        )
         runner.run()
         return Predictor.load(find_model(Path(out), seed=seed))
 
@@ -89,7 +91,7 @@ def evaluate(
         model.task,
         [rows for _, rows in opened],
         head=model.head,
-        world=model.world,
+        distributed=model.distributed,
         cache=folder / "encoded",
         batch=entry.batch,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import re
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 
 from crossling.errors import RecipeError, nearest
@@ -17,15 +18,18 @@ FAMILIES = {
     "stages": "crossling.stages",
     "analyses": "crossling.analyses",
     "criteria": "crossling.criteria",
-    "aligners": "crossling.alignment.aligners",
+    "aligners": "crossling.aligners",
 }
+_DEFINES_KIND = re.compile(r"^class (?:Settings|Objective)\b", re.MULTILINE)
+"""What tells a kind from a module that kinds of its family share."""
 
 
 @cache
 def list_kinds(family: str) -> tuple[str, ...]:
-    """Names of all kinds of a family, found by file name without importing them."""
-    package = importlib.import_module(FAMILIES[family])
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")))
+    """Names of all kinds of a family, found in their files without importing them."""
+    folders = importlib.import_module(FAMILIES[family]).__path__
+    files = [path for folder in folders for path in Path(folder).glob("[!_]*.py")]
+    return tuple(sorted(path.stem for path in files if _DEFINES_KIND.search(path.read_text(encoding="utf-8"))))
 
 
 def load_kind(family: str, name: str) -> ModuleType:

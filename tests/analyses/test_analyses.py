@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from crossling.analyses import _stored
-from crossling.analyses._context import AnalysisContext
 from crossling.analyses._stored import analyse_model
-from crossling.encoder import load_encoder
-from crossling.model import ModelCard, build_model, save_model
+from crossling.analyses.context import AnalysisContext
+from crossling.encoders.encoder import load_encoder
+from crossling.models.model import ModelCard, build_model, save_model
 from crossling.registry import list_kinds, load_kind
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 
-WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 SETTINGS: dict[str, dict[str, Any]] = {
     "distances": {"on": "phrasebook-parallel", "languages": ("de", "hi"), "sentences": 12, "pairs": 30},
     "head_probe": {
@@ -89,7 +89,7 @@ def test_what_is_done_is_not_done_again(
         raise AssertionError("the model was loaded again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("crossling.model.load_model", refuse)
+        patch.setattr("crossling.models.model.load_model", refuse)
         assert analyse_model(settings, data, folder, context).equals(first)
         path.write_bytes(path.read_bytes()[:-20])
         with pytest.raises(AssertionError, match="loaded again"):

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from torch import Tensor
 from typer.testing import CliRunner
 
-from crossling.alignment import word_vectors
-from crossling.alignment.linked_text import Sentences
-from crossling.analyses._context import AnalysisContext
+from crossling.aligners import word_vectors
+from crossling.aligners.linked_text import Sentences
 from crossling.analyses._stored import Original
 from crossling.analyses._word_pairs import WordPairs, draw_pairs
+from crossling.analyses.context import AnalysisContext
 from crossling.analyses.distances import (
     Data,
     Settings,
@@ -28,14 +28,14 @@ from crossling.analyses.distances import (
     settle,
     share_dimensions,
 )
-from crossling.cli import app
-from crossling.encoder import load_encoder
+from crossling.cli.main import app
+from crossling.encoders.encoder import load_encoder
 from crossling.errors import DataError, EncoderError, RecipeError
-from crossling.model import Model, ModelCard, build_model
-from crossling.training.world import World
+from crossling.models.model import Model, ModelCard, build_model
+from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
-WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 CARD = ModelCard("tiny", "x")
 SOURCES = ["the cat sleeps", "a dog in London eats fish", "the red house", "fish", "London Berlin the dog"]
 TARGETS = ["кошка не", "le chien mange du poisson London", "maison rouge", "poisson", "Berlin London der Hund"]
@@ -371,7 +371,7 @@ def test_seeds_of_a_run_are_one_panel() -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same(tmp_path: Path, tiny_folder: Path) -> None:
-    context = AnalysisContext(World(0, 1, torch.device("cuda"), torch.bfloat16), tmp_path)
+    context = AnalysisContext(Distributed(0, 1, torch.device("cuda"), torch.bfloat16), tmp_path)
     data, settings = open_neural(tmp_path, tiny_folder)
     (row,) = analyse(make_model().to("cuda"), CARD, data, settings=settings, context=context).to_pylist()
     data, settings = open_neural(tmp_path, tiny_folder)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from crossling.analyses import heads
-from crossling.analyses._context import AnalysisContext
 from crossling.analyses._heads import (
     PARTS,
     find_attention,
@@ -21,10 +20,11 @@ from crossling.analyses._heads import (
     silence_heads,
     watch_heads,
 )
-from crossling.encoder import Encoder, load_encoder
+from crossling.analyses.context import AnalysisContext
+from crossling.encoders.encoder import Encoder, load_encoder
 from crossling.errors import EncoderError
-from crossling.model import ModelCard, build_model
-from crossling.training.world import World
+from crossling.models.model import ModelCard, build_model
+from crossling.training.distributed import Distributed
 from tiny import FAMILIES, tiny_encoder
 
 LAYERS, HEADS, WIDTH = 3, 2, 16
@@ -188,7 +188,7 @@ def test_encoders_of_different_sizes_are_not_compared() -> None:
 def analyse(model: Any, card: ModelCard, folder: Path, **settings: Any) -> list[dict[str, Any]]:
     chosen = heads.Settings(**settings)
     data = heads.open_analysis_data(chosen, source="en", store=folder)
-    context = AnalysisContext(World(0, 1, torch.device("cpu"), torch.float32), folder)
+    context = AnalysisContext(Distributed(0, 1, torch.device("cpu"), torch.float32), folder)
     rows: list[dict[str, Any]] = heads.analyse(model, card, data, settings=chosen, context=context).to_pylist()
     return rows
 
@@ -205,7 +205,7 @@ def test_a_model_is_compared_with_the_encoder_that_it_was(tiny_folder: Path, tmp
 
 
 def test_against_another_model(tiny_folder: Path, tmp_path: Path) -> None:
-    from crossling.model import save_model
+    from crossling.models.model import save_model
 
     encoder = load_encoder(str(tiny_folder))
     model, card = build_model(encoder, {"kind": "last"}), ModelCard(str(tiny_folder), encoder.identity)

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from crossling.analyses import head_probe
-from crossling.analyses._context import AnalysisContext
 from crossling.analyses._features import collect_features, read_heads
 from crossling.analyses._probes import Held, apply_probes, train_probes
+from crossling.analyses.context import AnalysisContext
 from crossling.errors import DataError, EncoderError
-from crossling.metrics import score
-from crossling.model import Model, ModelCard, build_model
-from crossling.predictions import Predictions
+from crossling.models.model import Model, ModelCard, build_model
+from crossling.scores.metrics import score
+from crossling.scores.predictions import Predictions
 from crossling.study.analysing import Analysis
 from crossling.study.head_probing import (
     collect_heads,
@@ -28,10 +28,10 @@ from crossling.study.head_probing import (
     tabulate_shared,
 )
 from crossling.study.probing import Compared
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
-WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 TASKS = {"ner": {"on": "phrasebook-ner"}, "sentiment": {"on": "phrasebook-sentiment"}}
 
 

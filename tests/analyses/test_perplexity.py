@@ -15,24 +15,24 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from crossling.analyses import _word_heads, perplexity
-from crossling.analyses._context import AnalysisContext
 from crossling.analyses._masked_copies import Words, score_copies
 from crossling.analyses._stored import Original
-from crossling.cli import app
-from crossling.encoder import load_encoder
+from crossling.analyses.context import AnalysisContext
+from crossling.cli.main import app
+from crossling.data.records import LabelledPair, ParallelPair, PlainText
+from crossling.encoders.encoder import load_encoder
+from crossling.encoders.masked_word_head import load_head
+from crossling.encoders.unlabelled import Reading, encode_texts
 from crossling.errors import ArtefactError, DataError
-from crossling.mlm import load_head
-from crossling.model import Model, ModelCard, build_model, save_model
-from crossling.records import LabelledPair, ParallelPair, PlainText
+from crossling.models.model import Model, ModelCard, build_model, save_model
+from crossling.progress import NoProgress
 from crossling.study.analysing import analyse, parse_settings
 from crossling.study.show_analysis import write_analysis
-from crossling.training.progress import Silence
-from crossling.training.world import World
-from crossling.unlabelled import Reading, encode_texts
+from crossling.training.distributed import Distributed
 from examples import rows_of
 from tiny import FAMILIES, save_tiny, save_with_head
 
-WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 TEXTS = [
     "the walking cat sleeps in London",
     "fish",
@@ -103,8 +103,8 @@ def test_equals_one_subword_at_a_time_whatever_the_batch(family: str, l2r: bool,
             words,
             texts.examples,
             whole_rest=l2r,
-            world=WORLD,
-            progress=Silence(),
+            distributed=WORLD,
+            progress=NoProgress(),
             tokens=tokens,
             scores=scores,
         )
@@ -118,7 +118,8 @@ def test_hiding_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) -> 
     rows = rows_of([PlainText("the cat sleeps"), PlainText("walking cats")])
     texts = encode_texts([rows], model.encoder, Reading(words=True), cache=tmp_path).examples
     plain, rest = (
-        score_copies(model, words, texts, whole_rest=flag, world=WORLD, progress=Silence()) for flag in (False, True)
+        score_copies(model, words, texts, whole_rest=flag, distributed=WORLD, progress=NoProgress())
+        for flag in (False, True)
     )
     assert np.allclose(plain.loss[plain.text == 0], rest.loss[rest.text == 0], atol=1e-6)
     inside, hidden = plain.loss[plain.text == 1], rest.loss[rest.text == 1]
@@ -300,7 +301,7 @@ def test_rows_of_every_kind_can_be_scored(tmp_path: Path) -> None:
     model, words = load_tiny(tmp_path / "encoder", "bert")
     for records in ([LabelledPair("the cat", "fish", "x")], [ParallelPair("the cat", "не")]):
         texts = encode_texts([rows_of(records, "en-ru")], model.encoder, Reading(words=True), cache=tmp_path)
-        found = score_copies(model, words, texts.examples, whole_rest=False, world=WORLD, progress=Silence())
+        found = score_copies(model, words, texts.examples, whole_rest=False, distributed=WORLD, progress=NoProgress())
         assert np.isfinite(found.loss).all() and len(found.loss) == 3
 
 

@@ -12,7 +12,6 @@ import torch
 from pydantic import ValidationError
 
 from crossling.analyses import probe
-from crossling.analyses._context import AnalysisContext
 from crossling.analyses._features import (
     Stored,
     collect_features,
@@ -31,20 +30,21 @@ from crossling.analyses._probing import (
     is_own,
     score_confusions,
 )
+from crossling.analyses.context import AnalysisContext
+from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.errors import DataError
-from crossling.evaluation import encode_rows
-from crossling.heads import pool_sentence
-from crossling.metrics import score
-from crossling.model import Model, ModelCard, build_model
-from crossling.predictions import Predictions
-from crossling.records import LabelledPair, LabelledText, TaggedSentence
+from crossling.inference.evaluate import encode_rows
+from crossling.models.heads import pool_sentence
+from crossling.models.model import Model, ModelCard, build_model
+from crossling.scores.metrics import score
+from crossling.scores.predictions import Predictions
 from crossling.tasks import build_task, parse_task
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 from examples import make_rows
 from tiny import tiny_encoder
 
-WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 KINDS = {"tag": TaggedSentence, "classify": LabelledText, "classify_pair": LabelledPair}
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from crossling.criteria import probing
-from crossling.criteria._context import ChoiceContext
+from crossling.criteria.context import ChoiceContext
 from crossling.errors import RecipeError
-from crossling.recipe import parse_recipe
+from crossling.recipe.recipe import parse_recipe
 from crossling.report.probing import Result, to_csv
 
 SETS = {"pos": "ud:en", "ner": "panx:en", "paraphrase": "pawsx:en", "sentiment": "marc:en", "nli": "xnli:en"}

@@ -12,17 +12,17 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from crossling.analyses._context import AnalysisContext
 from crossling.analyses._embedding import choose_pooling, embed_rows
+from crossling.analyses.context import AnalysisContext
 from crossling.analyses.similarity import SCHEMA, Settings, analyse, compare_vectors, open_analysis_data
 from crossling.errors import DataError
-from crossling.heads import pool_sentence
-from crossling.model import Model, ModelCard, build_model
+from crossling.models.heads import pool_sentence
+from crossling.models.model import Model, ModelCard, build_model
 from crossling.tasks import PRESETS, parse_task
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
-WORLD = World(0, 1, torch.device("cpu"), torch.float32)
+WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 ENGLISH = ["the cat sleeps", "a dog in London eats fish", "the red house", "fish", "London Berlin the dog sleeps in"]
 GERMAN = ["cat the", "dog fish eats London in a a", "red the house house", "fish fish fish", "in sleeps dog the Berlin"]
 
@@ -268,8 +268,8 @@ def test_a_gpu_gives_the_same(tmp_path: Path) -> None:
     settings = Settings(on=write_pair(tmp_path))
     data = open_analysis_data(settings, source="en", store=tmp_path)
     (row,) = run(model, write_pair(tmp_path), tmp_path).to_pylist()
-    world = World(0, 1, torch.device("cuda"), torch.bfloat16)
-    context = AnalysisContext(world, tmp_path)
+    distributed = Distributed(0, 1, torch.device("cuda"), torch.bfloat16)
+    context = AnalysisContext(distributed, tmp_path)
     table: pa.Table = analyse(model.to("cuda"), make_card(), data, settings=settings, context=context)
     (other,) = table.to_pylist()
     assert {k: other[k] for k in ("cosine", "margin")} == pytest.approx(

@@ -16,10 +16,10 @@ from crossling.data import hub
 from crossling.data.catalogue import choose_split, describe, list_entries, list_sets, open_data
 from crossling.data.declarations import load_declaration
 from crossling.data.hub import check_columns
+from crossling.data.records import LabelledPair, LabelledText, LinkedPair, ParallelPair
 from crossling.data.rows import KINDS
 from crossling.data.spec import parse_spec
 from crossling.errors import DataError
-from crossling.records import LabelledPair, LabelledText, LinkedPair, ParallelPair
 from crossling.registry import list_kinds
 
 REAL = os.environ.get("CROSSLING_DATA")

@@ -16,10 +16,10 @@ from crossling.data import cleaning
 from crossling.data.catalogue import open_data
 from crossling.data.cleaning import Cleaning, Seen, clean_pairs, explain_checks, find_reason, split_side
 from crossling.data.language_identity import SideModel, measure_script
+from crossling.data.languages import find_scripts, list_languages
 from crossling.data.readers._lines import BadRows
+from crossling.data.records import LinkedPair, ParallelPair
 from crossling.errors import DataError
-from crossling.languages import find_scripts, list_languages
-from crossling.records import LinkedPair, ParallelPair
 
 REAL = os.environ.get("CROSSLING_DATA")
 OFF: dict[str, Any] = {

@@ -42,11 +42,11 @@ import json, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from crossling.blocks import BlockFile
+from crossling.encoders.blocks import BlockFile
 from crossling.data.batching import pad_column, plan_epoch
 from crossling.data.catalogue import open_data
-from crossling.evaluation import encode_rows
-from crossling.offline import build_tokenizer, find_offline_file
+from crossling.inference.evaluate import encode_rows
+from crossling.encoders.offline import build_tokenizer, find_offline_file
 from crossling.registry import load_kind
 
 @dataclass

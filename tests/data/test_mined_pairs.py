@@ -12,8 +12,8 @@ import pytest
 from crossling import registry
 from crossling.data.cache import open_file_rows
 from crossling.data.readers._lines import BadRows
+from crossling.data.records import ParallelPair, Record
 from crossling.errors import DataError
-from crossling.records import ParallelPair, Record
 
 
 def read(name: str, *, on_error: str = "raise", **values: Any) -> list[Record]:

@@ -11,9 +11,9 @@ import pytest
 
 from crossling.data import hub
 from crossling.data.catalogue import open_data
+from crossling.data.records import LabelledPair, Question
 from crossling.data.rows import Rows
 from crossling.errors import DataError
-from crossling.records import LabelledPair, Question
 
 REAL = os.environ.get("CROSSLING_DATA")
 LABELS = ("neutral", "entailment", "contradiction")

@@ -15,8 +15,7 @@ from reader_examples import CONLLU, SQUAD, TMX
 from crossling import registry
 from crossling.data.cache import open_file_rows
 from crossling.data.readers._lines import BadRows
-from crossling.errors import DataError
-from crossling.records import (
+from crossling.data.records import (
     LabelledPair,
     LabelledText,
     LinkedPair,
@@ -25,6 +24,7 @@ from crossling.records import (
     Record,
     TaggedSentence,
 )
+from crossling.errors import DataError
 
 
 def read(name: str, *, on_error: str = "raise", **values: Any) -> list[Record]:

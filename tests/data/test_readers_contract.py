@@ -19,9 +19,9 @@ from reader_examples import EXAMPLES, Example
 from crossling import registry
 from crossling.data.catalogue import open_data
 from crossling.data.readers._lines import BadRows
+from crossling.data.records import Record
 from crossling.data.rows import SCHEMAS
 from crossling.errors import DataError
-from crossling.records import Record
 
 CASES = [(name, example) for name, examples in EXAMPLES.items() for example in examples]
 IDS = [f"{name}-{i}" for name, examples in EXAMPLES.items() for i in range(len(examples))]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crossling import registry
 from crossling.data.readers._lines import BadRows
-from crossling.records import (
+from crossling.data.records import (
     LabelledPair,
     LabelledText,
     LinkedPair,

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from crossling.data import rows as module
 from crossling.data.cache import fingerprint_rows, load_settings, open_file_rows
 from crossling.data.readers import bio
-from crossling.data.rows import Rows, join_rows, read_rows, write_rows
-from crossling.errors import DataError
-from crossling.records import (
+from crossling.data.records import (
     LabelledPair,
     LabelledText,
     LinkedPair,
@@ -26,6 +24,8 @@ from crossling.records import (
     Record,
     TaggedSentence,
 )
+from crossling.data.rows import Rows, join_rows, read_rows, write_rows
+from crossling.errors import DataError
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 TEXTS = st.lists(TEXT, max_size=4).map(tuple)

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from crossling.data.batching import Batch
-from crossling.encoder import load_encoder
-from crossling.evaluation import encode_rows, predict_rows
-from crossling.model import Model, ModelCard, build_model, load_model, save_model
+from crossling.encoders.encoder import load_encoder
+from crossling.inference.evaluate import encode_rows, predict_rows
+from crossling.models.model import Model, ModelCard, build_model, load_model, save_model
 from crossling.registry import list_kinds, load_kind
 from crossling.tasks import build_task
+from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, Stream, fit
 from crossling.training.settings import TrainingSettings
-from crossling.training.world import World
 from examples import make_rows
 from tiny import FAMILIES, save_tiny, tiny_encoder
 
-ONE = World(0, 1, torch.device("cpu"), torch.float32)
+ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 KINDS = list_kinds("fusions")
 
 
@@ -125,8 +125,8 @@ def test_dlfa_works_under_every_head_whatever_the_batch(task_kind: str, family: 
     before = {name: buffer.clone() for name, buffer in model.fusion.named_buffers()}
     _train(task, model, rows, tmp_path, epochs=1)
     assert all(not torch.equal(before[name], buffer) for name, buffer in model.fusion.named_buffers())
-    many = predict_rows(model, task, rows, head="main", world=ONE, cache=tmp_path, batch=16)
-    one = predict_rows(model, task, rows, head="main", world=ONE, cache=tmp_path, batch=1)
+    many = predict_rows(model, task, rows, head="main", distributed=ONE, cache=tmp_path, batch=16)
+    one = predict_rows(model, task, rows, head="main", distributed=ONE, cache=tmp_path, batch=1)
     assert many.n_rows == len(rows)
     assert many.table.column("predicted").equals(one.table.column("predicted"))
     assert np.allclose(many.column("confidence"), one.column("confidence"), atol=1e-5)
@@ -193,7 +193,7 @@ def test_every_fusion_is_saved_and_loaded_with_its_model(kind: str, tmp_path: Pa
     state = model.fusion.state_dict()
     assert loaded.fusion.state_dict().keys() == state.keys()
     assert all(torch.equal(value, state[name]) for name, value in loaded.fusion.state_dict().items())
-    own, again = (predict_rows(m, task, rows, head="main", world=ONE, cache=tmp_path) for m in (model, loaded))
+    own, again = (predict_rows(m, task, rows, head="main", distributed=ONE, cache=tmp_path) for m in (model, loaded))
     assert np.allclose(own.column("confidence"), again.column("confidence"), atol=1e-6)
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from crossling.data.batching import Batch, write_examples
-from crossling.encoder import Encoder
-from crossling.model import Model, build_model
+from crossling.encoders.encoder import Encoder
+from crossling.models.model import Model, build_model
 from crossling.objectives import weigh_terms
 from crossling.objectives.aligned_words import Objective, PairedExamples, Pull
 from tiny import tiny_encoder

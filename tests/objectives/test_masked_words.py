@@ -12,14 +12,14 @@ import torch
 from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples, write_examples
-from crossling.model import Model, build_model
+from crossling.encoders.vocabulary import trim_encoder
+from crossling.models.model import Model, build_model
 from crossling.objectives._inputs import IGNORED
 from crossling.objectives.masked_words import SHORT, Masking, Objective, draw
+from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, fit
-from crossling.training.program import Stream
+from crossling.training.mixture import Stream
 from crossling.training.settings import TrainingSettings
-from crossling.training.world import World
-from crossling.vocabulary import trim_encoder
 from tiny import tiny_encoder
 
 LENGTH = 48
@@ -195,7 +195,7 @@ def _hear(losses: list[float], values: dict[str, float], step: int) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("frozen", [True, False])
 def test_captured_steps_have_the_losses_of_plain_ones(tmp_path: Path, frozen: bool) -> None:
-    world = World(0, 1, torch.device("cuda"), torch.float32)
+    distributed = Distributed(0, 1, torch.device("cuda"), torch.float32)
     heard: dict[bool, list[float]] = {False: [], True: []}
     for capture, losses in heard.items():
         objective = Objective("words", Masking(1), tiny_encoder(), frozen=frozen)
@@ -207,7 +207,7 @@ def test_captured_steps_have_the_losses_of_plain_ones(tmp_path: Path, frozen: bo
         model.encoder.model.config.attention_probs_dropout_prob = 0.0
         settings = TrainingSettings(epochs=2, batch=8, lr=1e-3)
         execution = Execution(
-            world,
+            distributed,
             1,
             tmp_path / str(capture),
             capture=capture,

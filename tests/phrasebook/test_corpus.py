@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crossling.data.records import LabelledPair, LabelledText, LinkedPair, Question, TaggedSentence
 from crossling.errors import DataError
 from crossling.phrasebook import LANGUAGES, ROWS, SPLITS, TASKS, VERSION, generate, generate_parallel
 from crossling.phrasebook.corpus import draw_sentence, link_words
@@ -19,7 +20,6 @@ from crossling.phrasebook.paraphrases import MAKERS
 from crossling.phrasebook.quiz import FACTS
 from crossling.phrasebook.reviews import PRODUCTS
 from crossling.phrasebook.templates import load_templates
-from crossling.records import LabelledPair, LabelledText, LinkedPair, Question, TaggedSentence
 
 HASHES = Path(__file__).with_name("hashes.tsv")
 UPOS = {

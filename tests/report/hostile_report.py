@@ -14,7 +14,7 @@ from crossling.report.embedded import embed_svg
 from crossling.report.panels import make_panel
 from crossling.report.sheets import Sheet
 from crossling.report.wording import judge
-from crossling.significance import Comparison, Difference, Result, Settings
+from crossling.scores.significance import Comparison, Difference, Result, Settings
 
 EVIL = "<script>window.hacked=1</script>"
 EVIL_SYSTEM = '"><img src=x onerror="window.hacked=2">'

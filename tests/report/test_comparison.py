@@ -12,7 +12,7 @@ from rich.console import Console
 
 from crossling.errors import ArtefactError
 from crossling.report.comparison import comparison_table, comparison_tables
-from crossling.significance import Comparison, Difference, Result, Settings
+from crossling.scores.significance import Comparison, Difference, Result, Settings
 
 
 def differ(against: str, delta: float, direction: int, test: str = "permutation test") -> Difference:

@@ -14,9 +14,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from crossling.languages import name_of
-from crossling.metrics import Confusion, explain
-from crossling.predictions import Predictions
+from crossling.data.languages import name_of
 from crossling.report.figures import draw_bar, draw_confusion
 from crossling.report.page import mark_answers, render_run, title_of
 from crossling.report.summary import (
@@ -27,6 +25,8 @@ from crossling.report.summary import (
     TextSample,
     gather_result,
 )
+from crossling.scores.metrics import Confusion, explain
+from crossling.scores.predictions import Predictions
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'></svg>{{ 7*7 }}"
 LABELS = ("O", "B-PER", "I-PER", "B-<b>&\"'", "I-<b>&\"'")

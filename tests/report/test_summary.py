@@ -7,8 +7,8 @@ import math
 import pytest
 
 from crossling.errors import ArtefactError
-from crossling.predictions import Predictions
 from crossling.report.summary import LanguageResult, TagSample, gather_result
+from crossling.scores.predictions import Predictions
 
 
 def make_classes(predicted: list[int], labels: tuple[str, ...] = ("a", "b"), language: str = "de") -> Predictions:

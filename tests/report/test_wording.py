@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crossling.report.wording import judge
-from crossling.significance import Comparison, Difference, Result, Settings
+from crossling.scores.significance import Comparison, Difference, Result, Settings
 
 
 def make_comparison(deltas: dict[str, dict[str, tuple[float, int, float]]], *, runs: int = 3) -> Comparison:

@@ -11,24 +11,24 @@ import torch
 from pydantic import ValidationError
 
 from crossling.data.batching import Batch
-from crossling.encoder import load_encoder
+from crossling.data.records import LabelledPair, TaggedSentence
+from crossling.encoders.encoder import load_encoder
+from crossling.encoders.unlabelled import Reading, encode_texts
 from crossling.errors import DataError, EncoderError
-from crossling.masked_training import hold_out, repeat_rows
-from crossling.model import Model, build_model, load_model, save_model
+from crossling.models.model import Model, build_model, load_model, save_model
 from crossling.objectives import masked_words
-from crossling.recipe import EncoderSettings, parse_recipe
-from crossling.records import LabelledPair, TaggedSentence
+from crossling.recipe.recipe import EncoderSettings, parse_recipe
 from crossling.stages import adapt
-from crossling.stages._context import StageContext
+from crossling.stages.context import StageContext
+from crossling.stages.masked_training import hold_out, repeat_rows
+from crossling.store.artefacts import Store
 from crossling.study.run import run_recipe
-from crossling.study.store import Store
+from crossling.training.distributed import Distributed
 from crossling.training.steps import PlainSteps, build_optimiser
-from crossling.training.world import World
-from crossling.unlabelled import Reading, encode_texts
 from examples import make_rows
 from tiny import save_tiny, save_with_head, tiny_encoder
 
-ONE = World(0, 1, torch.device("cpu"), torch.float32)
+ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 QUICK: dict[str, Any] = {"epochs": 3, "batch": 8, "lr": 3e-3, "held_out": 0.2, "head": {"epochs": 2, "lr": 1e-2}}
 
 
@@ -121,7 +121,7 @@ def test_an_encoder_that_has_a_head_uses_it(tmp_path: Path, headed: Path) -> Non
 def test_the_frozen_phase_leaves_the_encoders_bits_alone(
     tmp_path: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crossling import masked_training
+    from crossling.stages import masked_training
 
     seen = {}
     original = masked_training.train_head
@@ -212,10 +212,10 @@ def test_in_reduced_precision_the_table_learns_from_both_of_its_uses(tmp_path: P
                 module.p = 0.0
         texts = encode_texts([make_rows(TaggedSentence, 8)], encoder, Reading(), cache=tmp_path)
         arrays = objective.collate(texts.examples, Batch(np.arange(8), 32), size=8)
-        world = World(0, 1, torch.device("cpu"), precision)
+        distributed = Distributed(0, 1, torch.device("cpu"), precision)
         settings = adapt.Settings(train=("made:en",))
-        steps = PlainSteps(model, build_optimiser(model, settings, world.device), settings, world)
-        steps.backward(objective, model.prepare(arrays, world.device), torch.tensor([0.01]))
+        steps = PlainSteps(model, build_optimiser(model, settings, distributed.device), settings, distributed)
+        steps.backward(objective, model.prepare(arrays, distributed.device), torch.tensor([0.01]))
         table = encoder.model.get_input_embeddings().weight
         gradients.append(table.grad if table.grad is not None else torch.zeros(1))
     assert gradients[0].abs().sum() > 0 or frozen

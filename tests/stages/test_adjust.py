@@ -11,21 +11,21 @@ import torch
 from pydantic import ValidationError
 
 from crossling.data.batching import Batch
-from crossling.encoder import load_encoder
+from crossling.encoders.encoder import load_encoder
 from crossling.errors import DataError, RecipeError
-from crossling.model import Model
+from crossling.models.model import Model
 from crossling.objectives.aligned_words import Objective, Pull
-from crossling.recipe import EncoderSettings, freeze, parse_recipe
+from crossling.recipe.recipe import EncoderSettings, freeze, parse_recipe
 from crossling.stages import adjust
-from crossling.stages._context import StageContext
-from crossling.stages._pairs import PairData, PairSettings, encode_pairs, filter_links
+from crossling.stages.context import StageContext
+from crossling.stages.word_pairs import PairData, PairSettings, encode_pairs, filter_links
+from crossling.store.artefacts import Store
 from crossling.study.run import run_recipe
-from crossling.study.store import Store
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 from parallel_text import describe, make_linked, make_raw
 from tiny import save_tiny
 
-ONE = World(0, 1, torch.device("cpu"), torch.float32)
+ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 
 
 def _context(folder: Path, seed: int = 1) -> StageContext:

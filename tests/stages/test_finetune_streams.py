@@ -10,20 +10,20 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from crossling.encoder import load_encoder
+from crossling.data.records import LabelledPair, TaggedSentence
+from crossling.encoders.encoder import load_encoder
 from crossling.errors import RecipeError
-from crossling.model import Model, ModelCard, load_model, save_model
-from crossling.recipe import EncoderSettings, freeze
-from crossling.records import LabelledPair, TaggedSentence
+from crossling.models.model import Model, ModelCard, load_model, save_model
+from crossling.recipe.recipe import EncoderSettings, freeze
 from crossling.registry import load_kind
 from crossling.stages import finetune
-from crossling.stages._context import StageContext
-from crossling.training.world import World
+from crossling.stages.context import StageContext
+from crossling.training.distributed import Distributed
 from examples import make_rows
 from parallel_text import describe, make_linked
 from tiny import save_tiny, tiny_encoder
 
-ONE = World(0, 1, torch.device("cpu"), torch.float32)
+ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 PLAIN = {"task": {"kind": "tag"}, "train": "made:en", "select": "last", "epochs": 2, "batch": 8, "lr": 1e-3}
 PAIRS = {"parallel": "made:en-ru", "batch": 4}
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from crossling.data.batching import pad_length
-from crossling.encoder import load_encoder
+from crossling.data.records import TaggedSentence
+from crossling.encoders.encoder import load_encoder
+from crossling.encoders.tokenization import Subwords
 from crossling.errors import DataError, RecipeError
-from crossling.recipe import parse_recipe, to_toml
-from crossling.records import TaggedSentence
+from crossling.recipe.recipe import parse_recipe, to_toml
 from crossling.study import forecast
 from crossling.study.forecast import Load, forecast_memory, forecast_stage, inspect_recipe, measure_load
-from crossling.tokenization import Subwords
 from examples import make_rows
 
 

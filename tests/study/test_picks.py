@@ -11,8 +11,9 @@ import pytest
 from small_study import write_study
 from typer.testing import CliRunner
 
-from crossling.cli import app
+from crossling.cli.main import app
 from crossling.errors import ArtefactError, RecipeError
+from crossling.store.artefacts import Store
 from crossling.study.analysing import analyse, average_models, parse_settings
 from crossling.study.comparing import compare_study
 from crossling.study.grid import load_study
@@ -21,7 +22,6 @@ from crossling.study.picks import BEST, CHANCE, Pick, expect_blind, judge_choice
 from crossling.study.runner import run_study
 from crossling.study.scoring import score_cells
 from crossling.study.show_analysis import write_analysis
-from crossling.study.store import Store
 from crossling.study.subjects import find_subjects
 
 SWEEP = """
@@ -146,7 +146,7 @@ def test_all_cells_are_analysed_and_held_against_their_scores(
     def refuse(_: Path) -> None:
         raise AssertionError("a model was loaded again")
 
-    monkeypatch.setattr("crossling.model.load_model", refuse)
+    monkeypatch.setattr("crossling.models.model.load_model", refuse)
     assert analyse(swept, parse_settings(SIMILARITY)).table.equals(found.table), "what was done is kept"
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from crossling.data.records import LabelledPair, LabelledText, Question, TaggedSentence
 from crossling.errors import ArtefactError, RecipeError
-from crossling.predictions import Predictions
-from crossling.recipe import parse_recipe
-from crossling.records import LabelledPair, LabelledText, Question, TaggedSentence
+from crossling.recipe.recipe import parse_recipe
 from crossling.report.summary import AnswerSample, TagSample, TextSample
+from crossling.scores.predictions import Predictions
+from crossling.store.artefacts import Store
 from crossling.study.present import SAMPLES, choose_samples, summarise_run, task_name
 from crossling.study.run import run_recipe
-from crossling.study.store import Store
 from crossling.tasks import PRESETS, parse_task
 from examples import make_rows
 

@@ -28,11 +28,11 @@ from small_study import (
     write_study,
 )
 
+from crossling.store.artefacts import Store
 from crossling.study.grid import load_study
 from crossling.study.ray_seat import REPORT_SECONDS
 from crossling.study.run import run_recipe
 from crossling.study.status import find_runners, read_status
-from crossling.study.store import Store
 
 pytestmark = pytest.mark.slow
 LONG = 400.0

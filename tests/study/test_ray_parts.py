@@ -11,8 +11,9 @@ import torch
 from small_study import write_study
 
 from crossling.errors import UserError
+from crossling.store.artefacts import Store, find_store
+from crossling.store.files import read_json
 from crossling.study import ray_cluster
-from crossling.study.files import read_json
 from crossling.study.grid import load_study
 from crossling.study.plan import plan_study, write_plan
 from crossling.study.ray_cluster import Found, RayCluster
@@ -20,9 +21,8 @@ from crossling.study.ray_crew import Machine, Shape
 from crossling.study.ray_seat import FarPlace, Seat
 from crossling.study.sites import open_site
 from crossling.study.sizing import Size
-from crossling.study.store import Store, find_store
 from crossling.study.worker import Order
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 
 
 def test_workers_take_what_they_need_and_as_many_as_fit() -> None:
@@ -48,8 +48,8 @@ def test_a_cluster_is_sized_by_what_its_machines_have(
     """The runner's own machine has no GPU: what a run finds is asked of those that will do the work."""
     machines = [Machine(64, 8), Machine(32, 8), Machine(4, 0)]
     monkeypatch.setattr(ray_cluster, "list_machines", lambda: machines)
-    world = World(0, 1, torch.device(device), torch.bfloat16 if device == "cuda" else torch.float32)
-    found = Found({("cpu", "auto"): world}, 141e9)
+    distributed = Distributed(0, 1, torch.device(device), torch.bfloat16 if device == "cuda" else torch.float32)
+    found = Found({("cpu", "auto"): distributed}, 141e9)
     monkeypatch.setattr(RayCluster, "_look", lambda *_, **__: found)
     study, site = load_study(write_study(tmp_path, tiny_folder)), RayCluster("head:6379")
     size = site.choose_size(study, tmp_path, workers=None)

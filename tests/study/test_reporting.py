@@ -12,11 +12,11 @@ import pytest
 from finished_study import CHOOSING, finish_study
 from typer.testing import CliRunner
 
+from crossling.cli.study import app
 from crossling.data.declarations import list_names, load_declaration
 from crossling.errors import ArtefactError
 from crossling.report.citations import CITATIONS, DATA_WORKS
 from crossling.report.sheets import Sheet
-from crossling.study.commands import app
 from crossling.study.comparing import compare_study
 from crossling.study.found_analyses import find_analyses
 from crossling.study.report_tables import cite_data, flatten
@@ -231,7 +231,7 @@ def test_curves_are_averaged_over_seeds_and_thinned() -> None:
 
 def test_sets_are_cited_by_the_catalogue(finished: Path) -> None:
     assert cite_data([]) == []
-    from crossling.recipe import load_recipe
+    from crossling.recipe.recipe import load_recipe
 
     recipe = load_recipe(Path(__file__).parents[2] / "recipes" / "pos.toml")
     assert any(text.startswith("ud: ") and "Nivre et al." in text for text in cite_data([recipe]))

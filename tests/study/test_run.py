@@ -19,16 +19,16 @@ import pytest
 import torch
 from small_study import predictions_of, weights_of
 
-from crossling.encoder import load_encoder
+from crossling.data.records import TaggedSentence
+from crossling.encoders.encoder import load_encoder
 from crossling.errors import DataError, RecipeError
-from crossling.metrics import score
-from crossling.model import load_model
-from crossling.predictions import read_predictions
-from crossling.recipe import parse_recipe
-from crossling.records import TaggedSentence
+from crossling.models.model import load_model
+from crossling.recipe.recipe import parse_recipe
+from crossling.scores.metrics import score
+from crossling.scores.predictions import read_predictions
+from crossling.store.artefacts import Store
 from crossling.study import run as run_module
 from crossling.study.run import Runner, find_model, run_recipe
-from crossling.study.store import Store
 from examples import make_rows
 
 
@@ -73,7 +73,7 @@ def command(recipe: Path, out: Path, store: Path) -> list[str]:
 
 
 def write_recipe(path: Path, tables: dict[str, Any]) -> Path:
-    from crossling.recipe import to_toml
+    from crossling.recipe.recipe import to_toml
 
     path.write_text(to_toml(tables), encoding="utf-8")
     return path
@@ -296,7 +296,7 @@ def test_what_is_predicted_is_encoded_while_a_gpu_trains(
     store = Store(tmp_path / "store")
     runner = run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
     assert len(begun) == 1 and not asked
-    runner.world = replace(runner.world, device=torch.device("cuda"))
+    runner.distributed = replace(runner.distributed, device=torch.device("cuda"))
     runner._encode_targets(*begun[0])
     ((task, sets, encoder, cache),) = asked
     assert (task, encoder) == begun[0] and cache == store.root / "encoded"

@@ -29,18 +29,18 @@ from small_study import (
 )
 
 from crossling.errors import DataError, UserError
-from crossling.recipe import load_recipe
+from crossling.progress import NoProgress
+from crossling.recipe.recipe import load_recipe
+from crossling.store.artefacts import Store
+from crossling.store.leases import LeaseLostError, is_running
 from crossling.study import crew
 from crossling.study.grid import load_study
 from crossling.study.jobs import Board
-from crossling.study.leases import LeaseLostError, is_running
 from crossling.study.present import summarise_run
 from crossling.study.run import Runner, find_model, run_recipe
 from crossling.study.runner import refuse_other_study, run_study
 from crossling.study.status import announce_runner, read_status
-from crossling.study.store import Store
-from crossling.training.progress import Silence
-from crossling.training.world import join_world
+from crossling.training.distributed import setup_distributed
 
 SHARING = """
 seeds = [1]
@@ -151,7 +151,7 @@ def test_a_full_gpu_costs_a_worker_and_no_cell(
 ) -> None:
     monkeypatch.setattr(crew, "serve", serve_a_full_gpu)
     told: list[str] = []
-    progress = Silence()
+    progress = NoProgress()
     monkeypatch.setattr(progress, "say", told.append)
     study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=2, progress=progress)
@@ -162,7 +162,7 @@ def test_a_full_gpu_costs_a_worker_and_no_cell(
 def test_work_that_was_taken_over_is_not_published(tmp_path: Path, tiny_folder: Path) -> None:
     recipe = load_study(write_study(tmp_path, tiny_folder, epochs=6)).variants[0].recipe
     store = Store(tmp_path / "s")
-    runner = Runner(recipe, store, tmp_path / "out", join_world(recipe.run))
+    runner = Runner(recipe, store, tmp_path / "out", setup_distributed(recipe.run))
     (identity,) = runner.identify_stages(1)
     lease = store.leases.try_acquire(identity)
     assert lease is not None

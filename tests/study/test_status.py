@@ -14,10 +14,11 @@ import pytest
 from rich.console import Console
 from small_study import study_command
 
+from crossling.cli.show_study import render_status
 from crossling.errors import ArtefactError
-from crossling.study.files import append_line, read_lines, write_once, write_whole
+from crossling.report.terminal import format_seconds
+from crossling.store.files import append_line, read_lines, write_once, write_whole
 from crossling.study.layout import find_out
-from crossling.study.show import format_seconds, render_status
 from crossling.study.status import announce_runner, find_runners, read_status, withdraw_runner
 
 
@@ -103,7 +104,7 @@ def test_status_imports_nothing_heavy_and_tells_failures_by_its_exit_code(tmp_pa
     code = (
         "import sys\n"
         f"sys.argv = ['crossling', 'study', 'status', {str(out)!r}]\n"
-        "from crossling.cli import main\n"
+        "from crossling.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit as stop:\n    assert stop.code == 1, stop.code\n"
         "heavy = {'torch', 'transformers', 'pyarrow', 'numpy', 'datasets'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

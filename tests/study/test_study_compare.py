@@ -12,15 +12,15 @@ from finished_study import CHOOSING, finish_study
 from small_study import write_recipe, write_study
 
 from crossling.criteria import source_dev
-from crossling.criteria._context import FinishedCell
+from crossling.criteria.context import FinishedCell
 from crossling.errors import ArtefactError, UserError
-from crossling.recipe import load_recipe, parse_recipe, to_toml
+from crossling.recipe.recipe import load_recipe, parse_recipe, to_toml
+from crossling.store.artefacts import Store
 from crossling.study.comparing import compare_study, leave_out_values, load_comparison, trained_languages
 from crossling.study.dry_run import forecast_study
 from crossling.study.grid import load_study
 from crossling.study.layout import read_plan
 from crossling.study.plan import fix_threads
-from crossling.study.store import Store
 
 
 @pytest.fixture

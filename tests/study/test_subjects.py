@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from crossling.analyses._stored import Original
-from crossling.cli import app
-from crossling.encoder import load_encoder
+from crossling.cli.main import app
+from crossling.encoders.encoder import load_encoder
 from crossling.errors import ArtefactError
-from crossling.model import ModelCard, build_model, save_model
+from crossling.models.model import ModelCard, build_model, save_model
 from crossling.study.analysing import analyse, parse_settings
 from crossling.study.show_analysis import summarise, write_analysis
 from crossling.study.subjects import Named, find_subjects, split_argument

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from crossling.errors import RecipeError
-from crossling.recipe import parse_recipe
+from crossling.recipe.recipe import parse_recipe
+from crossling.store.artefacts import Store
 from crossling.study import tracking
 from crossling.study.run import run_recipe
-from crossling.study.store import Store
 
 accumulation = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from crossling import evaluation
 from crossling.data.batching import Batch, plan_prediction
 from crossling.errors import DataError, RecipeError
-from crossling.evaluation import encode_ahead, encode_rows, predict_rows, predict_sets
-from crossling.metrics import score
-from crossling.model import build_model
+from crossling.inference import evaluate as evaluation
+from crossling.inference.evaluate import encode_ahead, encode_rows, predict_rows, predict_sets
+from crossling.models.model import build_model
 from crossling.registry import list_kinds, load_kind
+from crossling.scores.metrics import score
 from crossling.tasks import PRESETS, build_task, parse_task, resolve_task, restore_task
 from crossling.tasks.answer import cut_answer, cut_windows, find_subwords
 from crossling.tasks.tag import split_to_fit
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 from examples import make_rows
 from tiny import tiny_encoder
 
-ONE = World(0, 1, torch.device("cpu"), torch.float32)
+ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 FAMILIES = ("bert", "xlm-r", "distilbert", "modernbert")
 
 
@@ -42,8 +42,8 @@ def _build(kind: str, family: str = "bert", **settings: Any) -> tuple[Any, Any, 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_task_predicts_every_row_whatever_the_batch(kind: str, family: str, tmp_path: Path) -> None:
     task, model, rows = _build(kind, family)
-    many = predict_rows(model, task, rows, head="main", world=ONE, cache=tmp_path, batch=16)
-    one = predict_rows(model, task, rows, head="main", world=ONE, cache=tmp_path, batch=1)
+    many = predict_rows(model, task, rows, head="main", distributed=ONE, cache=tmp_path, batch=16)
+    one = predict_rows(model, task, rows, head="main", distributed=ONE, cache=tmp_path, batch=1)
     assert many.n_rows == len(rows)
     assert many.table.column("predicted").equals(one.table.column("predicted"))
     assert np.allclose(many.column("confidence"), one.column("confidence"), atol=1e-5)
@@ -64,7 +64,7 @@ def test_every_task_predicts_sets_in_one_stream_as_it_predicts_each_alone(
     forward = model.represent
     monkeypatch.setattr(model, "represent", lambda batch: (batches.append(len(batch["ids"])), forward(batch))[1])
     monkeypatch.setattr(evaluation, "STREAM", together)
-    settings: dict[str, Any] = {"head": "main", "world": ONE, "cache": tmp_path, "batch": 16}
+    settings: dict[str, Any] = {"head": "main", "distributed": ONE, "cache": tmp_path, "batch": 16}
     found = list(predict_sets(model, task, sets, **settings, meta={"seed": 3}))
     in_stream, batches[:] = list(batches), []
     assert [one.language for one in found] == list(sizes)
@@ -87,7 +87,7 @@ def test_what_every_task_encodes_ahead_is_what_prediction_wants(
     model.heads["main"] = fewer.build_objective("main").build_head(model.encoder.width)
     thread = encode_ahead(fewer, sets, model.encoder, cache=tmp_path)
     # Asked for while the thread is at it: waited for, not written twice.
-    first = predict_rows(model, fewer, sets[0], head="main", world=ONE, cache=tmp_path)
+    first = predict_rows(model, fewer, sets[0], head="main", distributed=ONE, cache=tmp_path)
     thread.join()
     assert first.n_rows == 9 and len(list(tmp_path.glob("*.arrow"))) == 2
 
@@ -95,7 +95,7 @@ def test_what_every_task_encodes_ahead_is_what_prediction_wants(
         raise AssertionError("encoded again")
 
     monkeypatch.setattr(type(fewer), "encode", refuse)
-    found = list(predict_sets(model, fewer, sets, head="main", world=ONE, cache=tmp_path))
+    found = list(predict_sets(model, fewer, sets, head="main", distributed=ONE, cache=tmp_path))
     assert [one.n_rows for one in found] == [9, 24]
 
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_encoded_ahead_is_told_by_who_needs_it(tmp_path: Path) ->
     other = make_rows(load_kind("tasks", "classify").Task.record)
     encode_ahead(task, [other], model.encoder, cache=tmp_path).join()
     with pytest.raises(DataError, match="rows"):
-        predict_rows(model, task, other, head="main", world=ONE, cache=tmp_path)
+        predict_rows(model, task, other, head="main", distributed=ONE, cache=tmp_path)
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
@@ -157,7 +157,7 @@ def test_every_task_refuses_rows_of_another_kind(kind: str, tmp_path: Path) -> N
         if load_kind("tasks", k).Task.record is not task.record
     )
     with pytest.raises(DataError, match="name another data set"):
-        predict_rows(model, task, make_rows(other), head="main", world=ONE, cache=tmp_path)
+        predict_rows(model, task, make_rows(other), head="main", distributed=ONE, cache=tmp_path)
 
 
 def test_every_objective_is_used_by_a_task_or_a_stage() -> None:
@@ -186,7 +186,7 @@ def test_long_sentences_are_split_and_lose_no_word(tmp_path: Path) -> None:
     examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=task.labels)
     assert examples.lengths.max() <= 8
     assert len(examples) > len(rows)
-    predictions = predict_rows(model, task, rows, head="main", world=ONE, cache=tmp_path)
+    predictions = predict_rows(model, task, rows, head="main", distributed=ONE, cache=tmp_path)
     assert len(predictions.table) == sum(len(record.words) for record in rows)
     assert (predictions.column("predicted") >= 0).all()
     gold = [predictions.labels[code] for code in predictions.column("gold")]
@@ -211,7 +211,7 @@ def test_labels_that_training_never_saw_count_as_wrong(tmp_path: Path) -> None:
     task, model, rows = _build("classify")
     fewer = build_task(task.settings, ("none",))
     model.heads["main"] = fewer.build_objective("main").build_head(model.encoder.width)
-    predictions = predict_rows(model, fewer, rows, head="main", world=ONE, cache=tmp_path)
+    predictions = predict_rows(model, fewer, rows, head="main", distributed=ONE, cache=tmp_path)
     share = sum(record.label == "none" for record in rows) / len(rows)
     assert predictions.labels == ("none", "cat")
     assert score(predictions)["accuracy"] == pytest.approx(share)

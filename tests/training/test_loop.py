@@ -13,19 +13,19 @@ import torch
 
 from crossling.data.batching import Batch
 from crossling.errors import UserError
-from crossling.model import Model, build_model
-from crossling.recipe import RunSettings
+from crossling.models.model import Model, build_model
+from crossling.progress import NoProgress
+from crossling.recipe.recipe import RunSettings
 from crossling.training.checkpoint import Checkpoints, Position
+from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.loop import Execution, fit, lag, predict_examples, rate_at, step_seed, tighten
-from crossling.training.program import Program
-from crossling.training.progress import Silence
+from crossling.training.mixture import Program
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
-from crossling.training.world import World, join_world
 from learner import make_learner
 from tiny import tiny_encoder
 
-ONE = World(0, 1, torch.device("cpu"), torch.float32)
+ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 
 
 class StoppedError(Exception):
@@ -172,7 +172,11 @@ def test_on_a_processor_a_batch_is_as_long_as_its_longest_example(
     monkeypatch.setattr(type(stream.objective), "collate", watch)
     fit(model, stream, _settings(), Execution(ONE, 1, tmp_path / "work"))
     padded = Batch(np.arange(5), 64)
-    list(predict_examples(model, stream.objective, stream.examples, world=ONE, plan=[padded], progress=Silence()))
+    list(
+        predict_examples(
+            model, stream.objective, stream.examples, distributed=ONE, plan=[padded], progress=NoProgress()
+        )
+    )
     assert len(seen) == 15 and all(seen)
     assert tighten(padded, stream.examples, torch.device("cuda")) is padded
     assert tighten(Batch(np.arange(0), 64), stream.examples, ONE.device).length == 64
@@ -262,8 +266,8 @@ def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.Monkey
     asked: list[tuple[int, int]] = []
     library = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    join_world(RunSettings(device="cpu"))
+    setup_distributed(RunSettings(device="cpu"))
     assert dict(asked) == {-3: 32 << 20, -1: 1 << 30}
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
-    join_world(RunSettings(device="cpu"))
+    setup_distributed(RunSettings(device="cpu"))
     assert len(asked) == 2, "without such a setting nothing happens"

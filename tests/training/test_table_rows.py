@@ -12,16 +12,16 @@ from torch import nn
 
 from crossling.data.batching import plan_epoch
 from crossling.errors import RecipeError, UserError
-from crossling.recipe import parse_recipe
+from crossling.recipe.recipe import parse_recipe
+from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, fit
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from crossling.training.table_rows import TableRows
-from crossling.training.world import World
 from learner import make_learner
 
-ONE = World(0, 1, torch.device("cpu"), torch.float32)
-REDUCED = World(0, 1, torch.device("cpu"), torch.bfloat16)
+ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
+REDUCED = Distributed(0, 1, torch.device("cpu"), torch.bfloat16)
 
 
 def _mover(rows: int = 6, width: int = 3, **settings: float) -> tuple[nn.Parameter, TableRows]:
@@ -78,12 +78,12 @@ def _settings(**changes: object) -> TrainingSettings:
     return TrainingSettings.model_validate({"epochs": 4, "batch": 8, "lr": 2e-3, "table_update": "rows", **changes})
 
 
-@pytest.mark.parametrize("world", [ONE, REDUCED], ids=["whole", "reduced"])
-def test_training_moves_the_rows_that_it_saw_and_learns(tmp_path: Path, world: World) -> None:
+@pytest.mark.parametrize("distributed", [ONE, REDUCED], ids=["whole", "reduced"])
+def test_training_moves_the_rows_that_it_saw_and_learns(tmp_path: Path, distributed: Distributed) -> None:
     model, stream = make_learner(tmp_path)
     table = model.encoder.model.get_input_embeddings().weight
     before = table.detach().clone()
-    position = fit(model, stream, _settings(), Execution(world, 1, tmp_path / "work"))
+    position = fit(model, stream, _settings(), Execution(distributed, 1, tmp_path / "work"))
     losses = [entry["loss"] for entry in position.history]
     assert losses[-1] < 0.9 * losses[0]
     moved = (table.detach() != before).any(1)
@@ -92,14 +92,14 @@ def test_training_moves_the_rows_that_it_saw_and_learns(tmp_path: Path, world: W
     assert set(moved.nonzero().flatten().tolist()) == seen - {model.encoder.tokenizer.pad_token_id}
 
 
-@pytest.mark.parametrize("world", [ONE, REDUCED], ids=["whole", "reduced"])
-def test_the_first_step_is_that_of_all_rows(tmp_path: Path, world: World) -> None:
+@pytest.mark.parametrize("distributed", [ONE, REDUCED], ids=["whole", "reduced"])
+def test_the_first_step_is_that_of_all_rows(tmp_path: Path, distributed: Distributed) -> None:
     """Before there is any momentum, rows that a step does not see stay where they are in both ways."""
     ends = []
     for update in ("all", "rows"):
         model, stream = make_learner(tmp_path)
         settings = _settings(table_update=update, epochs=1, batch=64)
-        fit(model, stream, settings, Execution(world, 1, tmp_path / update))
+        fit(model, stream, settings, Execution(distributed, 1, tmp_path / update))
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     torch.testing.assert_close(ends[0], ends[1], atol=1e-6, rtol=1e-4)
 

@@ -13,7 +13,7 @@ One file each, ``analyses/<kind>.py``; helpers that several share begin with an 
     against. What it gives has ``fingerprints()``: a list of strings, the same for the same data wherever they lie;
 ``analyse(model, card, data, *, settings, context)``
     one model's table, which is kept in the store under the model, the settings, the data and ``VERSION``. The model is
-    on ``context.world.device`` in evaluation mode; an encoder as it was pretrained comes with the fusion ``last``, no
+    on ``context.distributed.device`` in evaluation mode; a pretrained encoder comes with the fusion ``last``, no
     heads and a card without tasks. ``load_encoder(card.encoder, revision=card.revision)`` is what a model was trained
     from. Long work tells ``context.progress`` how far it is: begin, advance, end.
 

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from crossling.data.batching import Batch, Examples, plan_prediction
+from crossling.data.records import LabelledText
 from crossling.data.rows import Rows
-from crossling.evaluation import encode_rows
-from crossling.heads import pool_sentence
+from crossling.inference.evaluate import encode_rows
+from crossling.models.heads import pool_sentence
 from crossling.objectives._inputs import collate_inputs
-from crossling.records import LabelledText
 from crossling.tasks import build_task, parse_task
 from crossling.training.loop import predict_examples
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
-    from crossling.model import Model, ModelCard
+    from crossling.analyses.context import AnalysisContext
+    from crossling.models.model import Model, ModelCard
     from crossling.objectives import Arrays
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -56,7 +56,7 @@ def embed_rows(model: Model, rows: Rows, *, how: How, length: int, context: Anal
         model,
         PooledText(how),
         examples,
-        world=replace(context.world, precision=torch.float32),
+        distributed=replace(context.distributed, precision=torch.float32),
         plan=plan_prediction(examples.lengths, context.batch),
         progress=context.progress,
     )

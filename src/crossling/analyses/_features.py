@@ -20,19 +20,19 @@ from torch import Tensor
 
 from crossling.analyses._heads import watch_heads
 from crossling.data.batching import Batch, Examples, plan_prediction
-from crossling.encoder import Encoder, hash_weights
+from crossling.encoders.encoder import Encoder, hash_weights
 from crossling.errors import DataError
-from crossling.evaluation import encode_rows
-from crossling.heads import pool_sentence
+from crossling.inference.evaluate import encode_rows
+from crossling.models.heads import pool_sentence
 from crossling.objectives._inputs import collate_inputs
-from crossling.recipe import content_hash
+from crossling.recipe.recipe import content_hash
 from crossling.training.loop import predict_examples
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
     from crossling.analyses._embedding import How
+    from crossling.analyses.context import AnalysisContext
     from crossling.data.rows import Rows
-    from crossling.model import Model
+    from crossling.models.model import Model
     from crossling.objectives import Arrays
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -177,14 +177,14 @@ def collect_features(
     settings = task.settings.model_dump(mode="json")
     name = content_hash([VERSION, list(key), rows.fingerprint, settings])
     path = folder / f"{name}.f16"
-    device = context.world.device
+    device = context.distributed.device
     if not path.is_file() or path.stat().st_size != 2 * shape[0] * width:
         context.progress.begin(f"reading {rows.name}", len(examples))
         outputs = predict_examples(
             model,
             FeatureReading(read),
             examples,
-            world=replace(context.world, precision=torch.float32),
+            distributed=replace(context.distributed, precision=torch.float32),
             plan=plan_prediction(examples.lengths, context.batch),
             progress=context.progress,
         )

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from crossling.encoder import FAMILIES
+from crossling.encoders.encoder import FAMILIES
 from crossling.errors import EncoderError
 
 if TYPE_CHECKING:
-    from crossling.encoder import Encoder
+    from crossling.encoders.encoder import Encoder
 
 PARTS = ("query", "key", "value", "output")
 """What a head weighs: rows of three projections, and columns of the fourth."""

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossling.data.batching import Array, Batch, Examples, plan_prediction
-from crossling.mlm import WordHead
+from crossling.encoders.masked_word_head import WordHead
+from crossling.progress import Progress
+from crossling.training.distributed import Distributed
 from crossling.training.loop import predict_examples
-from crossling.training.progress import Progress
-from crossling.training.world import World
 
 if TYPE_CHECKING:
-    from crossling.model import Model
+    from crossling.models.model import Model
     from crossling.objectives import Arrays
 
 TOKENS = 8_192
@@ -113,7 +113,7 @@ def score_copies(
     texts: Examples,
     *,
     whole_rest: bool,
-    world: World,
+    distributed: Distributed,
     progress: Progress,
     tokens: int = TOKENS,
     scores: int = SCORES,
@@ -123,9 +123,9 @@ def score_copies(
     reading = HiddenWord(words, int(model.encoder.tokenizer.mask_token_id), whole_rest)
     plan = plan_prediction(copies.lengths, max(1, scores // len(words.table)), tokens)
     loss, right = np.zeros(len(copies)), np.zeros(len(copies), bool)
-    exact = replace(world, precision=torch.float32)
+    exact = replace(distributed, precision=torch.float32)
     progress.begin("hiding subwords", len(copies))
-    for batch, arrays in predict_examples(model, reading, copies, world=exact, plan=plan, progress=progress):
+    for batch, arrays in predict_examples(model, reading, copies, distributed=exact, plan=plan, progress=progress):
         loss[batch.rows], right[batch.rows] = arrays["loss"], arrays["right"]
     progress.end()
     return Scored(copies.owners, loss, right)

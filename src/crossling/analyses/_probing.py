@@ -11,18 +11,18 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from crossling.data.catalogue import open_data
+from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import Rows
 from crossling.errors import DataError, UserError
-from crossling.predictions import UNSEEN
-from crossling.recipe import Settings as FrozenSettings
-from crossling.records import LabelledPair, LabelledText, TaggedSentence
+from crossling.recipe.recipe import Settings as FrozenSettings
 from crossling.registry import load_kind
+from crossling.scores.predictions import UNSEEN
 from crossling.tasks import build_task, parse_task
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
     from crossling.analyses._features import Read, Sites
-    from crossling.model import Model, ModelCard
+    from crossling.analyses.context import AnalysisContext
+    from crossling.models.model import Model, ModelCard
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SETS = {"pos": "ud", "ner": "panx", "nli": "xnli", "paraphrase": "pawsx", "sentiment": "marc"}
@@ -153,7 +153,7 @@ def open_probing_data(settings: ProbingSettings, *, source: str, store: Path) ->
 
 
 def _open(name: str, probed: ProbedTask, settings: ProbingSettings, source: str, store: Path) -> Probed:
-    from crossling.evaluation import check_kind
+    from crossling.inference.evaluate import check_kind
 
     on = _find_set(name, probed)
     train = probed.train or (f"{on}:{source}" if isinstance(on, str) else None)
@@ -232,7 +232,7 @@ def probe_task(
             weights_RN=torch.from_numpy(weights_RN) if settings.samples else None,
             l2=settings.l2,
             tolerance=settings.tolerance,
-            memory=choose_memory(settings.memory, context.world.device),
+            memory=choose_memory(settings.memory, context.distributed.device),
             finished=context.progress.advance,
         )
         context.progress.end()
@@ -288,7 +288,7 @@ def count_confusions(gold_N: Array, predicted_NP: Array, labels: int) -> Array:
 
 
 def score_confusions(counts: Array) -> dict[str, Array]:
-    """Each probe's macro F1 and accuracy, as :mod:`crossling.metrics` defines them, of gold by predicted labels."""
+    """Each probe's macro F1 and accuracy, as :mod:`crossling.scores.metrics` defines them."""
     labels = counts.shape[-1]
     right = np.zeros(counts.shape[:-1])
     right[..., :labels] = np.diagonal(counts[..., :labels, :], axis1=-2, axis2=-1)

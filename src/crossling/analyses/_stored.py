@@ -11,8 +11,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crossling.analyses._context import AnalysisContext
-from crossling.recipe import content_hash
+from crossling.analyses.context import AnalysisContext
+from crossling.recipe.recipe import content_hash
 from crossling.registry import load_kind
 
 
@@ -33,7 +33,7 @@ def analyse_model(settings: Any, data: Any, place: Place, context: AnalysisConte
 
     ``data`` is what the kind's ``open_analysis_data`` gave for these settings.
     """
-    from crossling.model import load_model, load_original
+    from crossling.models.model import load_model, load_original
 
     kind = load_kind("analyses", settings.kind)
     # What an original is, is known once it is loaded; a saved model's weights are read only where they are needed.
@@ -44,7 +44,7 @@ def analyse_model(settings: Any, data: Any, place: Place, context: AnalysisConte
     if stored is not None:
         return stored
     model, card = loaded or load_model(cast(Path, place))
-    model.to(context.world.device)
+    model.to(context.distributed.device)
     table = kind.analyse(model, card, data, settings=settings, context=context).cast(kind.SCHEMA)
     _write_table(table, path)
     return table

@@ -20,19 +20,19 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from crossling.data.rows import Rows
-from crossling.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.masked_word_head import WordHead, build_head, load_head
+from crossling.encoders.unlabelled import Reading, encode_texts
 from crossling.errors import ArtefactError, DataError
-from crossling.masked_training import NAME, count_words, describe_guesses, hold_out, measure_guesses, train_head
-from crossling.mlm import WordHead, build_head, load_head
-from crossling.model import build_model
+from crossling.models.model import build_model
 from crossling.objectives.masked_words import Masking, Objective
-from crossling.recipe import content_hash
+from crossling.recipe.recipe import content_hash
+from crossling.stages.masked_training import NAME, count_words, describe_guesses, hold_out, measure_guesses, train_head
 from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.loop import Execution
-from crossling.unlabelled import Reading, encode_texts
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
+    from crossling.analyses.context import AnalysisContext
     from crossling.analyses.perplexity import HeadTraining
 
 VERSION = 1
@@ -110,9 +110,9 @@ def _train(
     model.heads[NAME] = head = build_head(encoder, count_words(learnt, encoder))
     objective = Objective(NAME, Masking(training.seed, share=training.share), encoder, frozen=True)
     what = f"head of {encoder.name} for masked words"
-    execution = Execution(context.world, training.seed, work, progress=context.progress, what=what)
+    execution = Execution(context.distributed, training.seed, work, progress=context.progress, what=what)
     train_head(model, objective, learnt, training, execution)
-    found = measure_guesses(model, objective, held_out, world=context.world, progress=context.progress)
+    found = measure_guesses(model, objective, held_out, distributed=context.distributed, progress=context.progress)
     record = {**describe_guesses(found, texts.languages), "encoder": encoder.name, "texts": len(learnt)}
     context.progress.say(
         f"{what}: trained on {len(learnt):,} texts; guesses {100 * record['accuracy']:.2f} % of {record['masked']:,} "

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crossling.alignment.linked_text import Link, Sentences, Words
+from crossling.aligners.linked_text import Link, Sentences, Words
 from crossling.errors import DataError
 
 ATTEMPTS = 50

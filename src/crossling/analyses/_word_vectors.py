@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from crossling.data.batching import Batch, Examples, pad_column, plan_prediction, write_examples
-from crossling.encoder import Encoder, pool_words
+from crossling.encoders.encoder import Encoder, pool_words
+from crossling.encoders.tokenization import Subwords, assemble, shorten_words, special_layout
 from crossling.objectives._inputs import collate_inputs
-from crossling.recipe import content_hash
-from crossling.tokenization import Subwords, assemble, shorten_words, special_layout
+from crossling.recipe.recipe import content_hash
 from crossling.training.loop import predict_examples
 
 if TYPE_CHECKING:
-    from crossling.alignment.linked_text import Words
-    from crossling.analyses._context import AnalysisContext
+    from crossling.aligners.linked_text import Words
     from crossling.analyses._word_pairs import Places
-    from crossling.model import Model
+    from crossling.analyses.context import AnalysisContext
+    from crossling.models.model import Model
     from crossling.objectives import Arrays
 
 VERSION = 1
@@ -83,7 +83,7 @@ def embed_words(
         model,
         WordVectors(layer, pooling),
         examples,
-        world=replace(context.world, precision=torch.float32),
+        distributed=replace(context.distributed, precision=torch.float32),
         plan=plan_prediction(examples.lengths, context.batch),
         progress=context.progress,
     ):

@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
-from crossling.alignment.linked_text import Linker, Text, choose_sentences, describe_text, open_linker
+from crossling.aligners.linked_text import Linker, Text, choose_sentences, describe_text, open_linker
 from crossling.analyses._word_pairs import WordPairs, draw_pairs
 from crossling.data.catalogue import choose_split, open_data
+from crossling.data.languages import find_language
 from crossling.errors import DataError
-from crossling.languages import find_language
-from crossling.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import Settings as FrozenSettings
 from crossling.report.histograms import Panel, draw_histograms, measure_overlap
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
     from crossling.analyses._stored import Original
-    from crossling.model import Model, ModelCard
+    from crossling.analyses.context import AnalysisContext
+    from crossling.models.model import Model, ModelCard
 
 VERSION = 1
 SCHEMA = pa.schema(
@@ -165,7 +165,7 @@ class Data:
         )
         return draw_pairs(
             sentences,
-            self.linker.link(text, sentences, device=context.world.device, progress=context.progress),
+            self.linker.link(text, sentences, device=context.distributed.device, progress=context.progress),
             count=settings.pairs,
             drop_identical=settings.drop_identical,
             seed=settings.seed,

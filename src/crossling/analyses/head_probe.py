@@ -29,8 +29,8 @@ from crossling.analyses._probing import (
 )
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
-    from crossling.model import Model, ModelCard
+    from crossling.analyses.context import AnalysisContext
+    from crossling.models.model import Model, ModelCard
 
 Array = np.ndarray[Any, np.dtype[Any]]
 VERSION = 1

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from crossling.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import Settings as FrozenSettings
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
-    from crossling.encoder import Encoder
-    from crossling.model import Model, ModelCard
+    from crossling.analyses.context import AnalysisContext
+    from crossling.encoders.encoder import Encoder
+    from crossling.models.model import Model, ModelCard
 
 VERSION = 1
 SCHEMA = pa.schema(
@@ -60,8 +60,8 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
     """Load what all models are compared with, where there is such a thing."""
     if not settings.against:
         return Data(None)
-    from crossling.encoder import hash_weights, load_encoder
-    from crossling.model import load_model
+    from crossling.encoders.encoder import hash_weights, load_encoder
+    from crossling.models.model import load_model
 
     folder = Path(settings.against).expanduser()
     is_model = (folder / "model.json").is_file()
@@ -72,7 +72,7 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """How much each head changed; layers and heads are counted from 1."""
     from crossling.analyses._heads import measure_updates
-    from crossling.encoder import load_encoder
+    from crossling.encoders.encoder import load_encoder
 
     before = data.before or load_encoder(card.encoder, revision=card.revision)
     rows: list[dict[str, Any]] = []

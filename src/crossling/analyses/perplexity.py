@@ -22,14 +22,14 @@ from crossling.data.declarations import load_declaration
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data, parse_spec
 from crossling.errors import ArtefactError, DataError
-from crossling.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import Settings as FrozenSettings
 from crossling.training.settings import HeadSettings
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
     from crossling.analyses._stored import Original
     from crossling.analyses._word_heads import KnownHead
-    from crossling.model import Model, ModelCard
+    from crossling.analyses.context import AnalysisContext
+    from crossling.models.model import Model, ModelCard
 
 VERSION = 1
 SCHEMA = pa.schema(
@@ -132,7 +132,7 @@ class Data:
 
 def settle(settings: Settings, encoders: Sequence[Original]) -> Settings:
     """Which head it is, and what it is trained on; models of different encoders have no head in common."""
-    from crossling.mlm import has_head
+    from crossling.encoders.masked_word_head import has_head
 
     _refuse_different(encoders)
     head = settings.head
@@ -145,8 +145,8 @@ def settle(settings: Settings, encoders: Sequence[Original]) -> Settings:
 
 
 def _refuse_different(encoders: Sequence[Original]) -> None:
-    from crossling.encoder import load_encoder
-    from crossling.offline import OFFLINE_ALIASES
+    from crossling.encoders.encoder import load_encoder
+    from crossling.encoders.offline import OFFLINE_ALIASES
 
     names = {}
     for one in encoders:
@@ -186,7 +186,7 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 
 def _codes(rows: Rows) -> list[str]:
-    from crossling.unlabelled import list_languages
+    from crossling.encoders.unlabelled import list_languages
 
     return list(dict.fromkeys(list_languages(rows)))
 
@@ -219,7 +219,7 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
 
     training = settings.training if settings.head == "trained" else None
     known = find_head(card.encoder, card.revision, training=training, rows=data.training, context=context)
-    device = context.world.device
+    device = context.distributed.device
     table = known.table if settings.table == "original" else model.encoder.model.get_input_embeddings().weight
     words = Words(known.head.to(device), table.detach().to(device))
     rows = [_score(part, model, words, known, settings=settings, context=context) for part in data.parts]
@@ -231,7 +231,7 @@ def _score(
 ) -> dict[str, Any]:
     from crossling.analyses._masked_copies import score_copies
     from crossling.data.batching import Chosen
-    from crossling.unlabelled import Reading, encode_texts
+    from crossling.encoders.unlabelled import Reading, encode_texts
 
     texts = encode_texts(
         [part.rows], model.encoder, Reading(settings.length, settings.pairs, words=True), cache=context.encoded
@@ -243,7 +243,9 @@ def _score(
     if not len(examples):
         raise DataError(f"{part.rows.name}: no text to score")
     whole_rest = settings.method == "within_word_l2r"
-    found = score_copies(model, words, examples, whole_rest=whole_rest, world=context.world, progress=context.progress)
+    found = score_copies(
+        model, words, examples, whole_rest=whole_rest, distributed=context.distributed, progress=context.progress
+    )
     loss = float(found.loss.mean())
     with np.errstate(over="ignore"):
         perplexity = float(np.exp(np.float64(loss)))

@@ -15,12 +15,12 @@ import pyarrow as pa
 from pydantic import Field
 
 from crossling.analyses._probing import ALL, Answers, Data, Probed, ProbingSettings, is_own, open_probing_data
-from crossling.metrics import score
-from crossling.predictions import SCHEMAS, Kind, Predictions, Scheme
+from crossling.scores.metrics import score
+from crossling.scores.predictions import SCHEMAS, Kind, Predictions, Scheme
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
-    from crossling.model import Model, ModelCard
+    from crossling.analyses.context import AnalysisContext
+    from crossling.models.model import Model, ModelCard
 
 VERSION = 1
 SCHEMA = pa.schema(

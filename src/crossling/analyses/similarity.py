@@ -18,17 +18,17 @@ from pydantic import Field, field_validator, model_validator
 
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.declarations import load_declaration
+from crossling.data.languages import find_language
+from crossling.data.records import LabelledPair, LabelledText, LinkedPair, ParallelPair
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.data.spec import parse_spec
 from crossling.errors import DataError
-from crossling.languages import find_language
-from crossling.recipe import Settings as FrozenSettings
-from crossling.recipe import content_hash
-from crossling.records import LabelledPair, LabelledText, LinkedPair, ParallelPair
+from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import content_hash
 
 if TYPE_CHECKING:
-    from crossling.analyses._context import AnalysisContext
-    from crossling.model import Model, ModelCard
+    from crossling.analyses.context import AnalysisContext
+    from crossling.models.model import Model, ModelCard
 
 VERSION = 1
 SCHEMA = pa.schema(

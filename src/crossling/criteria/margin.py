@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from crossling.criteria._context import ChoiceContext, FinishedCell
-from crossling.criteria._similarity import LABELS, SimilaritySettings, mean_similarity
+from crossling.criteria.context import ChoiceContext, FinishedCell
+from crossling.criteria.similarity import LABELS, SimilaritySettings, mean_similarity
 
 __all__ = ["LABELS", "Settings", "score"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from crossling.criteria._context import ChoiceContext, FinishedCell
+from crossling.criteria.context import ChoiceContext, FinishedCell
 from crossling.errors import ArtefactError
-from crossling.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import Settings as FrozenSettings
 
 LABELS = "labels of the source language's dev set"
 

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ValidationError
 
 from crossling import registry
 from crossling.data.readers._lines import BadRows, OnError, open_file
+from crossling.data.records import Record
 from crossling.data.rows import Rows, hash_text, read_rows, write_rows
 from crossling.errors import DataError, nearest
-from crossling.records import Record
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from pydantic import Field
 
 from crossling.data.cache import open_cached, validate_settings
 from crossling.data.language_identity import SideModel, measure_script
+from crossling.data.languages import find_scripts, name_of
 from crossling.data.readers._lines import BadRows, ReaderSettings
+from crossling.data.records import LinkedPair, ParallelPair, Record
 from crossling.data.rows import Rows, hash_text
 from crossling.errors import DataError
-from crossling.languages import find_scripts, name_of
-from crossling.records import LinkedPair, ParallelPair, Record
 
 VERSION = 1
 CHUNK_PAIRS = 20_000

@@ -15,9 +15,9 @@ from crossling.data.cache import open_cached
 from crossling.data.declarations import HubSource
 from crossling.data.readers._lines import BadRows, OnError
 from crossling.data.readers._records import build_record
+from crossling.data.records import Record
 from crossling.data.rows import Rows, hash_text
 from crossling.errors import DataError
-from crossling.records import Record
 
 VERSION = 1
 READ_ROWS = 1_000

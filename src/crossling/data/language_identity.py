@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
-from crossling.languages import find_scripts
+from crossling.data.languages import find_scripts
 
 BUCKETS = 1 << 16
 FEWEST_GRAMS = 10

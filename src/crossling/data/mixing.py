@@ -18,10 +18,10 @@ from pydantic import Field
 from crossling.data.cache import TABLE_KEYS, open_cached, validate_settings
 from crossling.data.declarations import Declaration
 from crossling.data.readers._lines import BadRows, OnError, ReaderSettings
+from crossling.data.records import LabelledPair, Question, Record
 from crossling.data.rows import Rows, hash_text
 from crossling.data.spec import Spec
 from crossling.errors import DataError, nearest
-from crossling.records import LabelledPair, Question, Record
 
 VERSION = 1
 RANDOM = "random"

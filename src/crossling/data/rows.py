@@ -20,8 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crossling.errors import DataError
-from crossling.records import (
+from crossling.data.records import (
     LabelledPair,
     LabelledText,
     LinkedPair,
@@ -31,6 +30,7 @@ from crossling.records import (
     Record,
     TaggedSentence,
 )
+from crossling.errors import DataError
 
 CHUNK_ROWS = 10_000
 """Rows that are Python objects at a time while a file is written."""

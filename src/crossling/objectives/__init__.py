@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from crossling.data.batching import Batch, Examples
-    from crossling.model import Model
+    from crossling.models.model import Model
 
     Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from crossling.data.batching import Array, Batch, Examples
-from crossling.encoder import pool_words
+from crossling.encoders.encoder import pool_words
 
 if TYPE_CHECKING:
-    from crossling.encoder import Encoder
-    from crossling.model import Model
+    from crossling.encoders.encoder import Encoder
+    from crossling.models.model import Model
     from crossling.objectives import Arrays
 
 Anchor = Literal["words", "cls", "sep"]

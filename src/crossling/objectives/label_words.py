@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples
-from crossling.heads import Head, top_class
+from crossling.models.heads import Head, top_class
 from crossling.objectives._inputs import IGNORED, collate_inputs
 
 if TYPE_CHECKING:
-    from crossling.model import Model
+    from crossling.models.model import Model
     from crossling.objectives import Arrays
 
 

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples, pad_column
-from crossling.mlm import WordHead
+from crossling.encoders.masked_word_head import WordHead
 from crossling.objectives._inputs import IGNORED, collate_inputs
 
 if TYPE_CHECKING:
-    from crossling.encoder import Encoder
-    from crossling.model import Model
+    from crossling.encoders.encoder import Encoder
+    from crossling.models.model import Model
     from crossling.objectives import Arrays
 
 Array = np.ndarray[Any, np.dtype[Any]]

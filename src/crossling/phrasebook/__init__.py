@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crossling.records import LinkedPair, Record
+    from crossling.data.records import LinkedPair, Record
 
 LANGUAGES = ("en", "de", "es", "fr", "ru", "hi", "vi", "zh")
 TASKS = ("pos", "ner", "nli", "paraphrase", "sentiment", "qa", "parallel")

@@ -6,6 +6,7 @@ import importlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
+from crossling.data.records import LinkedPair, Record, TaggedSentence
 from crossling.errors import DataError, nearest
 from crossling.phrasebook import LANGUAGES, ROWS, SPLITS, TASKS
 from crossling.phrasebook.dice import Dice
@@ -14,7 +15,6 @@ from crossling.phrasebook.grammars import load_grammar
 from crossling.phrasebook.templates import load_templates
 from crossling.phrasebook.tree import Sentence
 from crossling.phrasebook.world import World
-from crossling.records import LinkedPair, Record, TaggedSentence
 
 MODULES = {"nli": "nli", "paraphrase": "paraphrases", "sentiment": "reviews", "qa": "quiz"}
 

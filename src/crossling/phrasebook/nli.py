@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from crossling.data.records import LabelledPair
 from crossling.phrasebook.dice import Dice
 from crossling.phrasebook.grammar import Grammar
 from crossling.phrasebook.lexicon import load_concepts, select
@@ -20,7 +21,6 @@ from crossling.phrasebook.tree import (
     Sentence,
 )
 from crossling.phrasebook.world import SMALL_COUNTS, World, adjectives_for
-from crossling.records import LabelledPair
 
 LABELS = ("entailment", "neutral", "contradiction")
 Pair = tuple[Clause, Clause]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from crossling.data.records import LabelledPair
 from crossling.phrasebook.dice import Dice
 from crossling.phrasebook.grammar import Grammar
 from crossling.phrasebook.lexicon import select
 from crossling.phrasebook.nli import OPPOSITES, compared, state
 from crossling.phrasebook.tree import Adjunct, Clause, Group, Noun, Quality, Sentence
 from crossling.phrasebook.world import World
-from crossling.records import LabelledPair
 
 Pair = tuple[Sentence, Sentence]
 Maker = Callable[[World, bool], Pair]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from crossling.data.records import Question
 from crossling.phrasebook.dice import Dice
 from crossling.phrasebook.grammar import Grammar, Word
 from crossling.phrasebook.tree import Adjunct, Clause, Name, Noun, NounPhrase, Pronoun, Sentence
 from crossling.phrasebook.world import SMALL_COUNTS, World
-from crossling.records import Question
 
 Fact = tuple[Clause, tuple[str, ...]]
 """A clause, and the roles that can be asked for."""

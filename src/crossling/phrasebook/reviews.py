@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from crossling.data.records import LabelledText
 from crossling.phrasebook.dice import Dice
 from crossling.phrasebook.grammar import Grammar
 from crossling.phrasebook.lexicon import select
 from crossling.phrasebook.tree import Clause, Noun, Quality, Sentence, Tense
-from crossling.records import LabelledText
 
 STARS = ("1", "2", "3", "4", "5")
 PRODUCTS = {

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from crossling.data.languages import name_of
 from crossling.errors import ArtefactError, nearest
-from crossling.languages import name_of
 from crossling.report.markup import csv_text, latex_table, markdown_head, markdown_row, markdown_text
 from crossling.report.tables import format_percent
-from crossling.significance import Comparison, Difference, Result
-from crossling.significance.compare import MARKS
+from crossling.scores.significance import Comparison, Difference, Result
+from crossling.scores.significance.compare import MARKS
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -8,13 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from crossling.metrics import explain, list_scores
 from crossling.report.charts import Chart
 from crossling.report.html import render_page
 from crossling.report.markup import markdown_text
 from crossling.report.page import title_of
 from crossling.report.panels import Panel, lay_out, to_figures
 from crossling.report.sheets import Sheet
+from crossling.scores.metrics import explain, list_scores
 
 LARGEST = 2_000_000
 """Bytes of a page."""

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from markupsafe import Markup
 
-from crossling.metrics import Confusion
+from crossling.scores.metrics import Confusion
 
 SHADES = 10
 CELL = 26

@@ -14,8 +14,7 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from crossling.languages import find_language, name_of
-from crossling.metrics import explain, list_scores
+from crossling.data.languages import find_language, name_of
 from crossling.report.figures import draw_bar, draw_confusion
 from crossling.report.html import render_page
 from crossling.report.summary import AnswerSample, LanguageResult, RunSummary, Sample, TagSample, TextSample
@@ -28,6 +27,7 @@ from crossling.report.tables import (
     order_scores,
     score_table,
 )
+from crossling.scores.metrics import explain, list_scores
 
 HUES = 8
 """Colours that the style sheet has for tags, besides 0 for none."""

@@ -9,12 +9,12 @@ from statistics import fmean
 
 from markupsafe import Markup
 
-from crossling.languages import GROUPINGS, find_language, group_of
+from crossling.data.languages import GROUPINGS, find_language, group_of
 from crossling.report.charts import draw_difference
 from crossling.report.comparison import MISSING, ComparisonTable, Line, View
 from crossling.report.tables import format_percent
 from crossling.report.wording import Verdict
-from crossling.significance import Result
+from crossling.scores.significance import Result
 
 NOWHERE = "other"
 """The group of languages that nothing is known of."""

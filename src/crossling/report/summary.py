@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crossling.errors import ArtefactError
-from crossling.metrics import Confusion, confusion, score
-from crossling.predictions import Predictions
+from crossling.scores.metrics import Confusion, confusion, score
+from crossling.scores.predictions import Predictions
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crossling.data.languages import find_language, name_of
 from crossling.errors import ArtefactError, nearest
-from crossling.languages import find_language, name_of
 from crossling.report.markup import csv_text, markdown_head, markdown_row
 from crossling.report.summary import LanguageResult, RunSummary
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from crossling.languages import group_of, name_of
+from crossling.data.languages import group_of, name_of
 from crossling.report.page import title_of
 from crossling.report.tables import format_percent
-from crossling.significance import Comparison, Difference, Result
+from crossling.scores.significance import Comparison, Difference, Result
 
 LISTED = 6
 """Systems that are told of one by one."""

@@ -20,11 +20,11 @@ from crossling.training.settings import HeadSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from crossling.data.batching import Examples
-    from crossling.model import Model, ModelCard
+    from crossling.encoders.unlabelled import Texts
+    from crossling.models.model import Model, ModelCard
     from crossling.objectives.masked_words import Objective
-    from crossling.stages._context import StageContext
+    from crossling.stages.context import StageContext
     from crossling.training.loop import Execution
-    from crossling.unlabelled import Texts
 
 VERSION = 1
 
@@ -110,10 +110,10 @@ def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
 def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:
     """Train; gives the model, what is needed to build it again, and a record of how training went."""
     from crossling.data.batching import Chosen
-    from crossling.masked_training import repeat_rows
-    from crossling.model import ModelCard
+    from crossling.models.model import ModelCard
+    from crossling.stages.masked_training import repeat_rows
     from crossling.training.loop import fit
-    from crossling.training.program import Stream
+    from crossling.training.mixture import Stream
 
     work = _prepare(settings, data, context)
     record: dict[str, Any] = {"head": work.learn_head(), "held_out": {}}
@@ -157,8 +157,8 @@ class _Work:
     has_head: bool
 
     def build_objective(self, *, frozen: bool) -> Objective:
-        from crossling.masked_training import NAME
         from crossling.objectives.masked_words import Masking, Objective
+        from crossling.stages.masked_training import NAME
 
         masking = Masking(
             self.context.seed,
@@ -175,7 +175,7 @@ class _Work:
 
         context = self.context
         return Execution(
-            context.world,
+            context.distributed,
             context.seed,
             context.work / what.replace(" ", "-"),
             checkpoint_seconds=context.checkpoint_seconds,
@@ -186,7 +186,7 @@ class _Work:
 
     def learn_head(self) -> dict[str, Any]:
         """Where the encoder came without a head, train one while the encoder stays as it is."""
-        from crossling.masked_training import train_head
+        from crossling.stages.masked_training import train_head
 
         if self.has_head:
             return {"from": "checkpoint"}
@@ -201,16 +201,16 @@ class _Work:
 
     def measure(self) -> dict[str, Any] | None:
         """How well held-out words are guessed now, by the leading process alone."""
-        from crossling.masked_training import describe_guesses, measure_guesses
+        from crossling.stages.masked_training import describe_guesses, measure_guesses
 
-        if not len(self.held_out) or not self.context.world.leads:
+        if not len(self.held_out) or not self.context.distributed.is_main:
             return None
-        self.model.to(self.context.world.device)
+        self.model.to(self.context.distributed.device)
         found = measure_guesses(
             self.model,
             self.build_objective(frozen=False),
             self.held_out,
-            world=self.context.world,
+            distributed=self.context.distributed,
             progress=self.context.progress,
         )
         return describe_guesses(found, self.texts.languages)
@@ -234,10 +234,10 @@ def _prepare(settings: Settings, data: Data, context: StageContext) -> _Work:
     import numpy as np
     import torch
 
-    from crossling.masked_training import NAME, count_words, hold_out
-    from crossling.mlm import build_head, load_head
-    from crossling.model import build_model
-    from crossling.unlabelled import Reading, encode_texts
+    from crossling.encoders.masked_word_head import build_head, load_head
+    from crossling.encoders.unlabelled import Reading, encode_texts
+    from crossling.models.model import build_model
+    from crossling.stages.masked_training import NAME, count_words, hold_out
 
     encoder = context.encoder
     if encoder.tokenizer.mask_token_id is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from crossling.stages._pairs import (
+from crossling.stages.word_pairs import (
     PairData,
     PairSettings,
     build_pair_objective,
@@ -20,8 +20,8 @@ from crossling.stages._pairs import (
 from crossling.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from crossling.model import Model, ModelCard
-    from crossling.stages._context import StageContext
+    from crossling.models.model import Model, ModelCard
+    from crossling.stages.context import StageContext
 
 VERSION = 1
 Data = PairData
@@ -73,18 +73,18 @@ def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model,
     """Train; gives the model, what is needed to build it again, and a record of how training went."""
     import numpy as np
 
-    from crossling.model import ModelCard, build_model
+    from crossling.models.model import ModelCard, build_model
     from crossling.training.loop import Execution, fit
-    from crossling.training.program import Stream
+    from crossling.training.mixture import Stream
 
     examples = encode_pairs(settings, data, context)
     model = build_model(context.encoder, {"kind": "last"})
     if context.should_trim(settings.weight_decay):
         model.trim(np.union1d(examples.distinct_ids(), context.encoder.changed_rows))
-    reference = freeze_copy(model.encoder).to(context.world.device) if settings.stay else None
-    objective = build_pair_objective("words", settings, model.encoder, reference, context.world.precision)
+    reference = freeze_copy(model.encoder).to(context.distributed.device) if settings.stay else None
+    objective = build_pair_objective("words", settings, model.encoder, reference, context.distributed.precision)
     execution = Execution(
-        context.world,
+        context.distributed,
         context.seed,
         context.work,
         checkpoint_seconds=context.checkpoint_seconds,

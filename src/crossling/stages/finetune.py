@@ -17,9 +17,9 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data
 from crossling.errors import RecipeError, UserError
-from crossling.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import Settings as FrozenSettings
 from crossling.registry import load_kind
-from crossling.stages._pairs import (
+from crossling.stages.word_pairs import (
     PairData,
     PairSettings,
     ReplaySettings,
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from crossling.data.batching import Examples
-    from crossling.model import Model, ModelCard
-    from crossling.stages._context import StageContext
-    from crossling.training.program import Program, Stream
+    from crossling.models.model import Model, ModelCard
+    from crossling.stages.context import StageContext
+    from crossling.training.mixture import Program, Stream
 
 VERSION = 2
 
@@ -221,7 +221,7 @@ def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 
 def _open_task_data(task: Any, specs: tuple[DataSpec, ...], store: Path, *, split: str = "train") -> tuple[Rows, ...]:
-    from crossling.evaluation import check_kind
+    from crossling.inference.evaluate import check_kind
 
     reader = build_task(task, ())
     return tuple(check_kind(reader, open_data(spec, split=split, store=store)) for spec in specs)
@@ -247,12 +247,12 @@ def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
 
 def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:
     """Train; gives the model, what is needed to build it again, and a record of how training went."""
-    from crossling.model import ModelCard
+    from crossling.models.model import ModelCard
     from crossling.training.loop import Execution, fit
 
     work = _prepare(settings, data, context)
     execution = Execution(
-        context.world,
+        context.distributed,
         context.seed,
         context.work,
         checkpoint_seconds=context.checkpoint_seconds,
@@ -300,9 +300,9 @@ def _prepare(settings: Settings, data: Data, context: StageContext) -> _Work:
     """Model, streams and vocabulary; the heads and the fusion are drawn in an order that makes systems comparable."""
     import torch
 
-    from crossling.model import build_model
-    from crossling.training.program import Auxiliary as AuxiliaryStream
-    from crossling.training.program import Program, Replay, Stream, share_steps
+    from crossling.models.model import build_model
+    from crossling.training.mixture import Auxiliary as AuxiliaryStream
+    from crossling.training.mixture import Program, Replay, Stream, share_steps
 
     tasks = {settings.task.kind: _make_task(settings.task, data.train)}
     for number, (one, rows) in enumerate(zip(settings.auxiliary, data.auxiliary, strict=True)):
@@ -330,7 +330,9 @@ def _prepare(settings: Settings, data: Data, context: StageContext) -> _Work:
     replay = None
     if pairs is not None and settings.replay is not None:
         reference = _find_reference(settings.replay, model, used, context)
-        objective = build_pair_objective("replay", settings.replay, model.encoder, reference, context.world.precision)
+        objective = build_pair_objective(
+            "replay", settings.replay, model.encoder, reference, context.distributed.precision
+        )
         replay = Replay(Stream(objective, pairs), settings.replay.batch)
     auxiliary = tuple(
         AuxiliaryStream(streams[name], _share(streams, name, main, settings, share_steps)) for name in others
@@ -350,7 +352,7 @@ def _make_task(settings: Any, rows: tuple[Rows, ...]) -> Any:
 
 
 def _encode(task: Any, rows: tuple[Rows, ...], context: StageContext) -> Examples:
-    from crossling.evaluation import encode_rows
+    from crossling.inference.evaluate import encode_rows
 
     return encode_rows(task, rows, context.encoder, cache=context.encoded, labels=task.labels)
 
@@ -362,7 +364,7 @@ def _encode_main(settings: Settings, task: Any, data: Data, context: StageContex
     import numpy as np
 
     from crossling.data.batching import Chosen, Joined
-    from crossling.masked_training import repeat_rows
+    from crossling.stages.masked_training import repeat_rows
 
     parts = [_encode(task, (rows,), context) for rows in data.train]
     languages = sorted({rows.language for rows in data.train})
@@ -376,7 +378,7 @@ def _used_ids(
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     import numpy as np
 
-    from crossling.evaluation import encode_rows
+    from crossling.inference.evaluate import encode_rows
 
     # What an earlier stage changed is kept as well: a saved model takes all other rows from the base encoder.
     used = [*(some.distinct_ids() for some in examples), context.encoder.changed_rows]
@@ -389,24 +391,24 @@ def _used_ids(
 
 def _find_reference(settings: ReplaySettings, model: Model, used: Any, context: StageContext) -> Any:
     """The encoder that source words are held to, with the vocabulary that the model has."""
-    from crossling.vocabulary import trim_encoder
+    from crossling.encoders.vocabulary import trim_encoder
 
     if not settings.stay:
         return None
     if settings.reference == "start" or context.base is None:
-        return freeze_copy(model.encoder).to(context.world.device)
+        return freeze_copy(model.encoder).to(context.distributed.device)
     base = context.base()
     if used is not None:
         trim_encoder(base, used)
-    return base.eval().requires_grad_(False).to(context.world.device)
+    return base.eval().requires_grad_(False).to(context.distributed.device)
 
 
 def _score_dev(model: Model, task: Any, head: str, dev: Rows, context: StageContext) -> float:
     """The task's main score on dev, by the leading process alone."""
-    from crossling.evaluation import predict_rows
-    from crossling.metrics import score
+    from crossling.inference.evaluate import predict_rows
+    from crossling.scores.metrics import score
 
-    if not context.world.leads:
+    if not context.distributed.is_main:
         return 0.0
-    predictions = predict_rows(model, task, dev, head=head, world=context.world, cache=context.encoded)
+    predictions = predict_rows(model, task, dev, head=head, distributed=context.distributed, cache=context.encoded)
     return score(predictions)[task.settings.score]

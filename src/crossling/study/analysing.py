@@ -12,17 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from crossling.analyses._context import AnalysisContext
 from crossling.analyses._stored import analyse_model
+from crossling.analyses.context import AnalysisContext
 from crossling.errors import RecipeError
-from crossling.recipe import RunSettings, parse_kind
+from crossling.progress import NoProgress, Progress
+from crossling.recipe.recipe import RunSettings, parse_kind
 from crossling.registry import load_kind
 from crossling.report.association import Correlation, Point, correlate
 from crossling.study.layout import read_plan
 from crossling.study.scoring import score_cells
 from crossling.study.subjects import Found, Named, Subject, find_subjects, label_cell
-from crossling.training.progress import Progress, Silence
-from crossling.training.world import join_world
+from crossling.training.distributed import setup_distributed
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def analyse(
     ``source`` is the language that others are held against: by default the one that a model's labels came from, and
     for an original encoder that of the models beside it, or English.
     """
-    progress = progress or Silence()
+    progress = progress or NoProgress()
     found = find_subjects([models] if isinstance(models, str | Path) else models)
     kind = load_kind("analyses", settings.kind)
     if hasattr(kind, "settle"):
@@ -92,13 +92,13 @@ def analyse(
 
 def _analyse_all(found: Found, settings: Any, sources: Sequence[str], progress: Progress) -> pa.Table:
     """The tables of all models, one below the other; data are opened before any model is."""
-    kind, world = load_kind("analyses", settings.kind), join_world(RunSettings())
+    kind, distributed = load_kind("analyses", settings.kind), setup_distributed(RunSettings())
     store = found.subjects[0].store
     data = {source: kind.open_analysis_data(settings, source=source, store=store) for source in dict.fromkeys(sources)}
     parts = []
     progress.begin(f"{settings.kind} of {len(found.subjects)} models", len(found.subjects))
     for subject, source in zip(found.subjects, sources, strict=True):
-        context = AnalysisContext(world, subject.store, progress)
+        context = AnalysisContext(distributed, subject.store, progress)
         parts.append(_name_rows(analyse_model(settings, data[source], subject.model, context), subject))
         seed = "" if subject.seed is None else f" seed {subject.seed}"
         progress.advance(1, last=f"{subject.task} {subject.label}{seed}".strip())

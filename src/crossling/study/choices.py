@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from crossling.criteria._context import ChoiceContext, FinishedCell
+from crossling.criteria.context import ChoiceContext, FinishedCell
 from crossling.errors import RecipeError
-from crossling.recipe import canonical_json, load_recipe, parse_kind
+from crossling.recipe.recipe import canonical_json, load_recipe, parse_kind
 from crossling.registry import load_kind
+from crossling.store.artefacts import Store
 from crossling.study.grid import name_values
 from crossling.study.layout import is_finished
-from crossling.study.store import Store
 
 
 @dataclass(frozen=True)

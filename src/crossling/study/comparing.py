@@ -10,13 +10,13 @@ from typing import Any
 
 from crossling.data.spec import parse_spec
 from crossling.errors import ArtefactError, UserError
-from crossling.predictions import Predictions, read_predictions
-from crossling.recipe import Recipe, load_recipe
+from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.comparison import ComparisonTable, comparison_tables
-from crossling.significance import Comparison, Difference, Result, compare
-from crossling.significance import Settings as TestSettings
+from crossling.scores.predictions import Predictions, read_predictions
+from crossling.scores.significance import Comparison, Difference, Result, compare
+from crossling.scores.significance import Settings as TestSettings
+from crossling.store.files import read_json, write_whole
 from crossling.study.choices import Choice, make_choices
-from crossling.study.files import read_json, write_whole
 from crossling.study.layout import CHOICES, COMPARISON, COMPLETE, name_file, prediction_path, read_plan, set_name
 
 MACHINE_FACTS = ("torch", "device", "gpu", "precision", "processor", "threads")

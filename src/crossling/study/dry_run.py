@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossling.encoder import load_encoder
+from crossling.encoders.encoder import load_encoder
+from crossling.store.artefacts import MARKER, Store
+from crossling.store.files import read_json
 from crossling.study.effort import count_subwords, estimate_subwords
-from crossling.study.files import read_json
 from crossling.study.grid import Study
 from crossling.study.jobs import Board, Job
 from crossling.study.plan import PlannedCell, count_shared, find_finished, fix_threads, plan_study
 from crossling.study.run import Runner
 from crossling.study.sites import Here, Site
 from crossling.study.sizing import Size
-from crossling.study.store import MARKER, Store
 
 REFERENCE_PARAMETERS = 21.3e6
 """Weights of multilingual-e5-small without its subword table, which the speeds below were measured with."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
-from crossling.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder, load_encoder
 from crossling.errors import ArtefactError
-from crossling.recipe import EncoderSettings
+from crossling.recipe.recipe import EncoderSettings
 
 KEPT_BYTES = 1.5e9
 """Encoders larger than this are read anew each time rather than held twice in memory."""

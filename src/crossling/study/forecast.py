@@ -20,16 +20,16 @@ import numpy as np
 from crossling.data.batching import pad_length
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.unlabelled import Reading, sample_texts
 from crossling.errors import DataError, UserError
-from crossling.evaluation import check_kind
-from crossling.model import build_model
-from crossling.recipe import Recipe, to_toml
+from crossling.inference.evaluate import check_kind
+from crossling.models.model import build_model
+from crossling.recipe.recipe import Recipe, to_toml
 from crossling.registry import load_kind
 from crossling.study.run import build_final_task
 from crossling.study.tracking import check_trackers
 from crossling.tasks import build_task
-from crossling.unlabelled import Reading, sample_texts
 
 MEGABYTE = 1e6
 OVERHEAD = 750 * MEGABYTE

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from crossling.errors import RecipeError, UserError, nearest
-from crossling.recipe import (
+from crossling.recipe.recipe import (
     Recipe,
     Settings,
     apply_overrides,

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from crossling import __version__
-from crossling.training.world import World
+from crossling.training.distributed import Distributed
 
 
-def describe_machine(world: World) -> dict[str, str]:
+def describe_machine(distributed: Distributed) -> dict[str, str]:
     """Hardware and versions, as text."""
     versions = {name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
     facts = {
@@ -24,12 +24,14 @@ def describe_machine(world: World) -> dict[str, str]:
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "threads": str(torch.get_num_threads()),
-        "device": world.device.type,
-        "precision": str(world.precision).removeprefix("torch."),
-        "processes": str(world.size),
+        "device": distributed.device.type,
+        "precision": str(distributed.precision).removeprefix("torch."),
+        "processes": str(distributed.size),
     }
-    if world.device.type == "cuda" and torch.cuda.is_available():  # a cluster may be steered from a machine without
-        facts["gpu"] = torch.cuda.get_device_name(world.device)
+    if (
+        distributed.device.type == "cuda" and torch.cuda.is_available()
+    ):  # a cluster may be steered from a machine without
+        facts["gpu"] = torch.cuda.get_device_name(distributed.device)
     return facts
 
 

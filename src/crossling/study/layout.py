@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossling.errors import ArtefactError
-from crossling.study.files import read_json
+from crossling.store.files import read_json
 
 if TYPE_CHECKING:
-    from crossling.recipe import EvaluateSettings
+    from crossling.recipe.recipe import EvaluateSettings
 
 PLAN = "study.json"
 """What the study asks for, and all its cells."""

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import DataError, UserError
-from crossling.recipe import Recipe, RunSettings, to_toml
+from crossling.recipe.recipe import Recipe, RunSettings, to_toml
+from crossling.store.artefacts import Store
+from crossling.store.files import read_json, write_whole
 from crossling.study.encoders import Encoders
-from crossling.study.files import read_json, write_whole
 from crossling.study.grid import Study, Variant
 from crossling.study.hardware import describe_machine
 from crossling.study.layout import COMPLETE, PLAN, is_finished, prediction_path
 from crossling.study.run import Runner
-from crossling.study.store import Store
-from crossling.training.world import World, join_world
+from crossling.training.distributed import Distributed, setup_distributed
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class PlannedCell:
     """Of its predictions."""
 
 
-Join = Callable[[RunSettings], World]
+Join = Callable[[RunSettings], Distributed]
 
 
 def plan_study(
-    study: Study, store: Store, out: Path, *, join: Join = join_world
+    study: Study, store: Store, out: Path, *, join: Join = setup_distributed
 ) -> tuple[list[PlannedCell], dict[str, Runner]]:
     """Open all data and work out identities; whatever is missing for any variant is told at once.
 
@@ -54,8 +54,8 @@ def plan_study(
     encoders = Encoders()
     for variant in study.variants:
         try:
-            world = join(variant.recipe.run)
-            runner = Runner(variant.recipe, store, out / variant.folder, world, encoders=encoders)
+            distributed = join(variant.recipe.run)
+            runner = Runner(variant.recipe, store, out / variant.folder, distributed, encoders=encoders)
             runner.check_targets()
             runners[variant.folder] = runner
         except UserError as error:
@@ -119,7 +119,7 @@ def write_plan(
         own = {
             "encoder": runner.encoders.label(variant.recipe.encoder),
             "data": runner.describe_data(),
-            "machine": describe_machine(runner.world),
+            "machine": describe_machine(runner.distributed),
         }
         text = json.dumps({**run, **own, "stages": stages[variant.folder]}, indent=1, ensure_ascii=False)
         write_whole(folder / "run.json", text)

@@ -10,8 +10,7 @@ import numpy as np
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.predictions import Predictions, read_predictions
-from crossling.recipe import Recipe, load_recipe, to_toml
+from crossling.recipe.recipe import Recipe, load_recipe, to_toml
 from crossling.report.summary import (
     AnswerSample,
     LanguageResult,
@@ -21,6 +20,7 @@ from crossling.report.summary import (
     TextSample,
     gather_result,
 )
+from crossling.scores.predictions import Predictions, read_predictions
 from crossling.study.layout import prediction_path, set_name
 from crossling.study.run import read_run_file
 

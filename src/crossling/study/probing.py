@@ -9,6 +9,7 @@ from typing import Any
 
 from crossling.analyses._stored import Original
 from crossling.errors import DataError, UserError, nearest
+from crossling.progress import Progress
 from crossling.report.probing import (
     Result,
     TaskChoice,
@@ -20,12 +21,11 @@ from crossling.report.probing import (
     to_csv,
 )
 from crossling.report.sheets import Sheet
+from crossling.report.terminal import out, tell
+from crossling.store.files import write_whole
 from crossling.study.analysing import Analysis, analyse, describe_settings
-from crossling.study.files import write_whole
 from crossling.study.show_analysis import FOLDER, name_files
 from crossling.study.subjects import Subject, find_subjects
-from crossling.terminal import out, tell
-from crossling.training.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import UserError
-from crossling.recipe import RunSettings
+from crossling.progress import Progress
+from crossling.recipe.recipe import RunSettings
+from crossling.store.artefacts import Store
 from crossling.study.crew import Crew
 from crossling.study.grid import Study
 from crossling.study.ray_crew import RayCrew, list_machines
 from crossling.study.ray_seat import FarPlace
 from crossling.study.sizing import Size, refuse_no_workers, settle_threads
-from crossling.study.store import Store
-from crossling.training.progress import Progress
-from crossling.training.world import World, join_world
+from crossling.training.distributed import Distributed, setup_distributed
 
 CONNECT_SECONDS = 10.0
 LOOK_SECONDS = 120.0
@@ -29,7 +29,7 @@ LOOK_SECONDS = 120.0
 class Found:
     """What a run finds on a machine of the cluster."""
 
-    worlds: Mapping[tuple[str, str], World]
+    worlds: Mapping[tuple[str, str], Distributed]
     """By device and precision as a recipe asks for them."""
     gpu_bytes: float
 
@@ -70,7 +70,7 @@ class RayCluster:
         gpus = int(sum(machine.gpus for machine in machines))
         self.found = self._look(settings, on_gpu=bool(gpus) and any(one.device != "cpu" for one in settings))
         is_given = workers is not None
-        if any(world.device.type == "cuda" for world in self.found.worlds.values()):
+        if any(distributed.device.type == "cuda" for distributed in self.found.worlds.values()):
             cores = int(sum(machine.cores for machine in machines if machine.gpus))
             count = workers or gpus
             memory, threads = self.found.gpu_bytes, max(1, cores // count)
@@ -82,7 +82,7 @@ class RayCluster:
         threads, note = settle_threads(out, max(1, min(min(useful), sum(useful) // count)))
         return Size("cpu", count, threads, sum(useful), is_given=is_given, note=note, machines=len(machines))
 
-    def join(self, settings: RunSettings) -> World:
+    def join(self, settings: RunSettings) -> Distributed:
         if settings.threads:
             import torch
 
@@ -132,4 +132,4 @@ def look_around(settings: Mapping[tuple[str, str], Any]) -> Found:
     import torch
 
     memory = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else 0.0
-    return Found({key: join_world(one) for key, one in settings.items()}, memory)
+    return Found({key: setup_distributed(one) for key, one in settings.items()}, memory)

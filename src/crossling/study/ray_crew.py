@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import UserError
+from crossling.progress import Progress
 from crossling.study.crew import Message, Worker
 from crossling.study.ray_seat import FarPlace, Seat
 from crossling.study.sizing import CORES_PER_GPU_WORKER, Size
 from crossling.study.worker import Order
-from crossling.training.progress import Progress
 
 LOOK_SECONDS = 5.0
 """How often machines that came or went are noticed."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from crossling import __version__
 from crossling.errors import UserError
-from crossling.study.files import write_whole
-from crossling.study.leases import describe_machine
+from crossling.store.files import write_whole
+from crossling.store.leases import describe_machine
 from crossling.study.worker import Order, Place, Worker, import_all
 
 REPORT_SECONDS = 2.0
@@ -64,7 +64,7 @@ class FarPlace:
         """The folders of a worker on its own machine."""
         if self.address is None:
             return Place(self.out, self.store)
-        from crossling.study.store import find_store
+        from crossling.store.artefacts import find_store
 
         mirror = find_store(self.address)
         return Place(mirror / "scratch" / uuid.uuid4().hex, mirror)

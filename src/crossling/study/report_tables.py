@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from crossling.data.declarations import list_names, load_declaration
-from crossling.predictions import read_predictions
-from crossling.recipe import Recipe, canonical_json, load_recipe, read_toml
+from crossling.recipe.recipe import Recipe, canonical_json, load_recipe, read_toml
 from crossling.report.citations import DATA_WORKS
 from crossling.report.sheets import Sheet
+from crossling.scores.predictions import read_predictions
+from crossling.store.files import read_json
 from crossling.study.choices import Choice
-from crossling.study.files import read_json
 from crossling.study.layout import PICKS, prediction_path
 from crossling.study.status import STATES, StudyStatus
 

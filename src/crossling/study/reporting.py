@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import ArtefactError
-from crossling.recipe import load_recipe, to_toml
+from crossling.recipe.recipe import load_recipe, to_toml
 from crossling.report.citations import find_citations
 from crossling.report.document import Document, Sweep, render_document, to_markdown, write_tables
 from crossling.report.panels import Panel, make_panel
 from crossling.report.wording import judge
+from crossling.store.files import read_json, write_whole
 from crossling.study.comparing import (
     StudyComparison,
     gather_comparison,
@@ -26,7 +27,6 @@ from crossling.study.comparing import (
     load_comparison,
     read_finished,
 )
-from crossling.study.files import read_json, write_whole
 from crossling.study.found_analyses import find_analyses
 from crossling.study.layout import COMPARISON, name_file, prediction_path, read_plan
 from crossling.study.report_tables import (

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossling.errors import UserError
-from crossling.study.files import copy_whole, read_json, write_once
+from crossling.store.artefacts import Store
+from crossling.store.files import copy_whole, read_json, write_once
 from crossling.study.layout import COMPLETE
-from crossling.study.store import Store
 
 
 def mark_finished(folder: Path, facts: dict[str, Any]) -> None:

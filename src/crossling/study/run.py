@@ -17,26 +17,26 @@ import torch
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.encoder import Encoder
+from crossling.encoders.encoder import Encoder
 from crossling.errors import ArtefactError, DataError, RecipeError
-from crossling.evaluation import check_kind, encode_ahead, predict_sets
-from crossling.model import load_model, save_model
-from crossling.predictions import write_predictions
-from crossling.recipe import EvaluateSettings, Recipe, content_hash, to_toml
+from crossling.inference.evaluate import check_kind, encode_ahead, predict_sets
+from crossling.models.model import load_model, save_model
+from crossling.progress import NoProgress, Progress
+from crossling.recipe.recipe import EvaluateSettings, Recipe, content_hash, to_toml
 from crossling.registry import load_kind
-from crossling.stages._context import StageContext
+from crossling.scores.predictions import write_predictions
+from crossling.stages.context import StageContext
+from crossling.store.artefacts import Store, find_artefact
+from crossling.store.files import copy_whole, settle, write_whole
+from crossling.store.leases import Lease
 from crossling.study.effort import count_subwords
 from crossling.study.encoders import Encoders
-from crossling.study.files import copy_whole, settle, write_whole
 from crossling.study.hardware import describe_machine
 from crossling.study.layout import prediction_path
-from crossling.study.leases import Lease
-from crossling.study.store import Store, find_artefact
 from crossling.study.tracking import open_trackers
 from crossling.tasks import build_task, restore_task
+from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.loop import VERSION as LOOP_VERSION
-from crossling.training.progress import Progress, Silence
-from crossling.training.world import World, join_world
 
 PREDICTION_VERSION = 1
 HELD_SECONDS = 1.0
@@ -50,8 +50,8 @@ class Runner:
     recipe: Recipe
     store: Store
     out: Path
-    world: World
-    progress: Progress = field(default_factory=Silence)
+    distributed: Distributed
+    progress: Progress = field(default_factory=NoProgress)
     track: Callable[..., None] = lambda values, step, seed: None
     encoders: Encoders = field(default_factory=Encoders)
 
@@ -63,15 +63,15 @@ class Runner:
         self.identify_stages(self.recipe.seeds[0])  # an encoder that is not there is told now
         self._begin_folder()
         stages: dict[str, list[str]] = {}
-        with open_trackers(self.recipe, self.out, self.world) as self.track:
+        with open_trackers(self.recipe, self.out, self.distributed) as self.track:
             for seed in self.recipe.seeds:
                 stages[str(seed)] = list(self.identify_stages(seed))
                 for number, identity in enumerate(stages[str(seed)]):
                     self._train_once(number, seed, identity)
                 self._write_run_file(stages, command)
-                if self.world.leads:
+                if self.distributed.is_main:
                     self.predict(seed)
-                self.world.wait()
+                self.distributed.wait()
 
     def _begin_folder(self) -> None:
         """Make the folder of results, once nothing is wrong with what was asked for."""
@@ -156,7 +156,7 @@ class Runner:
                 self.progress.say(f"{self.recipe.stage[number].kind} (seed {seed}): already trained, {identity}")
             else:
                 self.train(number, seed, still_held=lease.check if lease else None)
-        self.world.wait()
+        self.distributed.wait()
 
     def train(self, number: int, seed: int, *, still_held: Callable[[], None] | None = None) -> None:
         """Train one stage and publish its artefact; ``still_held`` raises where the work was taken over."""
@@ -168,7 +168,7 @@ class Runner:
             self.recipe.source,
             self._load_start(parent),
             self.recipe.encoder,
-            self.world,
+            self.distributed,
             self.store.work(identity),
             self.store.root,
             checkpoint_seconds=self.recipe.run.checkpoint_seconds,
@@ -178,7 +178,7 @@ class Runner:
             base=(lambda: self._load_start(None)) if parent else None,
         )
         model, card, record = load_kind("stages", settings.kind).train(settings, self.opened[number], context)
-        if not self.world.leads:
+        if not self.distributed.is_main:
             return
         if still_held:
             still_held()
@@ -190,12 +190,12 @@ class Runner:
         self.store.work(identity).mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=self.store.work(identity), ignore_cleanup_errors=True) as folder:
             save_model(model, card, Path(folder))
-            machine = describe_machine(self.world)
+            machine = describe_machine(self.distributed)
             self.store.publish(identity, Path(folder), {**record, "work": work, "machine": machine})
 
     def _encode_targets(self, task: Any, encoder: Encoder) -> None:
         """Encode what is to be predicted while a GPU trains; a processor has no time to spare."""
-        if self.world.leads and self.world.device.type == "cuda":
+        if self.distributed.is_main and self.distributed.device.type == "cuda":
             encode_ahead(task, [rows for *_, rows in self.targets], encoder, cache=self.store.root / "encoded")
 
     def _name_values(self, values: dict[str, float], number: int) -> dict[str, float]:
@@ -212,10 +212,10 @@ class Runner:
 
     def _numerics(self) -> dict[str, Any]:
         """What changes bits without changing settings."""
-        on_cpu = self.world.device.type == "cpu"
+        on_cpu = self.distributed.device.type == "cpu"
         return {
-            "precision": str(self.world.precision),
-            "processes": self.world.size,
+            "precision": str(self.distributed.precision),
+            "processes": self.distributed.size,
             "threads": torch.get_num_threads() if on_cpu else None,
             "deterministic": self.recipe.run.deterministic,
         }
@@ -223,10 +223,10 @@ class Runner:
     @contextmanager
     def _claim(self, identity: str) -> Iterator[tuple[bool, Lease | None]]:
         """Hold an artefact's lease (the leading process does); tells whether it is already complete."""
-        with self.store.leases.hold(identity) if self.world.leads else nullcontext() as lease:
-            self.world.wait()
-            done = torch.tensor(int(self.store.is_complete(identity)), device=self.world.device)
-            yield bool(self.world.broadcast(done)), lease
+        with self.store.leases.hold(identity) if self.distributed.is_main else nullcontext() as lease:
+            self.distributed.wait()
+            done = torch.tensor(int(self.store.is_complete(identity)), device=self.distributed.device)
+            yield bool(self.distributed.broadcast(done)), lease
 
     def predict(self, seed: int) -> None:
         """Predictions of one seed's model, copied from the store where they were made before."""
@@ -242,7 +242,7 @@ class Runner:
         if not waiting:
             return
         model, card = load_model(self.store.fetch(identity), load=self.encoders.load)
-        model.to(self.world.device)
+        model.to(self.distributed.device)
         head, settings = next(iter(card.tasks.items()))
         task = restore_task(settings)
         for batch, group in groupby(waiting, key=lambda one: one[0].batch):
@@ -252,7 +252,7 @@ class Runner:
                 task,
                 [rows for _, rows, _, _ in places],
                 head=head,
-                world=self.world,
+                distributed=self.distributed,
                 cache=self.store.root / "encoded",
                 batch=batch,
                 progress=self.progress,
@@ -268,7 +268,7 @@ class Runner:
         return self.store.root / "predictions" / identity / f"{key}.parquet"
 
     def _write_run_file(self, stages: dict[str, list[str]], command: str) -> None:
-        if self.world.leads:
+        if self.distributed.is_main:
             facts = {
                 "store": str(self.store.root.resolve()),
                 "encoder": self.encoders.label(self.recipe.encoder),
@@ -276,7 +276,7 @@ class Runner:
                 "command": command,
                 "data": self.describe_data(),
             }
-            text = json.dumps({**facts, "machine": describe_machine(self.world)}, indent=1, ensure_ascii=False)
+            text = json.dumps({**facts, "machine": describe_machine(self.distributed)}, indent=1, ensure_ascii=False)
             write_whole(self.out / "run.json", text)
 
 
@@ -331,9 +331,9 @@ def run_recipe(
     recipe: Recipe, *, store: Store, out: Path, progress: Progress | None = None, command: str = ""
 ) -> Runner:
     """Carry a recipe out; predictions and the record of the run are then in ``out``."""
-    world = join_world(recipe.run)
-    shown = progress if progress and world.leads else Silence()  # else every process would say the same
-    runner = Runner(recipe, store, out, world, shown)
+    distributed = setup_distributed(recipe.run)
+    shown = progress if progress and distributed.is_main else NoProgress()  # else every process would say the same
+    runner = Runner(recipe, store, out, distributed, shown)
     runner.run(command=command)
     return runner
 

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import ArtefactError, UserError
+from crossling.progress import NoProgress, Progress
+from crossling.store.artefacts import Store
+from crossling.store.files import append_line, write_whole
+from crossling.store.leases import Lease, describe_machine
 from crossling.study.crew import Crew, Worker
-from crossling.study.files import append_line, write_whole
 from crossling.study.grid import Study
 from crossling.study.jobs import Board, Job
 from crossling.study.layout import EVENTS, FAILED, LOGS, is_finished
-from crossling.study.leases import Lease, describe_machine
 from crossling.study.plan import PlannedCell, find_finished, fix_threads, plan_study, write_plan
 from crossling.study.results import bring_results
 from crossling.study.sites import Here, Site
 from crossling.study.sizing import Size
 from crossling.study.status import announce_runner, find_runners, withdraw_runner
-from crossling.study.store import Store
 from crossling.study.worker import Order
-from crossling.training.progress import Progress, Silence
 
 MORE_TRIES = 2
 """Times that a job is tried again after its worker died."""
@@ -57,7 +57,7 @@ def run_study(
 
     ``site`` is where workers are: on this machine, unless it is a cluster.
     """
-    progress, site = progress or Silence(), site or Here()
+    progress, site = progress or NoProgress(), site or Here()
     if store.archive is not None and store.archive.is_private:
         raise UserError(f"{store.archive.address}: one process alone would see it; name a store that all workers see")
     out = out.resolve()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossling.languages import find_language
-from crossling.metrics import score
-from crossling.predictions import read_predictions
-from crossling.recipe import Recipe, load_recipe
+from crossling.data.languages import find_language
+from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.scores.metrics import score
+from crossling.scores.predictions import read_predictions
 from crossling.study.comparing import trained_languages
 from crossling.study.layout import is_finished, prediction_path, set_name
 

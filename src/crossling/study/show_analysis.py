@@ -13,9 +13,9 @@ from rich.table import Table
 
 from crossling.report.association import draw_points
 from crossling.report.markup import markdown_head, markdown_row, markdown_text
+from crossling.report.terminal import out, tell
+from crossling.store.files import write_whole
 from crossling.study.analysing import Analysis, describe_settings, list_lines
-from crossling.study.files import write_whole
-from crossling.terminal import out, tell
 
 FOLDER = Path("analyses")
 """Where results of models from several places go, unless told otherwise."""

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from crossling.recipe import RunSettings
+from crossling.progress import Progress
+from crossling.recipe.recipe import RunSettings
+from crossling.store.artefacts import Store
 from crossling.study.crew import Crew, ProcessCrew
 from crossling.study.grid import Study
 from crossling.study.sizing import Size, choose_size
-from crossling.study.store import Store
-from crossling.training.progress import Progress
-from crossling.training.world import World, join_world
+from crossling.training.distributed import Distributed, setup_distributed
 
 
 class Site(Protocol):
@@ -22,7 +22,7 @@ class Site(Protocol):
     def choose_size(self, study: Study, out: Path, *, workers: int | None) -> Size:
         """Workers and threads, as asked for, or as fits."""
 
-    def join(self, settings: RunSettings) -> World:
+    def join(self, settings: RunSettings) -> Distributed:
         """What a run finds there: device and precision count in identities."""
 
     def gather(self, study: Study, out: Path, store: Store, *, size: Size, progress: Progress) -> Crew:
@@ -35,8 +35,8 @@ class Here:
     def choose_size(self, study: Study, out: Path, *, workers: int | None) -> Size:
         return choose_size(study, out, workers=workers)
 
-    def join(self, settings: RunSettings) -> World:
-        return join_world(settings)
+    def join(self, settings: RunSettings) -> Distributed:
+        return setup_distributed(settings)
 
     def gather(self, study: Study, out: Path, store: Store, *, size: Size, progress: Progress) -> Crew:
         crew = ProcessCrew(out, store.root.resolve(), gpus=size.gpus)

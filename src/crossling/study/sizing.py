@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crossling.encoder import load_encoder
+from crossling.encoders.encoder import load_encoder
 from crossling.errors import UserError
-from crossling.study.files import read_json
+from crossling.store.files import read_json
 from crossling.study.forecast import forecast_gpu_bytes
 from crossling.study.grid import Study
 from crossling.study.layout import PLAN
-from crossling.training.world import join_world
+from crossling.training.distributed import setup_distributed
 
 if TYPE_CHECKING:
     from crossling.study.run import Runner
@@ -102,7 +102,7 @@ def _count_gpus(study: Study) -> int:
     """GPUs that the study would use; a study is on GPUs as soon as one of its recipes is."""
     import torch
 
-    devices = {join_world(variant.recipe.run).device.type for variant in study.variants}
+    devices = {setup_distributed(variant.recipe.run).device.type for variant in study.variants}
     return torch.cuda.device_count() if "cuda" in devices else 0
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossling.study.files import read_json, write_whole
+from crossling.store.files import read_json, write_whole
+from crossling.store.leases import describe_machine, is_running
 from crossling.study.layout import COMPLETE, FAILED, RUNNERS, read_plan
-from crossling.study.leases import describe_machine, is_running
 
 FRESH_SECONDS = 60.0
 """A runner on another machine counts as at work for this long after its last sign."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossling.analyses._stored import Original, Place
+from crossling.encoders.offline import is_blocks_folder
 from crossling.errors import ArtefactError, nearest
-from crossling.model import read_card
-from crossling.offline import is_blocks_folder
-from crossling.recipe import load_recipe
+from crossling.models.model import read_card
+from crossling.recipe.recipe import load_recipe
+from crossling.store.artefacts import Store, find_artefact, find_store
 from crossling.study.layout import PLAN, default_out, is_finished, read_plan
 from crossling.study.run import read_run_file
-from crossling.study.store import Store, find_artefact, find_store
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from crossling.languages import name_of
+from crossling.data.languages import name_of
 from crossling.report.charts import Chart, Role, Series
 from crossling.report.document import Sweep
 from crossling.report.sheets import Sheet

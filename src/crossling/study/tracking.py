@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from crossling.errors import RecipeError
-from crossling.recipe import Recipe
-from crossling.training.world import World
+from crossling.recipe.recipe import Recipe
+from crossling.training.distributed import Distributed
 
 
 def check_trackers(recipe: Recipe) -> None:
@@ -22,16 +22,18 @@ def check_trackers(recipe: Recipe) -> None:
 
 
 @contextmanager
-def open_trackers(recipe: Recipe, out: Path, world: World) -> Iterator[Callable[[dict[str, float], int, int], None]]:
+def open_trackers(
+    recipe: Recipe, out: Path, distributed: Distributed
+) -> Iterator[Callable[[dict[str, float], int, int], None]]:
     """A function that logs values at a step of a seed; it does nothing where no tracker is named."""
     check_trackers(recipe)
-    if not recipe.run.track or not world.leads:
+    if not recipe.run.track or not distributed.is_main:
         yield lambda values, step, seed: None
         return
     from accelerate import Accelerator
 
     accelerator = Accelerator(
-        log_with=list(recipe.run.track), project_dir=str(out / "tracking"), cpu=world.device.type == "cpu"
+        log_with=list(recipe.run.track), project_dir=str(out / "tracking"), cpu=distributed.device.type == "cpu"
     )
     accelerator.init_trackers("crossling", config={"encoder": recipe.encoder.name, "source": recipe.source})
     try:

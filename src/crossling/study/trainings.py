@@ -14,10 +14,10 @@ from typing import Any
 from crossling.errors import ArtefactError
 from crossling.report.charts import COLOURS, Chart, Role, Series
 from crossling.report.sheets import Sheet
-from crossling.study.files import read_lines
+from crossling.report.terminal import format_seconds
+from crossling.store.artefacts import Store
+from crossling.store.files import read_lines
 from crossling.study.layout import EVENTS
-from crossling.study.show import format_seconds
-from crossling.study.store import Store
 
 POINTS = 60
 """Of a loss curve; more are averaged."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crossling.errors import UserError
-from crossling.study.files import append_line
+from crossling.store.files import append_line
+from crossling.store.leases import Lease, LeaseLostError, describe_machine
 from crossling.study.layout import EVENTS, prediction_path
-from crossling.study.leases import Lease, LeaseLostError, describe_machine
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -133,7 +133,7 @@ class Worker:
         runner = self._open(order)
         if order.stage is not None:
             self._check(runner.identify_stages(order.seed)[order.stage], order)
-            with open_trackers(runner.recipe, runner.out, runner.world) as runner.track:
+            with open_trackers(runner.recipe, runner.out, runner.distributed) as runner.track:
                 self._train(runner, order, order.stage)
         else:
             self._check(runner.identify_predictions(order.seed), order)
@@ -153,18 +153,20 @@ class Worker:
     def _open(self, order: Order) -> Runner:
         import torch
 
-        from crossling.recipe import load_recipe
+        from crossling.recipe.recipe import load_recipe
+        from crossling.store.artefacts import Store
         from crossling.study.run import Runner
-        from crossling.study.store import Store
-        from crossling.training.world import join_world
+        from crossling.training.distributed import setup_distributed
 
         torch.set_num_threads(order.threads)
         runner = self.runners.pop(order.folder, None)
         if runner is None:
             folder = self.place.out / order.folder
             recipe = load_recipe(folder / "recipe.toml")
-            runner = Runner(recipe, Store(self.place.store), folder, join_world(recipe.run), encoders=self.encoders)
-        runner.world = join_world(runner.recipe.run)
+            runner = Runner(
+                recipe, Store(self.place.store), folder, setup_distributed(recipe.run), encoders=self.encoders
+            )
+        runner.distributed = setup_distributed(runner.recipe.run)
         runner.progress = Reporter(self.connection, order, self.report_seconds)
         self.runners[order.folder] = runner
         while len(self.runners) > VARIANTS_KEPT:
@@ -198,7 +200,7 @@ class Worker:
             "stages": list(stages),
             "seconds": round(trained + time.monotonic() - began, 3),
             "finished": time.time(),
-            "machine": describe_hardware(runner.world),
+            "machine": describe_hardware(runner.distributed),
         }
         files = [prediction_path(runner.out, order.seed, entry, language) for entry, language, _ in runner.targets]
         send_results(runner.store, folder, files, facts)
@@ -206,7 +208,7 @@ class Worker:
 
     def _free_memory(self, runner: Runner) -> None:
         """Leave room for the others on a GPU."""
-        if runner.world.device.type == "cuda":
+        if runner.distributed.device.type == "cuda":
             import gc
 
             import torch

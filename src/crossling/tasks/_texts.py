@@ -9,15 +9,15 @@ import numpy as np
 from pydantic import Field
 
 from crossling.errors import DataError
-from crossling.predictions import Predictions
-from crossling.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.scores.predictions import Predictions
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
     from crossling.data.rows import Rows
-    from crossling.encoder import Encoder
+    from crossling.encoders.encoder import Encoder
+    from crossling.encoders.tokenization import Ragged
     from crossling.objectives.label_texts import Objective
-    from crossling.tokenization import Ragged
 
 
 class TextSettings(FrozenSettings):
@@ -56,7 +56,7 @@ class TextTask:
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Examples: subwords of one text or two, segments where the encoder has them, the class's code."""
-        from crossling.tokenization import Subwords, assemble, special_layout
+        from crossling.encoders.tokenization import Subwords, assemble, special_layout
 
         subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
         length = min(self.settings.length, encoder.max_length)
@@ -159,7 +159,7 @@ def read_fields(lines: Sequence[str], count: int, *, name: str) -> list[tuple[in
 
 def shorten(texts: list[Ragged], room: int) -> list[Ragged]:
     """Cut off the ends of texts that are too long, alone or together."""
-    from crossling.tokenization import build_ragged, shorten_pair
+    from crossling.encoders.tokenization import build_ragged, shorten_pair
 
     if int(np.sum([text.lengths for text in texts], axis=0).max(initial=0)) <= room:
         return texts

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from crossling.predictions import Predictions
-from crossling.recipe import Settings as FrozenSettings
-from crossling.records import Question
+from crossling.data.records import Question
+from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.scores.predictions import Predictions
 from crossling.tasks._texts import check_inputs, is_pair, read_fields, refuse_words
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
     from crossling.data.rows import Rows
-    from crossling.encoder import Encoder
+    from crossling.encoders.encoder import Encoder
     from crossling.objectives.find_span import Objective
 
 VERSION = 1
@@ -72,7 +72,7 @@ class Task:
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Examples are windows: subwords, each context subword's characters, the answer's first and last subword."""
-        from crossling.tokenization import Subwords, assemble, build_ragged, special_layout
+        from crossling.encoders.tokenization import Subwords, assemble, build_ragged, special_layout
 
         subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
         length = min(self.settings.length, encoder.max_length) - layout.pair_extra

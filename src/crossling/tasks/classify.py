@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from crossling.records import LabelledText
+from crossling.data.records import LabelledText
 from crossling.tasks._texts import TextSettings, TextTask
 
 VERSION = 1

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from crossling.data.records import TaggedSentence
 from crossling.errors import DataError
-from crossling.predictions import SCHEMAS, Predictions
-from crossling.recipe import Settings as FrozenSettings
-from crossling.records import TaggedSentence
-from crossling.spans import list_spans
+from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.scores.predictions import SCHEMAS, Predictions
+from crossling.scores.spans import list_spans
 from crossling.tasks._texts import check_inputs, read_fields
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
     from crossling.data.rows import Rows
-    from crossling.encoder import Encoder
+    from crossling.encoders.encoder import Encoder
     from crossling.objectives.label_words import Objective
 
 VERSION = 1
@@ -84,7 +84,7 @@ class Task:
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Examples: subwords, the first subword of every word, its label's code (-1: not among ``labels``)."""
-        from crossling.tokenization import Subwords, first_pieces, special_layout
+        from crossling.encoders.tokenization import Subwords, first_pieces, special_layout
 
         subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
         prefix, suffix = np.array(layout.prefix, np.int32), np.array(layout.single_suffix, np.int32)

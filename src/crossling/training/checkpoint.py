@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from crossling.model import Model, load_weights, read_weights, weights_of
+from crossling.models.model import Model, load_weights, read_weights, weights_of
 
 log = logging.getLogger(__name__)
 MARKER = "complete"

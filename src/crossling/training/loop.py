@@ -23,18 +23,18 @@ from torch import Tensor
 
 from crossling.data.batching import Batch, Examples
 from crossling.errors import UserError
-from crossling.model import load_weights, to_device, weights_of
+from crossling.models.model import load_weights, to_device, weights_of
 from crossling.objectives import list_terms, weigh_terms
+from crossling.progress import NoProgress, Progress
 from crossling.training.checkpoint import Checkpoints, Position
-from crossling.training.operations import replace_operations
-from crossling.training.program import Program, Stream, Turn
-from crossling.training.progress import Progress, Silence
+from crossling.training.distributed import Distributed
+from crossling.training.fast.cpu_operations import replace_operations
+from crossling.training.mixture import Program, Stream, Turn
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import Losses, PlainSteps, build_optimiser
-from crossling.training.world import World
 
 if TYPE_CHECKING:
-    from crossling.model import Model
+    from crossling.models.model import Model
     from crossling.objectives import Objective, Reading
 
 T = TypeVar("T")
@@ -59,11 +59,11 @@ class Prepared:
 class Execution:
     """Where and how a stage trains."""
 
-    world: World
+    distributed: Distributed
     seed: int
     folder: Path
     checkpoint_seconds: float = 120.0
-    progress: Progress = field(default_factory=Silence)
+    progress: Progress = field(default_factory=NoProgress)
     track: Callable[[dict[str, float], int], None] = lambda values, step: None
     what: str = "training"
     capture: bool = True
@@ -105,11 +105,11 @@ class _Run:
 
     def __init__(self, model: Model, program: Program, settings: TrainingSettings, execution: Execution) -> None:
         self.model, self.program, self.settings, self.execution = model, program, settings, execution
-        self.world = execution.world
-        model.to(self.world.device)
+        self.distributed = execution.distributed
+        model.to(self.distributed.device)
         if settings.gradient_checkpointing:
-            model.encoder.checkpoint_gradients(partial(replace_operations, self.world.device))
-        self.optimiser = build_optimiser(model, settings, self.world.device)
+            model.encoder.checkpoint_gradients(partial(replace_operations, self.distributed.device))
+        self.optimiser = build_optimiser(model, settings, self.distributed.device)
         self.steps = self._choose_steps()
         self.checkpoints = Checkpoints(execution.folder)
         self.position = Position()
@@ -123,11 +123,11 @@ class _Run:
 
     def _choose_steps(self) -> PlainSteps:
         """Captured steps on one GPU, plain ones elsewhere: graphs do not reach across processes."""
-        parts = (self.model, self.optimiser, self.settings, self.world)
-        suits = self.world.device.type == "cuda" and self.world.size == 1
+        parts = (self.model, self.optimiser, self.settings, self.distributed)
+        suits = self.distributed.device.type == "cuda" and self.distributed.size == 1
         if not self.execution.capture or not suits or self.settings.gradient_checkpointing:
             return PlainSteps(*parts)
-        from crossling.training.cuda_graph import CapturedSteps
+        from crossling.training.fast.cuda_graph import CapturedSteps
 
         return CapturedSteps(*parts)
 
@@ -151,22 +151,24 @@ class _Run:
 
     def _step(self, prepared: Prepared) -> Losses:
         """One update, whose dropout depends on seed, step and process alone."""
-        torch.manual_seed(step_seed(self.execution.seed, self.position.step, self.world.rank))
+        torch.manual_seed(step_seed(self.execution.seed, self.position.step, self.distributed.rank))
         self._subwords += prepared.subwords
-        targets = {name: [self.world.sum_number(float(n)) for n in counts] for name, counts in prepared.targets.items()}
+        targets = {
+            name: [self.distributed.sum_number(float(n)) for n in counts] for name, counts in prepared.targets.items()
+        }
         scales = {objective.name: weigh_terms(objective, targets[objective.name]) for objective, _ in prepared.batches}
         rate = rate_at(self.position.step, self.total_steps, self.settings)
         return self.steps.update(prepared.batches, scales=scales, rate=rate)
 
     def _prepare(self, turns: Sequence[Turn]) -> Prepared:
         """This process's share of a step's batches, with how many labels and subwords they hold."""
-        world, prepared = self.world, Prepared()
+        distributed, prepared = self.distributed, Prepared()
         for turn in turns:
             objective = turn.stream.objective
-            share = replace(turn.batch, rows=turn.batch.rows[world.rank :: world.size])
-            share = tighten(share, turn.stream.examples, world.device)
-            arrays = objective.collate(turn.stream.examples, share, size=-(-turn.size // world.size))
-            prepared.batches.append((objective, self.model.prepare(arrays, world.device)))
+            share = replace(turn.batch, rows=turn.batch.rows[distributed.rank :: distributed.size])
+            share = tighten(share, turn.stream.examples, distributed.device)
+            arrays = objective.collate(turn.stream.examples, share, size=-(-turn.size // distributed.size))
+            prepared.batches.append((objective, self.model.prepare(arrays, distributed.device)))
             counts = np.atleast_1d(objective.count_targets(arrays)).astype(np.float64)
             prepared.targets[objective.name] = prepared.targets.get(objective.name, 0) + counts
             prepared.subwords += int(arrays["mask"].sum())
@@ -174,14 +176,14 @@ class _Run:
 
     def _report(self) -> None:
         total, parts = self._mean_losses()
-        loss = self.world.sum_number(total)
+        loss = self.distributed.sum_number(total)
         if loss != loss or loss == float("inf"):
             raise UserError(
                 f"{self.execution.what}: the loss is not a number at step {self.position.step}. Lower lr "
                 f"(now {self.settings.lr:g}), or set run.precision to 'float32'."
             )
         elapsed = max(time.monotonic() - self._reported_at, 1e-9)
-        speed = self._subwords * self.world.size / elapsed
+        speed = self._subwords * self.distributed.size / elapsed
         several = {name: round(value, 6) for name, value in parts.items()} if len(parts) > 1 else {}
         self.position.history.append({"step": self.position.step, "loss": round(loss, 6), **several})
         self.execution.track({"loss": loss, **several, "subwords_per_second": speed}, self.position.step)
@@ -205,7 +207,9 @@ class _Run:
 
     def consider(self, score: float) -> None:
         """Keep this epoch's weights if none was better on the source language's dev set; all processes agree."""
-        agreed = float(self.world.broadcast(torch.tensor(score, dtype=torch.float64, device=self.world.device)))
+        agreed = float(
+            self.distributed.broadcast(torch.tensor(score, dtype=torch.float64, device=self.distributed.device))
+        )
         position = self.position
         position.history.append({"step": position.step, "dev": agreed})
         self.execution.track({"dev": agreed}, position.step)
@@ -225,17 +229,17 @@ class _Run:
         """Save, by the leading process; nobody runs ahead meanwhile."""
         if self._losses:
             self._report()
-        if self.world.leads:
+        if self.distributed.is_main:
             self.checkpoints.save(self.model, self.optimiser, self.position, best=self._best)
-        self.world.wait()
+        self.distributed.wait()
         self._saved_at = time.monotonic()
 
     def is_time_to_save(self) -> bool:
         """Whether more than the given seconds have gone since the last checkpoint; all processes agree."""
         due = time.monotonic() - self._saved_at >= self.execution.checkpoint_seconds
-        if self.world.size == 1:
+        if self.distributed.size == 1:
             return due
-        return bool(self.world.broadcast(torch.tensor(int(due), device=self.world.device)))
+        return bool(self.distributed.broadcast(torch.tensor(int(due), device=self.distributed.device)))
 
 
 def tighten(batch: Batch, examples: Examples, device: torch.device) -> Batch:
@@ -289,28 +293,28 @@ def predict_examples(
     reading: Reading,
     examples: Examples,
     *,
-    world: World,
+    distributed: Distributed,
     plan: Sequence[Batch],
     progress: Progress,
 ) -> Iterator[tuple[Batch, dict[str, Any]]]:
     """Each planned batch with what is read from the model for it, as arrays; no gradients."""
     model.eval()
-    reduced = world.precision != torch.float32
+    reduced = distributed.precision != torch.float32
 
     def prepare(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-        batch = tighten(batch, examples, world.device)
+        batch = tighten(batch, examples, distributed.device)
         arrays = reading.collate(examples, batch, size=len(batch.rows))
-        return batch, model.prepare(arrays, world.device)
+        return batch, model.prepare(arrays, distributed.device)
 
     def read(item: tuple[Batch, dict[str, Tensor]]) -> tuple[Batch, dict[str, Tensor], torch.cuda.Event | None]:
         batch, tensors = item
         with (
             torch.inference_mode(),
-            torch.autocast(world.device.type, dtype=world.precision, enabled=reduced),
+            torch.autocast(distributed.device.type, dtype=distributed.precision, enabled=reduced),
         ):
-            outputs = reading.predict(model, to_device(tensors, world.device))
+            outputs = reading.predict(model, to_device(tensors, distributed.device))
             copies = {name: values.to("cpu", non_blocking=True) for name, values in outputs.items()}
-        copied = torch.cuda.Event() if world.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        copied = torch.cuda.Event() if distributed.device.type == "cuda" else None  # type: ignore[no-untyped-call]
         if copied is not None:
             copied.record()
         return batch, copies, copied

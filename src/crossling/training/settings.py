@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from crossling.recipe import Settings
+from crossling.recipe.recipe import Settings
 
 
 class TrainingSettings(Settings):

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from crossling.errors import UserError
-from crossling.model import Model, to_device
-from crossling.training.operations import replace_operations
-from crossling.training.reduced import ReducedWeights
+from crossling.models.model import Model, to_device
+from crossling.training.distributed import Distributed
+from crossling.training.fast.bf16_weights import ReducedWeights
+from crossling.training.fast.cpu_operations import replace_operations
 from crossling.training.settings import TrainingSettings
 from crossling.training.table_rows import TableRows, find_table
-from crossling.training.world import World
 
 if TYPE_CHECKING:
     from crossling.objectives import Objective
@@ -31,12 +31,12 @@ class PlainSteps:
     """Updates launched operation by operation: what runs everywhere, and what defines the result."""
 
     def __init__(
-        self, model: Model, optimiser: torch.optim.Optimizer, settings: TrainingSettings, world: World
+        self, model: Model, optimiser: torch.optim.Optimizer, settings: TrainingSettings, distributed: Distributed
     ) -> None:
-        self.model, self.optimiser, self.settings, self.world = model, optimiser, settings, world
+        self.model, self.optimiser, self.settings, self.distributed = model, optimiser, settings, distributed
         self._reduced: ReducedWeights | None = None
         table = find_table(model, settings)
-        if table is not None and world.size > 1:
+        if table is not None and distributed.size > 1:
             raise UserError(
                 "table_update = 'rows': for one process only, since others see other rows. Set it to 'all'."
             )
@@ -46,11 +46,11 @@ class PlainSteps:
         """Apply the gradient of the scaled losses of all batches; gives those losses."""
         self.optimiser.zero_grad(set_to_none=True)
         losses: Losses = []
-        moved = [(objective, to_device(batch, self.world.device)) for objective, batch in batches]
+        moved = [(objective, to_device(batch, self.distributed.device)) for objective, batch in batches]
         for objective, batch in moved:
-            scale = torch.tensor(scales[objective.name], device=self.world.device)
+            scale = torch.tensor(scales[objective.name], device=self.distributed.device)
             losses.append((objective, self.backward(objective, batch, scale)))
-        self.world.sum_gradients(self.model)
+        self.distributed.sum_gradients(self.model)
         self.set_rate(rate)
         self.apply()
         self.move_rows([batch["ids"] for _, batch in moved], rate)
@@ -58,12 +58,14 @@ class PlainSteps:
 
     def backward(self, objective: Objective, batch: dict[str, Tensor], scale: Tensor) -> Tensor:
         """Add a batch's gradients up; gives the scaled terms of its loss."""
-        reduced = self.world.precision != torch.float32
+        reduced = self.distributed.precision != torch.float32
         # A captured graph must cast weights anew at every replay, so casts are never remembered.
         with (
-            replace_operations(self.world.device),
+            replace_operations(self.distributed.device),
             nullcontext() if self._rows is None else self._rows.ways,
-            torch.autocast(self.world.device.type, dtype=self.world.precision, enabled=reduced, cache_enabled=False),
+            torch.autocast(
+                self.distributed.device.type, dtype=self.distributed.precision, enabled=reduced, cache_enabled=False
+            ),
         ):
             if reduced and not self.settings.gradient_checkpointing:
                 return self.reduced_weights().backward(objective, batch, scale)
@@ -75,7 +77,7 @@ class PlainSteps:
         """Copies of the weights as they are at the first step, kept up to date by every step from there."""
         if self._reduced is None:
             table = self._rows.table if self._rows is not None else None
-            self._reduced = ReducedWeights(self.model, self.world.precision, apart=table)
+            self._reduced = ReducedWeights(self.model, self.distributed.precision, apart=table)
         return self._reduced
 
     def apply(self) -> None:
@@ -91,7 +93,7 @@ class PlainSteps:
         """Move the subword table where it is moved by the rows that a step has seen."""
         if self._rows is not None:
             copy = self._reduced.copy_of(self._rows.table) if self._reduced is not None else None
-            here = [part.to(self.world.device, non_blocking=True) for part in ids]
+            here = [part.to(self.distributed.device, non_blocking=True) for part in ids]
             self._rows.move(here, rate, getattr(self.optimiser, "grad_scale", None), copy)
 
     def set_rate(self, rate: float) -> None:

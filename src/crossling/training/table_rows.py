@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossling.training.operations import Replacing
-from crossling.training.products import Lookups, SideLine
+from crossling.training.fast.cpu_operations import Replacing
+from crossling.training.fast.fused_linear import Lookups, SideLine
 from crossling.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from crossling.model import Model
+    from crossling.models.model import Model
 
 
 class TableRows:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from crossling.data.readers._lines import find_fault
-from crossling.records import LinkedPair, Question, Record, TaggedSentence
+from crossling.data.records import LinkedPair, Question, Record, TaggedSentence
 
 TEXT_LISTS = {(TaggedSentence, "words"), (LinkedPair, "source"), (LinkedPair, "target")}
 MAY_BE_EMPTY = {(Question, "answers"), (Question, "starts"), (LinkedPair, "links")}

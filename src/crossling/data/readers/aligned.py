@@ -11,8 +11,8 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
+from crossling.data.records import LinkedPair
 from crossling.errors import DataError
-from crossling.records import LinkedPair
 
 VERSION = 1
 SEPARATOR = "|||"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_blocks, report_fault
-from crossling.records import TaggedSentence
+from crossling.data.records import TaggedSentence
 
 VERSION = 1
 DOCUMENT_START = "-DOCSTART-"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_blocks, report_fault
-from crossling.records import TaggedSentence
+from crossling.data.records import TaggedSentence
 
 VERSION = 1
 WIDTH = 10

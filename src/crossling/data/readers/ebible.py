@@ -7,8 +7,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, report_fault
+from crossling.data.records import ParallelPair
 from crossling.errors import DataError
-from crossling.records import ParallelPair
 
 VERSION = 1
 RANGE = "<range>"

@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
 from crossling.data.readers._records import build_record
-from crossling.errors import DataError
-from crossling.records import (
+from crossling.data.records import (
     LabelledPair,
     LabelledText,
     LinkedPair,
@@ -23,6 +22,7 @@ from crossling.records import (
     Record,
     TaggedSentence,
 )
+from crossling.errors import DataError
 
 VERSION = 1
 RECORDS: tuple[type[Record], ...] = (

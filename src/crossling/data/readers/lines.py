@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
+from crossling.data.records import LabelledText
 from crossling.errors import DataError
-from crossling.records import LabelledText
 
 VERSION = 1
 

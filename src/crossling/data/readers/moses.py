@@ -12,8 +12,8 @@ from pydantic import model_validator
 
 from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, split_lines, tell_start
 from crossling.data.readers.parallel import pair_lines
+from crossling.data.records import ParallelPair
 from crossling.errors import DataError
-from crossling.records import ParallelPair
 
 VERSION = 1
 

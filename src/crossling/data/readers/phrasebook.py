@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from crossling.data.readers._lines import BadRows, ReaderSettings
+from crossling.data.records import LabelledPair, LabelledText, LinkedPair, Question, Record, TaggedSentence
 from crossling.errors import DataError
-from crossling.records import LabelledPair, LabelledText, LinkedPair, Question, Record, TaggedSentence
 
 VERSION = 1
 KINDS: dict[str, type[Record]] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, find_fault
 from crossling.data.readers.squad import load_json
+from crossling.data.records import ParallelPair
 from crossling.errors import DataError
-from crossling.records import ParallelPair
 
 VERSION = 1
 Verse = tuple[int, int]

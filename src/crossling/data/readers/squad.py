@@ -9,8 +9,8 @@ from typing import Any
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, find_fault, read_text
 from crossling.data.readers._records import find_wrong_answer
+from crossling.data.records import Question
 from crossling.errors import DataError
-from crossling.records import Question
 
 VERSION = 1
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
-from crossling.records import PlainText
+from crossling.data.records import PlainText
 
 VERSION = 1
 

@@ -10,8 +10,8 @@ from xml.parsers import expat
 from pydantic import model_validator
 
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, find_fault, open_file
+from crossling.data.records import ParallelPair
 from crossling.errors import DataError
-from crossling.records import ParallelPair
 
 VERSION = 1
 READ_BYTES = 1 << 16

@@ -18,8 +18,8 @@ from crossling.data.readers._lines import (
     read_lines,
     report_fault,
 )
+from crossling.data.records import LabelledPair, LabelledText, ParallelPair, Record
 from crossling.errors import DataError, nearest
-from crossling.records import LabelledPair, LabelledText, ParallelPair, Record
 
 VERSION = 1
 Column = int | str

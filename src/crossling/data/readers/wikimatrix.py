@@ -10,9 +10,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from crossling.data.languages import find_language
 from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
-from crossling.languages import find_language
-from crossling.records import ParallelPair
+from crossling.data.records import ParallelPair
 
 VERSION = 1
 PAIR_IN_NAME = re.compile(r"WikiMatrix\.(v\d+\.)?(?P<left>\w+)-(?P<right>\w+)\.")

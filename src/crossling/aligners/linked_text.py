@@ -1,0 +1,210 @@
+"""Parallel text as words with links between them: its own, those of a file, or an aligner's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crossling.aligners.links import read_links
+from crossling.data.records import LinkedPair, ParallelPair
+from crossling.data.rows import Rows
+from crossling.data.words import cut_by_tokenizer, split_words
+from crossling.errors import DataError
+from crossling.recipe.recipe import content_hash
+
+if TYPE_CHECKING:
+    import torch
+
+    from crossling.encoders.encoder import Encoder
+    from crossling.progress import Progress
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Words = tuple[str, ...]
+Link = tuple[int, int]
+Split = Callable[[Any, str], Words]
+"""Makes words of a side; which one, source or target, is its second argument."""
+CHUNK = 2_000
+"""Rows that are looked at together."""
+DEFAULT_ENCODER = "multilingual-e5-small"
+MIDDLE = 7 / 12
+"""Where the layer lies whose vectors link words: 7 of 12, the neural aligner's default."""
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentence pairs as words, with the rows that they come from."""
+
+    rows: tuple[int, ...]
+    source: tuple[Words, ...]
+    target: tuple[Words, ...]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences and translations, and where the links between their words come from."""
+
+    language: str
+    rows: Rows
+    links: Path | None
+    """A file; else the rows' own links, or an aligner's."""
+    aligned: bool
+    """Whether an aligner makes them."""
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether its words are still to be found."""
+        return self.rows.kind is ParallelPair and self.links is None
+
+    def fingerprint(self) -> str:
+        """What of it affects the result."""
+        digest = hashlib.sha256(self.links.read_bytes()).hexdigest() if self.links else ""
+        return f"{self.rows.fingerprint} {digest}"
+
+
+def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mapping[str, Any] | None = None) -> Text:
+    """A text with its links: of a file if one is named, of an aligner if one is named or the text has none itself."""
+    if rows.kind not in (ParallelPair, LinkedPair):
+        raise DataError(f"{rows.name} holds {rows.kind.__name__} rows; links are between sentences and translations")
+    if not links:
+        return Text(language, rows, None, rows.kind is ParallelPair or aligner is not None)
+    path = Path(links.replace("{language}", language)).expanduser()
+    if not path.is_file():
+        raise DataError(f"links: no file {path}; make one with crossling align, or leave the setting out")
+    return Text(language, rows, path, aligned=False)
+
+
+@dataclass
+class Linker:
+    """What makes words of raw text and links of words."""
+
+    aligner: Any = None
+    """Settings of the aligner, where one is needed."""
+    encoder: Encoder | None = None
+    """Links words, if the aligner is neural, and cuts scripts without spaces, where text is raw."""
+
+    def __post_init__(self) -> None:
+        identity = self.encoder.identity if self.encoder else ""
+        table = self.aligner.model_dump(mode="json", exclude={"device", "batch"}) if self.aligner else None
+        self.fingerprint = content_hash([identity, table])
+
+    def split_by(self, text: Text) -> Split:
+        """How a side of a text becomes words."""
+        if text.rows.kind is LinkedPair:
+            return lambda words, _side: tuple(words)
+        if text.links is not None:
+            return lambda line, _side: tuple(line.split())
+        assert self.encoder is not None
+        pieces = cut_by_tokenizer(self.encoder.tokenizer)
+        codes = dict(zip(("source", "target"), (*text.rows.language.split("-"), "", "")[:2], strict=True))
+
+        def split(line: str, side: str) -> Words:
+            return tuple(word.text for word in split_words(line, codes[side], pieces=pieces))
+
+        return split
+
+    def link(
+        self, text: Text, sentences: Sentences, *, device: torch.device, progress: Progress
+    ) -> Sequence[Sequence[Link]]:
+        """The links of the sentences that were chosen."""
+        if text.links is not None:
+            return _pick_links(text.links, text.rows, sentences)
+        if not text.aligned:
+            column = text.rows.take(sentences.rows).column("links").to_pylist()
+            return [[(int(i), int(j)) for i, j in links] for links in column]
+        from crossling.aligners.align import align_words
+        from crossling.aligners.corpus import build_corpus
+        from crossling.aligners.word_vectors import align_with
+
+        corpus = build_corpus(zip(sentences.source, sentences.target, strict=True))
+        if self.aligner.kind != "neural":
+            return list(align_words(corpus, self.aligner, progress=progress))
+        assert self.encoder is not None
+        return list(align_with(self.encoder.to(device), corpus, self.aligner, progress=progress))
+
+
+def open_linker(
+    texts: Sequence[Text], *, aligner: Mapping[str, Any] | None, encoder: str, revision: str | None
+) -> Linker:
+    """The aligner, and the encoder if it is that which links, or if raw text has to be cut."""
+    if not any(text.is_raw or text.aligned for text in texts):
+        return Linker()
+    from crossling.aligners.align import parse_aligner
+    from crossling.encoders.encoder import load_encoder
+
+    table = {"kind": "neural", **(aligner or {})}
+    if table["kind"] != "neural":
+        raw = any(text.is_raw for text in texts)
+        return Linker(
+            parse_aligner(table), load_encoder(encoder or DEFAULT_ENCODER, revision=revision) if raw else None
+        )
+    if "encoder" not in table:
+        table |= {"encoder": encoder or DEFAULT_ENCODER, "revision": revision}
+    parsed = parse_aligner(table)
+    loaded = load_encoder(parsed.encoder, revision=parsed.revision)
+    if "layer" not in table:
+        parsed = parsed.model_copy(update={"layer": round(loaded.layers * MIDDLE)})
+    return Linker(parsed, loaded)
+
+
+def _pick_links(path: Path, rows: Rows, sentences: Sentences) -> list[list[Link]]:
+    """Links from a file that has a line for each sentence pair of the set."""
+    links = read_links(path)
+    if len(links) != len(rows):
+        raise DataError(
+            f"{path} has {len(links)} lines, but {rows.name} has {len(rows)} sentence pairs; a line belongs to each"
+        )
+    found = []
+    for row, source, target in zip(sentences.rows, sentences.source, sentences.target, strict=True):
+        wrong = next((link for link in links[row] if link[0] >= len(source) or link[1] >= len(target)), None)
+        if wrong is not None:
+            raise DataError(
+                f"{path}:{row + 1}: the link {wrong[0]}-{wrong[1]} leads outside {len(source)} and {len(target)} "
+                "words; do the links belong to this text, its words cut at white space?"
+            )
+        found.append(links[row])
+    return found
+
+
+def choose_sentences(
+    rows: Rows,
+    split: Split,
+    *,
+    count: int,
+    longest: int,
+    seed: int,
+    least: int = 1,
+) -> Sentences:
+    """At most ``count`` random sentence pairs, in their order, whose sides have 1 to ``longest`` words each.
+
+    Only as many rows are read as are needed, and each distinct word is held once.
+    """
+    order = np.random.default_rng([seed, 0]).permutation(len(rows))
+    found: dict[int, tuple[Words, Words]] = {}
+    known: dict[str, str] = {}
+    for start in range(0, len(order), CHUNK):
+        for row, source, target in _read(rows, order[start : start + CHUNK]):
+            sides = split(source, "source"), split(target, "target")
+            if len(found) < count and all(1 <= len(side) <= longest for side in sides):
+                one, other = (tuple(known.setdefault(word, word) for word in side) for side in sides)
+                found[row] = one, other
+        if len(found) == count:
+            break
+    if len(found) < least:
+        raise DataError(
+            f"{rows.name}: {len(found)} sentence pairs with 1 to {longest} words on either side; {least} or more are "
+            "needed"
+        )
+    kept = tuple(sorted(found))
+    return Sentences(kept, tuple(found[row][0] for row in kept), tuple(found[row][1] for row in kept))
+
+
+def _read(rows: Rows, numbers: Array) -> Iterator[tuple[int, Any, Any]]:
+    """Some rows, in the order that is asked for."""
+    part = rows.take(numbers)
+    sides = [part.column(side).to_pylist() for side in ("source", "target")]
+    return zip(numbers.tolist(), *sides, strict=True)

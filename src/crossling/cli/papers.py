@@ -1,0 +1,101 @@
+"""The verb ``crossling reproduce``; nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from crossling.papers.drafting import Draft
+
+
+def reproduce(
+    table: Annotated[
+        str, typer.Argument(metavar="PAPER/TABLE", help="Such as layer-fusion/4; default: list all of them.")
+    ] = "",
+    scale: Annotated[
+        str, typer.Option(help="small: the embedded corpus, minutes, no evidence; full: the paper's data and encoder.")
+    ] = "small",
+    rows: Annotated[
+        list[str] | None, typer.Option("--rows", help="Only this row, or group of rows, such as NER. Repeatable.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show its cells, and what would be trained.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes side by side; default: 1 on a CPU, as many as fit on GPUs.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="seeds=[1,2]; a key of every recipe (encoder.name=…, finetune.epochs=1) or of a task's "
+            "(SA.finetune.train=…); analysis.KEY. Repeatable.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results; default: studies/reproduce-PAPER-TABLE-SCALE.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="PATH", help="Where trained models and caches live (CROSSLING_STORE)."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Use the machines of the Ray cluster there: HOST:PORT, or auto."),
+    ] = None,
+) -> None:
+    """Make a table of the three papers again, and print the paper's figures beside ours."""
+    from crossling.papers.published import PAPERS
+
+    if table in ("", *PAPERS):
+        from crossling.cli.show_papers import show_tables
+
+        show_tables(table)
+        return
+    from crossling.papers.drafting import draw_up
+
+    draft = draw_up(table, scale, overrides or (), rows=rows or ())
+    if dry_run:
+        from tempfile import TemporaryDirectory
+
+        from crossling.cli.show_papers import show_draft
+        from crossling.papers.drafting import write_study
+
+        with TemporaryDirectory() as scratch:
+            show_draft(draft, write_study(draft, Path(scratch)))
+        return
+    _carry_out(draft, out=out, store=store, workers=workers, ray=ray)
+
+
+def _carry_out(draft: Draft, *, out: Path | None, store: str | None, workers: int | None, ray: str | None) -> None:
+    """Run the study behind a table, show the table, and fail where a part of it did."""
+    from crossling.cli.show_papers import show_reproduced
+    from crossling.report.terminal import TerminalProgress
+
+    if store is not None:
+        os.environ["CROSSLING_STORE"] = store  # what is found out about an encoder as it was goes there too
+    with TerminalProgress() as progress:
+        from crossling.papers import running
+        from crossling.store.artefacts import Store, find_store
+        from crossling.study.sites import open_site
+
+        command = shlex.join(["crossling", *sys.argv[1:]])
+        folder = out or Path("studies") / draft.name
+        with open_site(ray) as site:
+            made = running.reproduce(
+                draft,
+                out=folder,
+                store=Store(find_store(store)),
+                workers=workers,
+                progress=progress,
+                command=command,
+                site=site,
+            )
+    show_reproduced(made)
+    if made.failed:
+        raise typer.Exit(1)

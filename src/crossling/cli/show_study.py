@@ -1,0 +1,136 @@
+"""A study on the terminal: its progress, its state, its forecast and its tables."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from crossling.report.terminal import format_seconds, out, tell
+from crossling.study.status import STATES, StudyStatus, read_status
+
+if TYPE_CHECKING:
+    from crossling.study.comparing import StudyComparison
+    from crossling.study.dry_run import Forecast
+    from crossling.study.reporting import Report
+    from crossling.study.runner import Outcome
+
+LISTED = 12
+"""Running or failed cells that are shown one by one."""
+WATCH_SECONDS = 1.0
+_STYLES = {"done": "green", "running": "cyan", "waiting": "dim", "failed": "bold red"}
+
+
+def show_outcome(outcome: Outcome, folder: Path) -> None:
+    """The end of a run: what is there, what is not, what to do next."""
+    if outcome.failed:
+        tell(f"{outcome.done} of {outcome.cells} cells done, {len(outcome.failed)} failed:")
+        for cell, error in list(outcome.failed.items())[:LISTED]:
+            tell(f"  {cell}: {error}")
+        tell(f"logs:    {folder / 'logs'}; the same command tries them again")
+    else:
+        tell(f"all {outcome.cells} cells done: {folder}")
+    tell(f"next:    crossling study compare {folder}")
+
+
+def show_status(status: StudyStatus) -> None:
+    """The table of cells."""
+    out.print(render_status(status))
+
+
+def watch_status(folder: Path) -> None:
+    """The table of cells, until the study is over."""
+    with Live(render_status(read_status(folder)), console=out, auto_refresh=False) as live:
+        while True:
+            status = read_status(folder)
+            live.update(render_status(status), refresh=True)
+            if status.is_over:
+                return
+            time.sleep(WATCH_SECONDS)
+
+
+def render_status(status: StudyStatus) -> Group:
+    """Counts for each task and system, then single cells at work or failed, then the time left."""
+    tasks = any(cell.task for cell in status.cells)
+    table = Table(*(["task"] if tasks else []), "system", *STATES)
+    for column in table.columns[-len(STATES) :]:
+        column.justify = "right"
+    for (task, label), cells in status.groups.items():
+        counts = [status.count(state, cells) for state in STATES]
+        table.add_row(*([escape(task)] if tasks else []), escape(label), *map(_show_count, STATES, counts))
+    table.add_section()
+    total = [status.count(state) for state in STATES]
+    table.add_row(*([""] if tasks else []), f"{len(status.cells)} cells", *map(_show_count, STATES, total))
+    lines: list[Any] = [table]
+    for state in ("running", "failed"):
+        chosen = [cell for cell in status.cells if cell.state == state]
+        for cell in chosen[:LISTED]:
+            more = cell.doing if state == "running" else cell.error
+            log = f" ({status.out / cell.log})" if cell.log else ""
+            lines.append(f"[{_STYLES[state]}]{state:8}[/]{escape(f'{cell.name}: {more}{log}')}")
+        if len(chosen) > LISTED:
+            lines.append(f"{'':8}and {len(chosen) - LISTED} more")
+    lines.append(escape(_describe_rest(status)))
+    return Group(*lines)
+
+
+def _show_count(state: str, count: int) -> str:
+    return f"[{_STYLES[state]}]{count}[/]" if count else "[dim]–[/]"
+
+
+def _describe_rest(status: StudyStatus) -> str:
+    if status.is_over:
+        failed = status.count("failed")
+        return f"over; {failed} failed, the same command tries them again" if failed else "over; all cells are done"
+    if not status.runners:
+        return "nobody is at work on it; crossling study run goes on"
+    workers = sum(runner["workers"] for runner in status.runners)
+    where = ", ".join(f"{runner['host']} ({runner['process']})" for runner in status.runners)
+    left = (
+        f"about {format_seconds(status.seconds_left)} left" if status.seconds_left is not None else "time left unknown"
+    )
+    return f"{left}; {workers} {'worker' if workers == 1 else 'workers'} of {where}"
+
+
+def show_forecast(forecast: Forecast) -> None:
+    """What a study would do."""
+    table = Table("task", "system", "cells", "done", "to predict", "stages to train")
+    for row in forecast.rows:
+        table.add_row(*(escape(str(value)) for value in row))
+    out.print(table)
+    for line in forecast.lines:
+        tell(line)
+    hours = Table("workers", "hours", "GPU-hours" if forecast.on_gpu else "core-hours")
+    for workers, wall, paid in forecast.hours:
+        hours.add_row(str(workers), f"{wall:.3g}", f"{paid:.3g}")
+    out.print(hours)
+    tell(forecast.basis)
+
+
+def show_comparison(comparison: StudyComparison, folder: Path) -> None:
+    """The tables, and the files that hold more."""
+    for part in comparison.parts:
+        if part.task:
+            out.print(f"\n[bold]{escape(part.task)}[/]")
+        for table in part.tables:
+            out.print(table.to_rich())
+    for line in comparison.lines:
+        tell(line)
+    for name in comparison.files:
+        tell(f"written: {folder / name}")
+    tell(f"page:    crossling study report {folder}")
+
+
+def show_report(report: Report) -> None:
+    """The summary in words, what a reader must not miss, and where the rest is."""
+    for line in (*report.document.summary, *report.document.notes):
+        tell(line)
+    page, text, *tables = report.files
+    for path in (page, text):
+        tell(f"written: {path}")
+    tell(f"written: {tables[0].parent}, {len(tables)} files: every table as CSV and LaTeX")

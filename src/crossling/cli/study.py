@@ -1,0 +1,153 @@
+"""The verbs of ``crossling study``; nothing heavy is imported before a verb needs it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Run systems over tasks and seeds, and compare them.")
+
+StudyArgument = Annotated[Path, typer.Argument(help="A study: a TOML file.", metavar="STUDY.toml")]
+FolderArgument = Annotated[
+    Path, typer.Argument(help="A study file, or the folder of its results.", metavar="STUDY.toml|OUT")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key in every recipe, or in the study: seeds=[1]."),
+]
+OutOption = Annotated[Path | None, typer.Option(help="Folder of the results; default: studies/NAME-OF-STUDY.")]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="FOLDER|ADDRESS",
+        help="Where trained models and caches live (CROSSLING_STORE, .crossling); models also at s3://BUCKET/NAME.",
+    ),
+]
+
+
+@app.command()
+def run(
+    study: StudyArgument,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes side by side; default: 1 on a CPU, as many as fit on GPUs.")
+    ] = None,
+    overrides: SetOption = None,
+    out: OutOption = None,
+    store: StoreOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show cells, shared work, what exists, and a forecast.")
+    ] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Use the machines of the Ray cluster there: HOST:PORT, or auto."),
+    ] = None,
+) -> None:
+    """Run every cell of a study. Killed and started again, it goes on; started twice, both share the work."""
+    from crossling.store.artefacts import Store, find_store
+    from crossling.study.grid import load_study
+    from crossling.study.layout import default_out
+
+    loaded = load_study(study, overrides or ())
+    folder, kept = out or default_out(study), Store(find_store(store))
+    if dry_run:
+        from crossling.cli.show_study import show_forecast
+        from crossling.study.dry_run import forecast_study
+        from crossling.study.sites import open_site
+
+        with open_site(ray) as site:
+            show_forecast(forecast_study(loaded, store=kept, out=folder, workers=workers, site=site))
+        return
+    from crossling.cli.show_study import show_outcome
+    from crossling.report.terminal import TerminalProgress
+
+    with TerminalProgress() as progress:
+        from crossling.study.runner import run_study
+        from crossling.study.sites import open_site
+
+        command = shlex.join(["crossling", *sys.argv[1:]])
+        with open_site(ray) as site:
+            outcome = run_study(
+                loaded, out=folder, store=kept, workers=workers, progress=progress, command=command, site=site
+            )
+    show_outcome(outcome, folder)
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    study: FolderArgument,
+    out: OutOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until the study is over.")] = False,
+) -> None:
+    """Show which cells are done, running, waiting or failed, and the time left."""
+    from crossling.cli.show_study import show_status, watch_status
+    from crossling.study.layout import find_out
+    from crossling.study.status import read_status
+
+    folder = find_out(study, out)
+    if watch:
+        watch_status(folder)
+    else:
+        show_status(read_status(folder))
+    if any(cell.state == "failed" for cell in read_status(folder).cells):
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    study: FolderArgument,
+    out: OutOption = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also every value of an axis that a choose table picks one from.")
+    ] = False,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--groups", help="Also means by family, branch, script, order or enf. Repeat as needed."),
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option("--score", help="Another score of the stored predictions than the tasks' own.")
+    ] = None,
+) -> None:
+    """Compare all systems with the baseline, with significance; writes tables into the study's folder."""
+    from crossling.cli.show_study import show_comparison
+    from crossling.study.comparing import compare_study
+    from crossling.study.layout import find_out
+
+    folder = find_out(study, out)
+    show_comparison(compare_study(folder, every=every, groups=groups or (), score=score), folder)
+
+
+@app.command()
+def report(
+    study: FolderArgument,
+    out: OutOption = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also every value of an axis that a choose table picks one from.")
+    ] = False,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Where records of training are; default: where the study left them.")
+    ] = None,
+) -> None:
+    """Write a study's report: one page with all that is known of it, and every table as Markdown, LaTeX and CSV."""
+    from crossling.cli.show_study import show_report
+    from crossling.study.layout import find_out
+    from crossling.study.reporting import report_study
+
+    show_report(report_study(find_out(study, out), every=every, store=store))
+
+
+@app.command()
+def choices(study: FolderArgument, out: OutOption = None) -> None:
+    """Judge what each choose table picks, with all seeds' models and with one's, by the scores nobody may choose by."""
+    from crossling.cli.show_picks import show_judgement
+    from crossling.study.layout import find_out
+    from crossling.study.picks import judge_choices
+
+    folder = find_out(study, out)
+    show_judgement(judge_choices(folder), folder)

@@ -1,0 +1,1 @@
+"""Encoders: loading, tokenization, vocabulary, coverage, masked-word heads."""

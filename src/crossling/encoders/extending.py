@@ -1,0 +1,133 @@
+"""Larger encoders on disk: subwords for a language that the encoder cuts to shreds or cannot write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from crossling.encoders.coverage import Coverage, measure_coverage, read_lines
+from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.masked_word_head import load_head, store_head
+from crossling.encoders.new_pieces import count_words, extend_tokenizer
+from crossling.encoders.trimming import check_place, write_whole
+from crossling.encoders.vocabulary import Extension, write_extended
+from crossling.errors import DataError, EncoderError, UserError
+from crossling.progress import NoProgress, Progress
+
+MEASURED = 10_000
+"""Lines of the text on which the two encoders are compared."""
+
+_RECIPE = """\
+[encoder]
+name = {name}
+
+[[stage]]
+kind = "adapt"
+train = {{ format = "text", path = {text}, language = "..." }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """What was added to an encoder, and what it changed in how the text is cut."""
+
+    out: Path
+    text: Path
+    asked: int
+    characters: int
+    joins: int
+    rows: tuple[int, int]
+    """Rows of the table of subwords before and after."""
+    before: Coverage
+    after: Coverage
+    head: str
+    """What became of the checkpoint's head for masked words."""
+
+    def facts(self) -> dict[str, str]:
+        """For showing: names and values in words."""
+        added = self.characters + self.joins
+        fewer = f" of {self.asked:,} asked for: no others would be used" if added < self.asked else ""
+        return {
+            "encoder": str(self.out),
+            "subwords added": f"{added:,}{fewer}",
+            "characters that it could not write": f"{self.characters:,}",
+            "joins of subwords that it had": f"{self.joins:,}",
+            "rows of subwords": f"{self.rows[0]:,} -> {self.rows[1]:,}",
+            "head for masked words": self.head,
+            "compared on": f"{self.before.lines:,} lines",
+        }
+
+    def changes(self) -> dict[str, tuple[str, str]]:
+        """How the text was cut before, and how it is now."""
+        first, second = self.before.facts(), self.after.facts()
+        names = ("subwords a word", "words kept whole", "characters a subword", "words with an unknown subword")
+        return {name: (first[name], second[name]) for name in names}
+
+    def next_recipe(self) -> str:
+        """The stage that teaches the encoder its new subwords."""
+        names = {"name": str(self.out), "text": str(self.text)}
+        return _RECIPE.format(**{key: json.dumps(value, ensure_ascii=False) for key, value in names.items()})
+
+
+def extend_on(name: str, text: Path, *, pieces: int, out: Path, progress: Progress | None = None) -> Extended:
+    """Write the extended encoder, all of it or nothing."""
+    if pieces < 1:
+        raise UserError(f"--pieces {pieces}: how many subwords to add; at least 1.")
+    check_place(out)
+    progress = progress or NoProgress()
+    encoder = load_encoder(name)
+    words = count_words(encoder.tokenizer, _watch(text, progress))
+    if not words:
+        raise DataError(f"{text}: holds no text to learn subwords from.")
+    extension, new = extend_tokenizer(encoder.tokenizer, words, count=pieces, progress=progress)
+    if not new:
+        raise DataError(f"{text}: {encoder.name} has a subword for every word that occurs more than once.")
+    before = measure_coverage(encoder, text, limit=MEASURED, references={})
+    told: list[str] = []
+    write_whole(out, lambda folder: told.append(_write(encoder, extension, folder)))
+    characters = sum(piece.character for piece in new)
+    larger = load_encoder(str(out))
+    return Extended(
+        out=out,
+        text=text,
+        asked=pieces,
+        characters=characters,
+        joins=len(new) - characters,
+        rows=(encoder.vocabulary, larger.vocabulary),
+        before=before,
+        after=measure_coverage(larger, text, limit=MEASURED, references={}),
+        head=told[0],
+    )
+
+
+def _watch(path: Path, progress: Progress) -> Iterator[str]:
+    """The lines of a file, with a bar that counts kilobytes."""
+    lines: Iterable[str] = read_lines(path)
+    read = 0
+    progress.begin("reading text (kB)", path.stat().st_size // 1000 if path.is_file() else 0)
+    for line in lines:
+        read += len(line.encode()) + 1
+        if read >= 1000:
+            progress.advance(read // 1000)
+            read %= 1000
+        yield line
+    progress.end()
+
+
+def _write(encoder: Encoder, extension: Extension, folder: Path) -> str:
+    """The encoder with its new rows, and its head with as many; tells what became of the head."""
+    write_extended(encoder, extension, folder)
+    try:
+        head: Any = load_head(encoder)
+    except EncoderError as error:
+        return f"left out: {error}"
+    if head is None:
+        return "none; adapt trains a new one"
+    head.bias = nn.Parameter(extension.extend(head.bias.detach()))
+    store_head(head, folder, model=encoder.model)
+    return "kept, with the new subwords"

@@ -1,0 +1,144 @@
+"""The head that guesses masked words: a dense layer, an activation, normalisation, then the subword table.
+
+The table is the encoder's own and is handed over at every call: tied weights are one tensor, which is trimmed, moved,
+trained and stored in one place. K masked places, D width, V subwords.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crossling.encoders.encoder import Encoder, locate_checkpoint
+from crossling.errors import EncoderError
+
+
+class WordHead(nn.Module):
+    """Scores of all subwords for each vector, by a table of subword vectors."""
+
+    def __init__(self, width: int, vocabulary: int, *, activation: str = "gelu", eps: float = 1e-12) -> None:
+        from transformers.activations import ACT2FN
+
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = ACT2FN[activation]
+        self.norm = nn.LayerNorm(width, eps=eps)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        nn.init.normal_(self.dense.weight, std=0.02)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, vectors_KD: Tensor, table_VD: Tensor) -> Tensor:
+        hidden_KD = self.norm(self.activation(self.dense(vectors_KD)))
+        return functional.linear(hidden_KD, table_VD, self.bias)
+
+    def keep_rows(self, rows: np.ndarray[Any, Any]) -> None:
+        """Only the subwords of these rows, in their order: the table was trimmed to them."""
+        self.bias = nn.Parameter(self.bias.detach()[torch.from_numpy(rows).to(self.bias.device)].clone())
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What a family of checkpoints calls the parts of its head."""
+
+    dense: str
+    norm: str
+    biases: tuple[str, ...]
+    activation: str = ""
+    """The setting of the model that names the activation; GELU where there is none."""
+
+
+_BERT = _Names(
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+    "hidden_act",
+)
+_ROBERTA = _Names("lm_head.dense", "lm_head.layer_norm", ("lm_head.bias", "lm_head.decoder.bias"))
+HEADS = {
+    "bert": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "distilbert": _Names("vocab_transform", "vocab_layer_norm", ("vocab_projector.bias",), "activation"),
+    "modernbert": _Names("head.dense", "head.norm", ("decoder.bias",), "classifier_activation"),
+}
+
+
+def build_head(encoder: Encoder, counts: np.ndarray[Any, Any] | None = None) -> WordHead:
+    """A new head for an encoder, of BERT's kind; with how often each subword occurs, it begins by guessing so."""
+    head = WordHead(encoder.width, encoder.vocabulary)
+    if counts is not None:
+        chances = (counts + 0.5) / (counts + 0.5).sum()  # half an occurrence for what was not met yet
+        head.bias.data.copy_(torch.from_numpy(np.log(chances)))
+    return head
+
+
+def load_head(encoder: Encoder) -> WordHead | None:
+    """The head that an encoder's checkpoint came with; none where it has none."""
+    folder = locate_checkpoint(encoder.origin[0], revision=encoder.origin[1]) if encoder.origin else None
+    config = encoder.model.config
+    names = HEADS.get(config.model_type)
+    stored = _read_head(folder, names) if folder and names else {}
+    if names is None or not stored:
+        return None
+    if not getattr(config, "tie_word_embeddings", True):
+        raise EncoderError(
+            f"{encoder.name}: its head for masked words has a subword table of its own; only heads that share the "
+            "encoder's are supported."
+        )
+    activation = getattr(config, names.activation, "gelu") if names.activation else "gelu"
+    eps: Any = getattr(config, "layer_norm_eps", None) or getattr(config, "norm_eps", 1e-12)
+    head = WordHead(encoder.width, encoder.vocabulary, activation=activation, eps=float(eps))
+    zeros = torch.zeros(encoder.width)
+    weights = {"dense.bias": zeros, "norm.bias": zeros, **stored}
+    try:
+        head.load_state_dict(weights)
+    except RuntimeError as error:
+        raise EncoderError(f"{encoder.name}: its head for masked words does not fit it: {error}") from error
+    return head
+
+
+def store_head(head: WordHead, folder: Path, *, model: Any) -> None:
+    """Put a head beside the model's weights in its folder, under the names that its family has for both."""
+    names, path = HEADS[model.config.model_type], folder / "model.safetensors"
+    own = {"dense": names.dense, "norm": names.norm}
+    # Without the prefix, the head would be taken for a part of the model that has no head.
+    weights = {f"{model.base_model_prefix}.{name}": tensor for name, tensor in load_file(path).items()}
+    for name, tensor in head.state_dict().items():
+        part, _, kind = name.partition(".")
+        if kind == "bias" and not tensor.any():
+            continue  # some families have none there
+        for stored in [f"{own[part]}.{kind}"] if part in own else names.biases:
+            weights[stored] = tensor.clone().contiguous()
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def has_head(name: str, *, revision: str | None = None) -> bool:
+    """Whether an encoder's checkpoint came with a head; the encoder itself is not loaded."""
+    folder = locate_checkpoint(name, revision=revision)
+    if folder is None or not (folder / "config.json").is_file():
+        return False
+    names = HEADS.get(str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")))
+    return names is not None and bool(_read_head(folder, names))
+
+
+def _read_head(folder: Path, names: _Names) -> dict[str, Tensor]:
+    """The head's tensors under our names; nothing unless all of it is there. Some layers have no bias."""
+    wanted = {f"{names.dense}.{kind}": f"dense.{kind}" for kind in ("weight", "bias")}
+    wanted |= {f"{names.norm}.{kind}": f"norm.{kind}" for kind in ("weight", "bias")}
+    wanted |= {f"{names.norm}.gamma": "norm.weight", f"{names.norm}.beta": "norm.bias"}  # of the first BERTs
+    wanted |= dict.fromkeys(names.biases, "bias")
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for key in set(file.keys()) & set(wanted):
+                found[wanted[key]] = file.get_tensor(key).float()
+    return found if {"dense.weight", "norm.weight", "bias"} <= found.keys() else {}

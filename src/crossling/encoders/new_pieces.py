@@ -1,0 +1,368 @@
+"""Subwords for a language, learnt from its text as joins of the subwords that a tokenizer has.
+
+The tokenizer cuts the text; of all pieces that stand beside each other in a word, the most frequent pair is joined,
+then the next, which may contain the first: byte-pair encoding over pieces instead of letters. So each new piece is a
+run of old ones, from which its row can start, and saves a piece wherever it occurs. Characters that could not be
+written come before all joins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import regex
+
+from crossling.encoders.coverage import find_scripts
+from crossling.encoders.vocabulary import Extension, is_byte
+from crossling.errors import EncoderError
+from crossling.progress import NoProgress, Progress
+
+LONGEST = 20
+"""Characters of a new piece at most: in scripts without spaces whole phrases would become pieces otherwise."""
+SPARE = 3
+"""So many times the wanted joins are learnt, for some are only steps to others."""
+ROUNDS = 6
+OWN_SCRIPT = 0.1
+"""The share of a text's letters from which on a script is one that its language is written in."""
+JOIN_BONUS = 1e-4
+"""What a Unigram piece scores above its parts, for each piece that it saves: far less than what decides between two
+ways to cut a word, so that pieces are joined that the old cut has side by side. Even float32 holds it."""
+UNKNOWN_PENALTY = 10.0
+"""How far below the lowest score Unigram puts a character without a piece."""
+
+_PRIVATE = 0x10000
+"""Pieces go through the trainer as characters, from this one on: none of them is a space."""
+_REPEATED = 10_000
+_MARKED = regex.compile(r"▁?[^▁]+|▁")
+_LETTER = regex.compile(r"[\p{L}\p{M}\u200c\u200d]")
+
+Words = Mapping[str, int]
+"""Words as a tokenizer's model gets them, normalised and split off, and how often they occur."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A new piece."""
+
+    text: str
+    """As the vocabulary writes it: with ▁ where a word begins, or with ## where none does."""
+    parts: tuple[int, ...]
+    """The pieces that it is made of; of a character that could not be written, what stood in its place."""
+    character: bool = False
+    merges: list[tuple[str, str]] = field(default_factory=list)
+    """For BPE: the pairs from which it comes about."""
+
+
+class Vocabulary:
+    """A tokenizer's pieces, how they cut a word, and how others are added."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        from tokenizers import Tokenizer
+
+        self.settings = settings
+        model = settings["model"]
+        self.kind: str = model["type"]
+        self.prefix: str = model.get("continuing_subword_prefix") or ""
+        steps = json.dumps([settings["normalizer"], settings["pre_tokenizer"]])
+        self.byte_level = '"ByteLevel"' in steps
+        self.ids: dict[str, int]
+        if self.kind == "Unigram":
+            self.ids = {piece: index for index, (piece, _) in enumerate(model["vocab"])}
+            unknown = model["unk_id"]
+        else:
+            self.ids = model["vocab"]
+            unknown = self.ids.get(model["unk_token"])
+        self.texts = {index: piece for piece, index in self.ids.items()}
+        bytes_ = {index for piece, index in self.ids.items() if is_byte(piece)}
+        self.unwritten = bytes_ if unknown is None else bytes_ | {unknown}
+        """Pieces in place of a character that has none."""
+        self._model = Tokenizer.from_str(json.dumps(settings)).model
+
+    def cut(self, word: str) -> list[int]:
+        """The pieces of a word."""
+        return [token.id for token in self._model.tokenize(word)]
+
+    def join(self, parts: Iterable[int]) -> str:
+        """How a piece that is made of these is written."""
+        first, *rest = (self.texts[part] for part in parts)
+        return first + "".join(text.removeprefix(self.prefix) for text in rest)
+
+    def add(self, pieces: Sequence[Piece]) -> Vocabulary:
+        """With further pieces, whose ids follow the last; the others keep theirs."""
+        if not pieces:
+            return self
+        return Vocabulary(self.settings | {"model": _ADDERS[self.kind](self.settings["model"], pieces)})
+
+
+def _add_unigram(model: dict[str, Any], pieces: Sequence[Piece]) -> dict[str, Any]:
+    scores = [score for _, score in model["vocab"]]
+    # A new character costs what it cost when it was unknown, so that the text around it is cut as before. What is
+    # still unknown then costs more, which matters to nothing: where it stands, there is no other way to go.
+    unknown = min(scores) - UNKNOWN_PENALTY
+    new = [
+        [piece.text, unknown]
+        if piece.character
+        else [piece.text, sum(scores[part] for part in piece.parts) + JOIN_BONUS * (len(piece.parts) - 1)]
+        for piece in pieces
+    ]
+    return model | {"vocab": [*model["vocab"], *new]}
+
+
+def _add_wordpiece(model: dict[str, Any], pieces: Sequence[Piece]) -> dict[str, Any]:
+    first = max(model["vocab"].values()) + 1
+    return model | {"vocab": model["vocab"] | {piece.text: first + place for place, piece in enumerate(pieces)}}
+
+
+def _add_bpe(model: dict[str, Any], pieces: Sequence[Piece]) -> dict[str, Any]:
+    """New merges come after all old ones: what those make of a word is joined further and not cut otherwise."""
+    larger = _add_wordpiece(model, pieces)
+    merges = [list(merge) for piece in pieces for merge in piece.merges if set(merge) <= larger["vocab"].keys()]
+    return larger | {"merges": [*model["merges"], *merges]}
+
+
+_ADDERS = {"Unigram": _add_unigram, "WordPiece": _add_wordpiece, "BPE": _add_bpe}
+
+
+def count_words(tokenizer: Any, lines: Iterable[str]) -> Counter[str]:
+    """The words of a text as the tokenizer's model gets them."""
+    backend = tokenizer.backend_tokenizer
+    words: Counter[str] = Counter()
+    for line in lines:
+        text = backend.normalizer.normalize_str(line) if backend.normalizer else line
+        split = backend.pre_tokenizer.pre_tokenize_str(text) if backend.pre_tokenizer else [(text, None)]
+        # Some tokenizers split nothing and leave it to their pieces to begin at a ▁.
+        words.update(chain.from_iterable(_MARKED.findall(word) for word, _ in split))
+    return words
+
+
+def extend_tokenizer(
+    tokenizer: Any, words: Words, *, count: int, progress: Progress | None = None
+) -> tuple[Extension, tuple[Piece, ...]]:
+    """A tokenizer with up to ``count`` pieces more, and these; fewer where no others would be used."""
+    progress = progress or NoProgress()
+    progress.begin("learning subwords", 3 + ROUNDS)
+    old = Vocabulary(_settle_added(_read_settings(tokenizer)))
+    characters = find_characters(old, words)[:count]
+    written = old.add(characters)
+    progress.advance()
+    joins = find_joins(written, words, count=count - len(characters), progress=progress)
+    if joins:
+        # After a piece that WordPiece takes for being the longest, there may be none for what is left of a word.
+        characters += find_characters(written.add(joins), words)[: len(joins)]
+        joins = joins[: count - len(characters)]
+    progress.end()
+    larger = old.add(characters).add(joins)
+    # Rows start from old ones, so that a join with a new character in it goes back to what stood for that.
+    origins: dict[int, tuple[int, ...]] = {}
+    for piece in (*characters, *joins):
+        parts = chain.from_iterable(origins.get(part, (part,)) for part in piece.parts)
+        origins[larger.ids[piece.text]] = tuple(parts)
+    return Extension(larger.settings, max(old.texts) + 1, tuple(origins.values())), (*characters, *joins)
+
+
+def _read_settings(tokenizer: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    model = settings["model"]
+    if model["type"] not in _ADDERS:
+        raise EncoderError(f"a tokenizer of type {model['type']} cannot be extended; {', '.join(_ADDERS)} can.")
+    if model["type"] == "BPE" and (model["continuing_subword_prefix"] or model["end_of_word_suffix"]):
+        raise EncoderError("a BPE tokenizer that marks the middle or the end of words cannot be extended.")
+    return settings
+
+
+def _settle_added(settings: dict[str, Any]) -> dict[str, Any]:
+    """With tokens that stand beside the model's vocabulary in it, at their ids: else these would count from its end."""
+    model = settings["model"]
+    added = {token["content"]: token["id"] for token in settings["added_tokens"]}
+    if model["type"] != "Unigram":
+        return settings | {"model": model | {"vocab": model["vocab"] | added}}
+    vocabulary, contents = list(model["vocab"]), {index: content for content, index in added.items()}
+    for index in range(len(vocabulary), max(added.values(), default=-1) + 1):
+        vocabulary.append([contents.get(index, f"<unused {index}>"), 0.0])
+    return settings | {"model": model | {"vocab": vocabulary}}
+
+
+def find_characters(vocabulary: Vocabulary, words: Words) -> list[Piece]:
+    """Characters of words that cannot be written, the most frequent first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for word, times in words.items():
+        if vocabulary.unwritten.isdisjoint(vocabulary.cut(word)):
+            continue
+        for place, character in _find_stuck(vocabulary, word) if vocabulary.prefix else enumerate(word):
+            text = vocabulary.prefix + character if place else character
+            if text not in vocabulary.ids and character.isprintable():
+                counts[text, character] += times
+    found = []
+    for (text, character), _ in counts.most_common():
+        # A word may begin with a character that others have inside, and the other way round.
+        known = vocabulary.ids.get(character, vocabulary.ids.get(vocabulary.prefix + character))
+        parts = vocabulary.cut(character) if known is None else [known]
+        if parts:
+            found.append(Piece(text, tuple(parts), character=True))
+    return found
+
+
+def _find_stuck(vocabulary: Vocabulary, word: str) -> Iterator[tuple[int, str]]:
+    """Where WordPiece, which takes the longest piece each time, has none to go on with."""
+    place = 0
+    while place < len(word):
+        prefix = vocabulary.prefix if place else ""
+        sizes = range(len(word) - place, 0, -1)
+        size = next((size for size in sizes if prefix + word[place : place + size] in vocabulary.ids), 0)
+        if not size:
+            yield place, word[place]
+        place += size or 1
+
+
+def find_joins(vocabulary: Vocabulary, words: Words, *, count: int, progress: Progress) -> list[Piece]:
+    """Up to ``count`` joins of pieces, the most frequent first."""
+    if not count:
+        return []
+    cuts = {word: ids for word in words if len(ids := vocabulary.cut(word)) > 1}
+    letters = find_letters(words, byte_level=vocabulary.byte_level)
+    runs: Counter[tuple[int, ...]] = Counter()
+    for word, ids in cuts.items():
+        for run in _find_runs(vocabulary, word, ids, letters=letters):
+            runs[run] += words[word]
+    progress.advance()
+    joins = _build_joins(vocabulary, _learn_merges(runs, SPARE * count))
+    progress.advance()
+    if vocabulary.kind == "BPE":  # every join is a step that the next ones may need
+        return joins[:count]
+    weighted = {word: (ids, words[word]) for word, ids in cuts.items()}
+    return _choose_used(vocabulary, joins, weighted, count=count, progress=progress)
+
+
+def find_letters(words: Words, *, byte_level: bool) -> frozenset[str]:
+    """Letters of the scripts in which a text is written; names in another script, here and there, are another's."""
+    counts: Counter[str] = Counter()
+    for word, times in words.items():
+        for sign in _decode_bytes(word) if byte_level else word:
+            counts[sign] += times
+    own = {script for script, share in find_scripts(counts) if share >= OWN_SCRIPT}
+    return frozenset(c for c in counts if _LETTER.match(c) and {script for script, _ in find_scripts({c: 1})} <= own)
+
+
+def _find_runs(
+    vocabulary: Vocabulary, word: str, ids: Sequence[int], *, letters: frozenset[str]
+) -> Iterator[tuple[int, ...]]:
+    """Pieces side by side that hold letters alone: joined with a comma, a word would be another at a clause's end."""
+    if not vocabulary.unwritten.isdisjoint(ids):
+        return
+    marks = _mark_letters(word, letters, byte_level=vocabulary.byte_level)
+    run: list[int] = []
+    place = 0
+    for piece in ids:
+        text = vocabulary.texts[piece]
+        end = place + len(text.removeprefix(vocabulary.prefix) if place else text)
+        if all(marks[place:end]):
+            run.append(piece)
+        else:
+            yield from [tuple(run)] if len(run) > 1 else []
+            run = []
+        place = end
+    yield from [tuple(run)] if len(run) > 1 else []
+
+
+def _mark_letters(word: str, letters: frozenset[str], *, byte_level: bool) -> list[bool]:
+    """Whether each sign of a word is (part of) a letter; the mark of a word's beginning belongs to it."""
+    text = _decode_bytes(word) if byte_level else word
+    marks = [sign in letters or (place == 0 and sign in " ▁") for place, sign in enumerate(text)]
+    if not byte_level:
+        return marks
+    return [mark for mark, sign in zip(marks, text, strict=True) for _ in sign.encode()]
+
+
+def _decode_bytes(signs: str) -> str:
+    """What byte-level tokenizers write with a sign for each byte, less a character that is cut in the middle."""
+    return bytes(_BYTES[sign] for sign in signs).decode("utf-8", errors="ignore")
+
+
+def _name_bytes() -> dict[str, int]:
+    """The byte behind each sign of byte-level tokenizers: itself where it can be seen, else from 256 on."""
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in set(seen)]
+    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+
+
+_BYTES = _name_bytes()
+
+
+def _learn_merges(runs: Mapping[tuple[int, ...], int], limit: int) -> list[tuple[str, str]]:
+    """The pairs to join, in order; a piece is one character here, and a join a string of them."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    def repeat() -> Iterator[str]:
+        for run, times in runs.items():
+            text = "".join(chr(_PRIVATE + piece) for piece in run) + " "
+            for done in range(0, times, _REPEATED):
+                yield text * min(_REPEATED, times - done)
+
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    size = len(set(chain.from_iterable(runs))) + limit
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False, special_tokens=[])
+    learner.train_from_iterator(repeat(), trainer)
+    return [(left, right) for left, right in json.loads(learner.to_str())["model"]["merges"]]
+
+
+def _build_joins(vocabulary: Vocabulary, merges: Iterable[tuple[str, str]]) -> list[Piece]:
+    """Joins as pieces; what is in the vocabulary already, or too long, is left out with all that is made of it."""
+    made: dict[str, Piece] = {}
+    left_out: set[str] = set()
+    for left, right in merges:
+        parts = tuple(ord(sign) - _PRIVATE for sign in left + right)
+        text = vocabulary.join(parts)
+        too_long = len(_decode_bytes(text) if vocabulary.byte_level else text) > LONGEST
+        if too_long or text in vocabulary.ids or {left, right} & left_out:
+            left_out.add(left + right)
+            continue
+        # Two pairs may come to the same text, which is one piece.
+        piece = made.setdefault(text, Piece(text, parts))
+        pair = tuple(vocabulary.join(ord(sign) - _PRIVATE for sign in side) for side in (left, right))
+        if pair not in piece.merges:
+            piece.merges.append((pair[0], pair[1]))
+    return list(made.values())
+
+
+def _choose_used(
+    vocabulary: Vocabulary,
+    joins: Sequence[Piece],
+    cuts: Mapping[str, tuple[list[int], int]],
+    *,
+    count: int,
+    progress: Progress,
+) -> list[Piece]:
+    """The first joins that leave fewer pieces in the text, up to ``count``: steps to longer joins do not."""
+    tried = count
+    for _ in range(ROUNDS):
+        useful = _keep_useful(vocabulary, joins[:tried], cuts)
+        progress.advance()
+        if len(useful) >= count or tried >= len(joins):
+            break
+        tried = tried * count // max(len(useful), 1) + 1
+    useful = useful[:count]
+    # WordPiece takes the longest piece first, so that with one gone another may no longer be worth its row.
+    while len(kept := _keep_useful(vocabulary, useful, cuts)) < len(useful):
+        useful = kept
+    return useful
+
+
+def _keep_useful(
+    vocabulary: Vocabulary, joins: Sequence[Piece], cuts: Mapping[str, tuple[list[int], int]]
+) -> list[Piece]:
+    """Joins that stand in words which have fewer pieces with them, by the sum over all words."""
+    if not joins:
+        return []
+    larger = vocabulary.add(joins)
+    saved: Counter[int] = Counter()
+    for word, (before, times) in cuts.items():
+        after = larger.cut(word)
+        for piece in {piece for piece in after if piece not in vocabulary.texts}:
+            saved[piece] += times * (len(before) - len(after))
+    return [join for join in joins if saved[larger.ids[join.text]] > 0]

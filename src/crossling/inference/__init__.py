@@ -1,0 +1,1 @@
+"""Prediction with a trained model: of whole data sets, and of new text."""

@@ -1,0 +1,135 @@
+"""Prediction on new text: tags, classes or answers, with character offsets and confidences."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from crossling.data.languages import get_language
+from crossling.data.rows import SCHEMAS, Rows
+from crossling.data.words import cut_by_tokenizer, split_words
+from crossling.errors import ArtefactError, DataError
+from crossling.inference.evaluate import predict_rows
+from crossling.models.model import Model, ModelCard, load_model, save_model
+from crossling.progress import NoProgress, Progress
+from crossling.recipe.recipe import RunSettings, content_hash
+from crossling.tasks import restore_task
+from crossling.training.distributed import Distributed, setup_distributed
+
+CHUNK = 1_000
+"""Inputs of a file that are predicted together: results come early, and a long file does not fill the memory."""
+
+
+class Predictor:
+    """A trained model, ready to read new text in any language that its encoder knows."""
+
+    def __init__(self, model: Model, card: ModelCard, *, distributed: Distributed | None = None) -> None:
+        if not card.tasks:
+            raise ArtefactError("the model has no task to predict: train one with a finetune stage")
+        self.distributed = distributed or setup_distributed(RunSettings())
+        self.model = model.to(self.distributed.device).eval()
+        self.card = card
+        self.head, stored = next(iter(card.tasks.items()))
+        self.task = restore_task(stored)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Predictor:
+        """A model from the folder that it was saved in."""
+        return cls(*load_model(folder))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model, from which :meth:`load` makes it again."""
+        save_model(self.model, self.card, Path(folder))
+
+    def predict(self, inputs: Sequence[Any], *, language: str | None = None) -> list[dict[str, Any]]:
+        """What the model says of each input, in the language that it learnt from unless another is named.
+
+        Inputs are texts or lists of words (tags), texts (classes), pairs of texts, or ``(question, context)``.
+        Characters are counted in the text as it was given; of an answer, in the context.
+        """
+        if isinstance(inputs, str):
+            raise DataError("inputs is a list of texts, not one text: write [text]")
+        language = get_language(language or self.card.source).code
+        split = partial(split_words, language=language, pieces=cut_by_tokenizer(self.model.encoder.tokenizer))
+        columns = self.task.arrange(inputs, split)
+        rows = Rows(
+            pa.table(columns, schema=SCHEMAS[self.task.record]),
+            self.task.record,
+            language=language,
+            name="new text",
+            fingerprint=content_hash(columns),
+        )
+        with tempfile.TemporaryDirectory() as cache:
+            predictions = predict_rows(
+                self.model, self.task, rows, head=self.head, distributed=self.distributed, cache=Path(cache), batch=32
+            )
+        found: list[dict[str, Any]] = self.task.present(predictions, inputs, split)
+        return found
+
+
+def predict_file(
+    model: Path,
+    file: Path | None,
+    *,
+    language: str | None = None,
+    words: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Predictions for a file or the standard input: a line a text, a tab between the two texts of a pair.
+
+    All that can be wrong with the input is told before the first result comes.
+    """
+    if language is not None:
+        get_language(language)
+    name = str(file) if file else "standard input"
+    lines = read_text(file, name=name).split("\n")
+    predictor = Predictor.load(model)
+    found = predictor.task.read_lines([line.removesuffix("\r") for line in lines], words=words, name=name)
+    if not found:
+        raise DataError(f"{name}: holds no text; write one text a line")
+    return _predict_lines(predictor, found, language=language, progress=progress or NoProgress())
+
+
+def _predict_lines(
+    predictor: Predictor, found: Sequence[tuple[int, Any]], *, language: str | None, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Each result with the line that its input begins in."""
+    progress.begin("predicting", len(found))
+    for start in range(0, len(found), CHUNK):
+        part = found[start : start + CHUNK]
+        results = predictor.predict([item for _, item in part], language=language)
+        progress.advance(len(part))
+        for (line, _), result in zip(part, results, strict=True):
+            yield {"line": line, **result}
+    progress.end()
+
+
+def read_text(file: Path | None, *, name: str) -> str:
+    """The text of a file or of the standard input, in which only a byte order mark is left out.
+
+    Bytes are decoded here and not by the system, whose encoding and line ends would move the offsets.
+    """
+    try:
+        raw = file.read_bytes() if file else sys.stdin.buffer.read()
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{name}: is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
+    line = raw.count(b"\n", 0, raw.find(b"\0")) + 1 if b"\0" in raw else 0
+    if line:
+        raise DataError(f"{name}:{line}: not text, for it holds a zero byte; text is read as UTF-8")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = bytes(error.object).count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{name}:{line}: not UTF-8 text ({error.reason}); convert it, such as with iconv -f LATIN1 -t UTF-8"
+        ) from None

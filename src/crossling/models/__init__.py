@@ -1,0 +1,1 @@
+"""An encoder, a fusion and heads as one model: saving, loading, the card."""

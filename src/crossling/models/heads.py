@@ -1,0 +1,54 @@
+"""Heads: dropout and a linear layer on what the fusion gives.
+
+B sentences, S subwords, D width, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from crossling.encoders.encoder import Encoder
+
+Pooling = Literal["auto", "cls", "mean"]
+
+
+class Head(nn.Module):
+    """``C`` scores from each vector: dropout, then a linear layer that starts small, as BERT's own layers do."""
+
+    def __init__(self, width: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, classes)
+        nn.init.normal_(self.linear.weight, std=0.02)
+        nn.init.zeros_(self.linear.bias)
+
+    def shape(self) -> dict[str, int | float]:
+        """What it takes to build such a head again, besides the width."""
+        return {"classes": self.linear.out_features, "dropout": self.dropout.p}
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        scores: Tensor = self.linear(self.dropout(vectors))
+        return scores
+
+
+def pool_sentence(encoder: Encoder, hidden_BSD: Tensor, mask_BS: Tensor, *, how: Pooling) -> Tensor:
+    """One vector for each sentence.
+
+    ``auto`` reads [CLS] through the checkpoint's pooler where it has one, else the mean of the tokens: a random
+    pooler would have to be learnt from the task alone.
+    """
+    if how == "auto":
+        how = "cls" if encoder.has_pooler else "mean"
+    if how == "cls":
+        return encoder.pool_cls(hidden_BSD) if encoder.has_pooler else hidden_BSD[:, 0]
+    weights_BS1 = mask_BS.unsqueeze(-1).to(hidden_BSD.dtype)
+    return (hidden_BSD * weights_BS1).sum(1) / weights_BS1.sum(1).clamp(min=1)
+
+
+def top_class(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The best class and its probability."""
+    confidence, best = torch.softmax(logits.float(), dim=-1).max(dim=-1)
+    return best, confidence

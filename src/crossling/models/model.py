@@ -1,0 +1,178 @@
+"""A model: an encoder, the fusion of its layers, and a head for each task; saved and loaded as one.
+
+A saved model holds the subword rows that its training used and takes the others from its base encoder, which they
+equal: loaded, it has the encoder's whole vocabulary again and reads any language, at a fraction of the disk space.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.vocabulary import Trimmed, trim_encoder
+from crossling.errors import ArtefactError
+from crossling.models.heads import Head
+from crossling.registry import load_kind
+
+ROWS = "vocabulary.rows"
+"""The name under which a weights file lists the subword rows that it holds."""
+
+
+class Model(nn.Module):
+    """What is trained: an encoder, a fusion, heads by name."""
+
+    def __init__(self, encoder: Encoder, fusion: nn.Module, heads: dict[str, nn.Module] | None = None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.fusion = fusion
+        self.heads = nn.ModuleDict(heads or {})
+        self.trimmed: Trimmed | None = None
+
+    def represent(self, batch: dict[str, Tensor]) -> Tensor:
+        """The representation that heads read, B x S x D."""
+        reads: tuple[int, ...] = self.fusion.reads  # type: ignore[assignment]
+        hidden = self.encoder(batch["ids"], batch["mask"], batch.get("types"), layers=reads)
+        fused: Tensor = self.fusion(hidden, batch["mask"])
+        return fused
+
+    def prepare(self, arrays: dict[str, np.ndarray[Any, Any]], device: torch.device) -> dict[str, Tensor]:
+        """A batch as tensors: subwords as rows of the table at hand, padding as the encoder's own.
+
+        For a GPU they lie in pinned memory, from which copying does not hold up the processor.
+        """
+        ids = np.where(arrays["ids"] < 0, self.encoder.tokenizer.pad_token_id, arrays["ids"])
+        if self.trimmed is not None:
+            ids = self.trimmed.map_ids(ids)
+        tensors = {name: torch.from_numpy(values) for name, values in {**arrays, "ids": ids}.items()}
+        return {name: t.pin_memory() for name, t in tensors.items()} if device.type == "cuda" else tensors
+
+    def trim(self, used_ids: np.ndarray[Any, Any]) -> None:
+        """Keep only the subword rows in use. The others never change, so a saved model takes them from its base."""
+        self.trimmed = trim_encoder(self.encoder, used_ids)
+
+    def table_name(self) -> str:
+        """The name of the subword table among the model's weights."""
+        table = self.encoder.model.get_input_embeddings().weight
+        return next(name for name, weight in self.named_parameters() if weight is table)
+
+
+def to_device(batch: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """A batch where the model is."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What is needed, besides the weights, to build a model again."""
+
+    encoder: str
+    encoder_identity: str
+    revision: str | None = None
+    fusion: dict[str, Any] = field(default_factory=lambda: {"kind": "last"})
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """For each head: the task's settings and labels."""
+    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """For each head: its number of classes and its dropout; filled in when the model is saved."""
+    source: str = "en"
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def build_model(encoder: Encoder, fusion: dict[str, Any]) -> Model:
+    """An encoder with the fusion that a recipe names, and no head yet."""
+    kind = load_kind("fusions", fusion["kind"])
+    settings = kind.Settings.model_validate(fusion)
+    return Model(encoder, kind.build(settings, layers=encoder.layers, width=encoder.width))
+
+
+def weights_of(model: Model) -> dict[str, Tensor]:
+    """The weights to store, on the CPU, with the list of subword rows where the table is trimmed."""
+    weights = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+    if model.trimmed is not None:
+        weights[ROWS] = torch.from_numpy(np.asarray(model.trimmed.rows, dtype=np.int64))
+    return weights
+
+
+def save_model(model: Model, card: ModelCard, folder: Path) -> None:
+    """Write weights and card into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights_of(model), folder / "model.safetensors")
+    shapes = {name: head.shape() for name, head in model.heads.items() if isinstance(head, Head)}
+    base = Path(card.encoder).expanduser()
+    # A folder is named in full, so that the model is found from wherever it is used.
+    card = replace(card, heads=shapes, encoder=str(base.resolve()) if base.is_dir() else card.encoder)
+    (folder / "model.json").write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def read_card(folder: Path) -> ModelCard:
+    """The card of a saved model."""
+    try:
+        return ModelCard(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ArtefactError(f"{folder}: holds no model (model.json is missing)") from None
+    except (ValueError, TypeError) as error:
+        raise ArtefactError(
+            f"{folder / 'model.json'}: not a model card: {error}. Delete the folder and run the recipe again."
+        ) from None
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Stored weights; a damaged file is an :class:`ArtefactError`."""
+    try:
+        weights: dict[str, Tensor] = load_file(path)
+        return weights
+    except (OSError, SafetensorError) as error:
+        raise ArtefactError(f"{path}: cannot be read: {error}. Delete its folder and run the recipe again.") from None
+
+
+def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
+    """Put stored weights into a model whose subword table is whole, or trimmed to the very same rows.
+
+    The encoder then knows which rows differ from its base's, for a stage that goes on from here to store them too.
+    """
+    rows = weights.pop(ROWS, None)
+    if model.trimmed is None:
+        model.encoder.changed_rows = np.arange(model.encoder.vocabulary) if rows is None else rows.numpy()
+    if rows is not None and model.trimmed is None:
+        name = model.table_name()
+        whole = model.state_dict()[name]  # the very table, so that nothing is held twice
+        whole[rows] = weights[name].to(whole.dtype)
+        weights = {**weights, name: whole}
+    model.load_state_dict(weights)
+
+
+def load_original(name: str, *, revision: str | None = None) -> tuple[Model, ModelCard]:
+    """An encoder as it was pretrained, as a model: it has no heads, and what is read of it is its last layer."""
+    encoder = load_encoder(name, revision=revision)
+    return build_model(encoder, {"kind": "last"}).eval(), ModelCard(name, encoder.identity, revision)
+
+
+def load_model(
+    folder: str | Path, *, load: Callable[[str, str | None], Encoder] | None = None
+) -> tuple[Model, ModelCard]:
+    """A saved model with its whole vocabulary, on the CPU, ready to predict; ``load`` finds its encoder by name."""
+    folder = Path(folder)
+    card = read_card(folder)
+    encoder = load(card.encoder, card.revision) if load else load_encoder(card.encoder, revision=card.revision)
+    if encoder.identity != card.encoder_identity:
+        raise ArtefactError(
+            f"{folder}: was trained from {card.encoder} with identity {card.encoder_identity[:12]}, but what is found "
+            f"under that name now is {encoder.identity[:12]}. Name the same revision, or run the recipe again."
+        )
+    model = build_model(encoder, card.fusion)
+    for name, shape in card.heads.items():
+        model.heads[name] = Head(encoder.width, shape["classes"], shape["dropout"])
+    try:
+        load_weights(model, read_weights(folder / "model.safetensors"))
+    except (RuntimeError, KeyError, IndexError) as error:
+        raise ArtefactError(f"{folder}: its weights do not fit its card: {error}. Run the recipe again.") from None
+    return model.eval(), card

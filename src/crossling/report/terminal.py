@@ -1,0 +1,111 @@
+"""The terminal: where results and messages go, and the bar of long work."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+QUIET_SECONDS = 15.0
+"""Without a terminal there is no bar: a line is written this often instead."""
+
+
+def tell(message: str) -> None:
+    """One line for the reader."""
+    out.print(escape(message), soft_wrap=True)
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration in words that fit its size."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+@dataclass
+class _Work:
+    """Work that has begun and not ended."""
+
+    task: TaskID
+    what: str
+    total: int
+    done: int
+
+
+class TerminalProgress:
+    """A bar with loss, speed and time left; plain lines where the output is not a terminal.
+
+    Work within work has a bar of its own below the first.
+    """
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[facts]}"),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self._works: list[_Work] = []
+        self._told = 0.0
+
+    def __enter__(self) -> Self:
+        logging.basicConfig(
+            level=logging.WARNING,
+            format="%(message)s",
+            handlers=[RichHandler(console=err, show_path=False, show_time=False)],
+            force=True,
+        )
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        self._works.append(_Work(self._bar.add_task(what, total=total, completed=done, facts=""), what, total, done))
+        self._told = time.monotonic()
+        if done:
+            self.say(f"{what}: continued from step {done} of {total}")
+
+    def advance(self, steps: int = 1, **facts: str) -> None:
+        work = self._works[-1]
+        work.done += steps
+        text = "  ".join(f"{name} {value}" for name, value in facts.items())
+        self._bar.advance(work.task, steps)
+        if text:
+            self._bar.update(work.task, facts=text)
+        if not err.is_terminal and time.monotonic() - self._told > QUIET_SECONDS:
+            self._told = time.monotonic()
+            self.say(f"{work.what}: {work.done} of {work.total}  {text}")
+
+    def end(self) -> None:
+        self._bar.remove_task(self._works.pop().task)
+
+    def say(self, line: str) -> None:
+        (self._bar.console if err.is_terminal else err).print(escape(line), soft_wrap=True)

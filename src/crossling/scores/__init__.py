@@ -1,0 +1,1 @@
+"""Stored predictions, the scores computed from them, and tests of their differences."""

@@ -1,0 +1,73 @@
+"""How alike two answers are, by MLQA's rules: case, punctuation and the language's articles do not count.
+
+MLQA defines them for its seven languages. Any other language keeps all its words; those written without
+spaces are compared by character, as MLQA does for Chinese, for otherwise F1 would be exact match renamed.
+"""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+import regex
+
+from crossling.data.languages import find_language
+
+_ARTICLES: Mapping[str, regex.Pattern[str]] = {
+    "en": regex.compile(r"\b(?:a|an|the)\b"),
+    "es": regex.compile(r"\b(?:un|una|unos|unas|el|la|los|las)\b"),
+    "de": regex.compile(r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b"),
+    "vi": regex.compile(r"\b(?:của|là|cái|chiếc|những)\b"),
+    # MLQA's script removes these letters wherever they stand, not just before a noun, and so published Arabic
+    # scores have it; as both sides lose the same letters, it hardly matters.
+    "ar": regex.compile("ال"),
+}
+_BY_CHARACTER: Mapping[str, regex.Pattern[str]] = {
+    code: regex.compile(rf"[{scripts}]|[^\s{scripts}]+")
+    for code, scripts in {
+        "zh": r"\p{Han}",
+        "yue": r"\p{Han}",
+        "ja": r"\p{Han}\p{Hiragana}\p{Katakana}ー",
+        "th": r"\p{Thai}",
+        "lo": r"\p{Lao}",
+        "km": r"\p{Khmer}",
+        "my": r"\p{Myanmar}",
+    }.items()
+}
+
+
+@cache
+def _is_punctuation(character: str) -> bool:
+    return character in string.punctuation or unicodedata.category(character).startswith("P")
+
+
+def normalise_answer(text: str, language: str) -> tuple[str, ...]:
+    """The words (or characters) of an answer that count, in order."""
+    known = find_language(language)
+    code = known.code if known else language
+    bare = "".join(character for character in text.lower() if not _is_punctuation(character))
+    if code in _ARTICLES:
+        bare = _ARTICLES[code].sub(" ", bare)
+    return tuple(_BY_CHARACTER[code].findall(bare) if code in _BY_CHARACTER else bare.split())
+
+
+def answer_f1(predicted: str, gold: Iterable[str], *, language: str) -> float:
+    """F1 of the words shared with the gold answer that shares most; no gold answer means none is right."""
+    guess = normalise_answer(predicted, language)
+    return max(_overlap(guess, normalise_answer(answer, language)) for answer in (tuple(gold) or ("",)))
+
+
+def answer_matches(predicted: str, gold: Iterable[str], *, language: str) -> bool:
+    """Whether the answer equals a gold one once normalised."""
+    guess = normalise_answer(predicted, language)
+    return any(guess == normalise_answer(answer, language) for answer in (tuple(gold) or ("",)))
+
+
+def _overlap(guess: tuple[str, ...], answer: tuple[str, ...]) -> float:
+    if not guess or not answer:  # an answer of articles or punctuation alone, or none at all
+        return float(guess == answer)
+    shared = sum((Counter(guess) & Counter(answer)).values())
+    return 2 * shared / (len(guess) + len(answer))

@@ -1,0 +1,139 @@
+"""The store: what was trained, under an identity made of all that affects it, never overwritten.
+
+An artefact's files are written first and its marker last, so a folder without a marker is never read; of several
+markers the first wins. Work in progress (checkpoints) lives apart and can be continued by whoever holds its lease.
+
+A store at an address has a folder on each machine that uses it, its mirror: caches, checkpoints and leases are the
+machine's own, complete artefacts are sent to the address and brought from there when they are needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from crossling.errors import ArtefactError
+from crossling.recipe.recipe import content_hash
+from crossling.store.archive import Archive, is_address
+from crossling.store.files import settle, write_once, write_whole
+from crossling.store.leases import EXPIRY, Leases
+
+MARKER = "complete.json"
+ADDRESS = "address"
+"""In the mirror of an address: a file that holds it."""
+
+
+def find_store(given: str | Path | None = None) -> Path:
+    """The store's folder: as given, or ``CROSSLING_STORE``, or ``.crossling`` here; of an address: its mirror."""
+    named = str(given or os.environ.get("CROSSLING_STORE") or ".crossling")
+    return _find_mirror(named.rstrip("/")) if is_address(named) else Path(named)
+
+
+def _find_mirror(address: str) -> Path:
+    """This machine's folder for an address, below ``CROSSLING_CACHE`` or ``~/.cache/crossling``."""
+    cache = Path(os.environ.get("CROSSLING_CACHE") or Path.home() / ".cache" / "crossling")
+    name = "".join(c if c.isalnum() else "-" for c in address.partition("://")[2]).strip("-")[-40:]
+    mirror = cache / "stores" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
+    if not (mirror / ADDRESS).is_file():
+        Archive(address)  # an address that cannot be used is told before it leaves a trace
+        try:
+            write_whole(mirror / ADDRESS, address)
+        except OSError as error:
+            raise ArtefactError(
+                f"{mirror}: cannot be written: {error}. Set CROSSLING_CACHE to another folder."
+            ) from None
+    return mirror
+
+
+def find_artefact(store: Path, identity: str) -> Path:
+    """The folder of an artefact, brought from the store's address where it has one; it may not be there."""
+    if (store / ADDRESS).is_file():
+        return Store(store).fetch(identity)
+    return store / "artefacts" / identity
+
+
+class Store:
+    """Artefacts by identity, work in progress, encoded data and predictions, below one folder."""
+
+    def __init__(self, root: Path, *, expiry: float = EXPIRY) -> None:
+        self.root = root
+        self.leases = Leases(root / "leases", expiry)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArtefactError(f"{root}: cannot be used as a store: {error}. Name another with --store.") from None
+        address = root / ADDRESS
+        self.archive = Archive(address.read_text(encoding="utf-8")) if address.is_file() else None
+
+    def identify(self, kind: str, version: int, inputs: dict[str, Any]) -> str:
+        """The identity of work: its kind, the version of its code, and a hash of everything it depends on."""
+        return f"{kind}-{version}-{content_hash(inputs)}"
+
+    def artefact(self, identity: str) -> Path:
+        """The folder of an artefact, complete or not, here or not."""
+        return self.root / "artefacts" / identity
+
+    def is_complete(self, identity: str) -> bool:
+        """Whether an artefact can be read, here or from the address."""
+        return self._is_here(identity) or (self.archive is not None and self.archive.is_complete(identity))
+
+    def _is_here(self, identity: str) -> bool:
+        return (self.artefact(identity) / MARKER).is_file()
+
+    def fetch(self, identity: str) -> Path:
+        """The folder of a complete artefact, brought from the address where it is not here."""
+        if self.archive is not None and not self._is_here(identity) and self.archive.is_complete(identity):
+            with TemporaryDirectory(dir=self.root, prefix=".fetch-") as folder:
+                record = self.archive.fetch(identity, Path(folder))
+                self._take_in(identity, Path(folder), record)
+        return self.artefact(identity)
+
+    def work(self, identity: str) -> Path:
+        """The folder of work in progress on an artefact."""
+        return self.root / "work" / identity
+
+    def publish(self, identity: str, folder: Path, record: dict[str, Any]) -> None:
+        """Put the files of a folder into an artefact and declare them final, unless another was first."""
+        files = {path.name: path for path in folder.iterdir()}
+        if self.archive is None or self.archive.publish(identity, files, record):
+            self._take_in(identity, folder, record)
+        shutil.rmtree(self.work(identity), ignore_errors=True)
+
+    def _take_in(self, identity: str, folder: Path, record: dict[str, Any]) -> None:
+        target = self.artefact(identity)
+        target.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            settle(path)
+            if not self._is_here(identity):
+                path.replace(target / path.name)
+        self.complete(identity, record)
+
+    def complete(self, identity: str, record: dict[str, Any]) -> None:
+        """Declare an artefact's files final, with a record of how it came about, and forget its checkpoints."""
+        path = self.artefact(identity) / MARKER
+        try:
+            write_once(path, record)
+        except OSError as error:
+            raise ArtefactError(
+                f"{path}: cannot be written: {error}. Free some disk space and run again; "
+                "training continues from its last checkpoint."
+            ) from None
+        shutil.rmtree(self.work(identity), ignore_errors=True)
+
+    def record(self, identity: str) -> dict[str, Any]:
+        """The record of a complete artefact."""
+        if self.archive is not None and not self._is_here(identity):
+            marker = self.archive.read_marker(identity)
+            if marker is not None:
+                found: dict[str, Any] = marker["record"]
+                return found
+        try:
+            loaded: dict[str, Any] = json.loads((self.artefact(identity) / MARKER).read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError) as error:
+            raise ArtefactError(f"{self.artefact(identity)}: not a complete artefact: {error}") from None
+        return loaded

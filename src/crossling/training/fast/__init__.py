@@ -1,0 +1,1 @@
+"""What makes training fast: CUDA graphs, bf16 weights, fused linear layers, CPU operations."""

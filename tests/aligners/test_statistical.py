@@ -1,0 +1,181 @@
+"""The compiled statistical aligner against a slow one that spells out the model."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from itertools import pairwise
+
+import numba
+import numpy as np
+import pytest
+from scipy.special import digamma
+
+from crossling.aligners.corpus import Corpus, build_corpus
+from crossling.aligners.diagonal import Prior, fit_direction, rank_words
+from crossling.aligners.statistical import Settings, align
+from crossling.data.ragged import build_ragged
+
+Sentences = list[list[int]]
+
+
+class Slow:
+    """The model as it is written down; dictionaries, no shortcuts. The empty word is -1."""
+
+    def __init__(self, source: Sentences, target: Sentences, prior: Prior) -> None:
+        self.pairs = list(zip(source, target, strict=True))
+        self.prior, self.tension = prior, prior.tension
+        self.table: dict[int, dict[int, float]] = defaultdict(dict)
+        for left, right in self.pairs:
+            for word in [-1, *left]:
+                self.table[word].update(dict.fromkeys(right, 1.0))
+
+    def positions(self, j: int, m: int, n: int) -> list[float]:
+        weights = [math.exp(-self.tension * abs((i + 1) / n - (j + 1) / m)) for i in range(n)]
+        return [weight / sum(weights) for weight in weights]
+
+    def joint(self, left: list[int], right: list[int], j: int) -> list[float]:
+        """Probabilities of target word j coming from nothing, from source word 0, 1, …"""
+        places = self.positions(j, len(right), len(left))
+        words = [(1 - self.prior.null) * p * self.table[word][right[j]] for p, word in zip(places, left, strict=True)]
+        return [self.prior.null * self.table[-1][right[j]], *words]
+
+    def update(self, *, moves_tension: bool) -> None:
+        counts = {word: dict.fromkeys(row, 0.0) for word, row in self.table.items()}
+        closeness, tokens = 0.0, 0
+        for left, right in self.pairs:
+            for j, token in enumerate(right):
+                joint = self.joint(left, right, j)
+                tokens += 1
+                for i, (word, value) in enumerate(zip([-1, *left], joint, strict=True)):
+                    counts[word][token] += value / sum(joint)
+                    if word >= 0:
+                        closeness -= value / sum(joint) * abs(i / len(left) - j / len(right))
+        for word, row in counts.items():
+            total = digamma(sum(row.values()) + self.prior.alpha * len(row))
+            self.table[word] = {token: math.exp(digamma(c + self.prior.alpha) - total) for token, c in row.items()}
+        for _ in range(8 if moves_tension else 0):
+            expected = 0.0
+            for left, right in self.pairs:
+                for j in range(len(right)):
+                    places = self.positions(j, len(right), len(left))
+                    distances = [abs((i + 1) / len(left) - (j + 1) / len(right)) for i in range(len(left))]
+                    expected -= sum(p * d for p, d in zip(places, distances, strict=True))
+            self.tension = min(max(self.tension + 20 * (closeness - expected) / tokens, 0.1), 14)
+
+    def joints(self) -> list[list[float]]:
+        return [self.joint(left, right, j) for left, right in self.pairs for j in range(len(right))]
+
+
+def made_up_text(seed: int) -> tuple[Sentences, Sentences]:
+    """Sentences whose translations have the same words in about the same order, some lost and some swapped."""
+    dice = random.Random(seed)
+    source, target = [], []
+    for _ in range(25):
+        left = [min(11, int(dice.expovariate(0.35))) for _ in range(dice.randint(1, 9))]
+        right = [word + 1 if word % 3 else word for word in left if dice.random() < 0.9] or [0]
+        if len(right) > 2:
+            k = dice.randrange(len(right) - 1)
+            right[k], right[k + 1] = right[k + 1], right[k]
+        source.append(left)
+        target.append(right)
+    return number(source), number(target)
+
+
+def number(sentences: Sentences) -> Sentences:
+    """Words numbered without gaps."""
+    ranked = rank_words(build_ragged(sentences), 20)
+    return [ranked[row].tolist() for row in range(len(ranked))]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_same_as_the_slow_one(seed: int) -> None:
+    source, target = made_up_text(seed)
+    slow = Slow(source, target, Prior())
+    for iteration in range(4):
+        slow.update(moves_tension=iteration > 0)
+    found = fit_direction(build_ragged(source), build_ragged(target), Prior(), iterations=5)
+    assert found.tension == pytest.approx(slow.tension, abs=1e-5)
+    for word, row in slow.table.items():
+        for token, value in row.items():
+            assert found.table.probability(word + 1, token) == pytest.approx(value, abs=1e-5)
+    for best, joint in zip(found.best, slow.joints(), strict=True):
+        assert joint[best + 1] == pytest.approx(max(joint), rel=1e-5)  # of equals it may be either
+
+
+def test_only_pairs_that_occur_are_stored() -> None:
+    found = fit_direction(build_ragged([[0, 1, 0], [2]]), build_ragged([[0, 1], [2, 0]]), Prior())
+    table = found.table
+    assert [table.columns[a:b].tolist() for a, b in pairwise(table.rows)] == [
+        [0, 1, 2],
+        [0, 1],
+        [0, 1],
+        [0, 2],
+    ]
+    assert table.columns.itemsize + table.values.itemsize <= 12
+    assert table.probability(1, 2) == 0
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    source, target = (build_ragged(side) for side in made_up_text(3))
+    before = numba.get_num_threads()
+    results = []
+    try:
+        for threads in {1, before}:
+            numba.set_num_threads(threads)
+            results.append(fit_direction(source, target, Prior()))
+    finally:
+        numba.set_num_threads(before)
+    for other in results[1:]:
+        assert np.array_equal(results[0].table.values, other.table.values)
+        assert results[0].tension == other.tension
+
+
+def test_frequent_words_have_small_numbers() -> None:
+    assert rank_words(build_ragged([[0, 2], [2, 1, 1], [2]]), 4).values.tolist() == [2, 0, 0, 1, 1, 0]
+
+
+def small_text() -> Corpus:
+    lines = [
+        ("the house", "das Haus"),
+        ("the book", "das Buch"),
+        ("a book", "ein Buch"),
+        ("a house", "ein Haus"),
+        ("a red house", "ein rotes Haus"),
+        ("the red book", "das rote Buch"),
+    ]
+    return build_corpus([(left.split(), right.split()) for left, right in lines])
+
+
+def test_words_that_occur_together_are_linked() -> None:
+    links = align(small_text(), Settings())
+    assert list(links)[:4] == [[(0, 0), (1, 1)]] * 4
+    assert links[4] == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_both_directions_turn_around() -> None:
+    corpus = small_text()
+    there = align(corpus, Settings(symmetrize="intersection"))
+    back = align(Corpus(corpus.target, corpus.source), Settings(symmetrize="intersection"))
+    assert [[(j, i) for i, j in row] for row in there] == [sorted(row) for row in back]
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[str, object]] = []
+
+    class Listener:
+        def begin(self, what: str, total: int, done: int = 0) -> None:
+            told.append(("begin", total))
+
+        def advance(self, steps: int = 1, **facts: str) -> None:
+            told.append(("advance", steps))
+
+        def end(self) -> None:
+            told.append(("end", None))
+
+        def say(self, line: str) -> None:
+            pass
+
+    align(small_text(), Settings(iterations=3), progress=Listener())
+    assert told == [("begin", 6), *[("advance", 1)] * 6, ("end", None)]

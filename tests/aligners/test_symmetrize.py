@@ -1,0 +1,79 @@
+"""Two directions made into one, on cases worked out by hand and by the definitions on random ones."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from crossling.aligners.corpus import build_corpus
+from crossling.aligners.links import build_links
+from crossling.aligners.symmetrize import WAYS, symmetrize
+from crossling.errors import RecipeError
+
+Grid = set[tuple[int, int]]
+
+
+def merge(forward: Grid, backward: Grid, how: str, sizes: tuple[int, int]) -> Grid:
+    corpus = build_corpus([(["a"] * sizes[0], ["b"] * sizes[1])])
+    return set(symmetrize(build_links([forward]), build_links([backward]), corpus, how=how)[0])
+
+
+FORWARD = {(0, 0), (1, 1), (1, 2), (4, 4), (2, 3)}
+BACKWARD = {(0, 0), (1, 1), (2, 2), (3, 4), (4, 0)}
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("intersection", {(0, 0), (1, 1)}),
+        ("union", FORWARD | BACKWARD),
+        # (1, 2) is beside (1, 1) and target word 2 is free; then (2, 2) is beside it and source word 2 is free; then
+        # (2, 3), whose target word is free, and (3, 4) beside that, which leaves (4, 4) a free source word.
+        ("grow-diag", {(0, 0), (1, 1), (1, 2), (2, 2), (2, 3), (3, 4), (4, 4)}),
+        ("grow-diag-final", {(0, 0), (1, 1), (1, 2), (2, 2), (2, 3), (3, 4), (4, 4)}),
+        ("grow-diag-final-and", {(0, 0), (1, 1), (1, 2), (2, 2), (2, 3), (3, 4), (4, 4)}),
+    ],
+)
+def test_by_hand(how: str, expected: Grid) -> None:
+    assert merge(FORWARD, BACKWARD, how, (5, 5)) == expected
+
+
+def test_final_takes_what_no_link_is_beside() -> None:
+    # (3, 0) shares its target word with (0, 0), and its source word is free; of (2, 3) both words are free.
+    forward, backward = {(0, 0), (2, 3)}, {(0, 0), (3, 0)}
+    assert merge(forward, backward, "grow-diag", (4, 4)) == {(0, 0)}
+    assert merge(forward, backward, "grow-diag-final-and", (4, 4)) == {(0, 0), (2, 3)}
+    assert merge(forward, backward, "grow-diag-final", (4, 4)) == {(0, 0), (2, 3), (3, 0)}
+
+
+def test_final_takes_forward_links_first() -> None:
+    # Once one of them is in, the other has no free word left.
+    assert merge({(0, 1)}, {(0, 0)}, "grow-diag-final-and", (1, 2)) == {(0, 1)}
+    assert merge({(0, 0)}, {(0, 1)}, "grow-diag-final-and", (1, 2)) == {(0, 0)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_of_generosity(seed: int) -> None:
+    dice = random.Random(seed)
+    sizes = 7, 9
+    forward = {(dice.randrange(7), j) for j in range(9)}
+    backward = {(i, dice.randrange(9)) for i in range(7)}
+    found = {how: merge(forward, backward, how, sizes) for how in WAYS}
+    assert found["intersection"] == forward & backward
+    assert found["union"] == forward | backward
+    chain = ["intersection", "grow-diag", "grow-diag-final-and", "grow-diag-final", "union"]
+    for less, more in pairwise(chain):
+        assert found[less] <= found[more]
+
+
+def test_many_pairs_at_once_are_each_by_itself() -> None:
+    rows = [[(0, 0)], [], [(0, 1), (1, 0)]]
+    corpus = build_corpus([(["a"] * 2, ["b"] * 2)] * 3)
+    assert list(symmetrize(build_links(rows), build_links(rows), corpus, how="intersection")) == rows
+
+
+def test_an_unknown_way() -> None:
+    with pytest.raises(RecipeError, match="Did you mean 'grow-diag-final-and'"):
+        merge(set(), set(), "grow-diag-final-an", (1, 1))

@@ -1,0 +1,78 @@
+"""A study that is run while its processes are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crossling.store.leases import is_running
+from small_study import finish, live_workers, start, wait_for
+
+
+@dataclass
+class Chaos:
+    """A study that is run while processes are killed."""
+
+    path: Path
+    out: Path
+    store: Path
+    dice: random.Random
+    workers_killed: int = 0
+    runners_killed: int = 0
+
+    def run(self, *, workers: int, runners: int) -> None:
+        """Kill workers and runners at random moments until so many of each are dead, then let the study end."""
+        while True:
+            process = start(self.path, "--out", self.out, "--store", self.store, "--workers", 2)
+            deadly = self.runners_killed < runners
+            for _ in range(self.dice.randint(0, 3) if deadly else workers - self.workers_killed):
+                if self.workers_killed < workers and self._strike(process, self._choose_worker):
+                    self.workers_killed += 1
+            orphans = live_workers(self.out)
+            if deadly and self._strike(process, lambda pid=process.pid: pid):  # type: ignore[misc]
+                self.runners_killed += 1
+                process.communicate()
+                wait_until_gone(orphans)
+                continue
+            finish(process)
+            return
+
+    def _choose_worker(self) -> int | None:
+        found = [worker for worker in live_workers(self.out) if is_running(worker)]
+        return self.dice.choice(found) if found else None
+
+    def _strike(self, process: subprocess.Popen[str], choose: Callable[[], int | None]) -> bool:
+        """Kill one process: half of the time just when something was written, else at any moment of the work."""
+        if not wait_for(self._choose_worker, process):
+            return False
+        if self.dice.random() < 0.5:
+            before = _state(self.store)
+            wait_for(lambda: _state(self.store) != before, process)
+        else:
+            time.sleep(self.dice.random() * 0.4)
+        victim = choose()
+        if victim is None or process.poll() is not None:
+            return False
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def _state(store: Path) -> set[str]:
+    return {str(path) for path in store.rglob("*")}
+
+
+def wait_until_gone(processes: list[int]) -> None:
+    """Workers must not outlive their runner."""
+    deadline = time.monotonic() + 10
+    while any(is_running(process) for process in processes):
+        assert time.monotonic() < deadline, "a worker outlived its runner"
+        time.sleep(0.02)

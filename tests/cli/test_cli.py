@@ -1,0 +1,316 @@
+"""Every verb as a user types it, in this process: what it prints, what it leaves, and how it refuses."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crossling.cli import main as cli
+from crossling.encoders.encoder import load_encoder
+from crossling.recipe.recipe import to_toml
+
+Trained = Callable[[str], Path]
+Crossling = Callable[..., "Outcome"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def crossling(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Outcome]:
+    """Types a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def type_in(*arguments: str | Path, given: bytes = b"") -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["crossling", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        printed = capsys.readouterr()
+        return Outcome(code, printed.out, printed.err)
+
+    return type_in
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def write_recipe(folder: Path, encoder: Path, **stage: Any) -> Path:
+    """A recipe for the embedded corpus that trains in a moment."""
+    tables = {
+        "encoder": {"name": str(encoder)},
+        "stage": [
+            {
+                "kind": "finetune",
+                "task": "ner",
+                "train": ["phrasebook-ner:en:train[:24]"],
+                "dev": "phrasebook-ner:en:dev[:8]",
+                "epochs": 1,
+                **stage,
+            }
+        ],
+        "evaluate": [{"on": "phrasebook-ner", "languages": ["en", "hi"], "split": "test[:6]"}],
+        "run": {"threads": 1},
+    }
+    return write(folder / "small.toml", to_toml(tables))
+
+
+def list_files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_run_prints_a_row_for_every_language_and_the_next_command(
+    crossling: Crossling, tmp_path: Path, tiny_folder: Path
+) -> None:
+    done = crossling("run", write_recipe(tmp_path, tiny_folder), "--set", "stage.0.lr=1e-3")
+    assert done.code == 0, done.err
+    assert re.search(r"^ *hi +Hindi +6 +\d+\.\d", done.out, re.MULTILINE)
+    assert "crossling predict runs/small --language hi FILE" in done.out
+    facts = json.loads((tmp_path / "runs/small/run.json").read_text(encoding="utf-8"))
+    assert facts["command"].endswith("--set stage.0.lr=1e-3")
+    assert "lr = 0.001" in (tmp_path / "runs/small/recipe.toml").read_text(encoding="utf-8")
+    again = crossling("run", "small.toml", "--set", "stage.0.lr=1e-3")
+    assert again.code == 0 and "already trained" in again.err
+    assert again.out == done.out
+    told = crossling("predict", "runs/small", "--format", "jsonl", given=b"the cat\n")
+    assert told.code == 0 and json.loads(told.out)["text"] == "the cat"
+
+
+def test_the_demo_takes_overrides(crossling: Crossling, tmp_path: Path, tiny_folder: Path) -> None:
+    """All four systems and the report, with a tiny encoder and a few sentences."""
+    few = '"{0}.train" = "phrasebook-ner:en:train[:16]", "{0}.dev" = "phrasebook-ner:en:dev[:5]", "{0}.epochs" = 1'
+    plain, second = few.format("stage.0"), few.format("stage.1")
+    second += ', "stage.0.parallel" = "phrasebook-parallel:en-de", "stage.0.sentences" = 6'
+    fusion = '.fusion" = { kind = "dlfa", layer = 1 }'
+    small = [
+        "seeds=[1]",
+        f'encoder.name="{tiny_folder}"',
+        'evaluate.0.languages=["en", "zh"]',
+        "evaluate.0.split=test[:5]",
+        f"systems.plain.set={{ {plain} }}",
+        f'systems.dlfa.set={{ {plain}, "stage.0{fusion} }}',
+        f"systems.adjusted.set={{ {second} }}",
+        f'systems.together.set={{ {second}, "stage.1{fusion} }}',
+    ]
+    done = crossling("demo", *(part for value in small for part in ("--set", value)))
+    assert done.code == 0, done.err
+    assert {"study.json", "comparison.json", "report.html", "report.md"} <= list_files(tmp_path / "demo")
+    assert all(system in done.out for system in ("plain", "dlfa", "adjusted", "together"))
+    assert "no evidence" in done.out
+    assert re.search(r"echo .* \| \S*crossling predict demo/plain --language ru", done.out)
+
+
+def test_check_shows_recipe_data_and_memory_and_trains_nothing(
+    crossling: Crossling, tmp_path: Path, tiny_folder: Path
+) -> None:
+    done = crossling("check", write_recipe(tmp_path, tiny_folder))
+    assert done.code == 0, done.err
+    assert "weight_decay = 0.0" in done.out
+    assert re.search(r"stage\.0: train .*phrasebook-ner:en:train\[:24\] .* 24 ", done.out)
+    assert re.search(r"stage\.0 +about \d+\.\d GB", done.out)
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "store" / "artefacts").exists()
+
+
+def test_predict_writes_each_format(crossling: Crossling, trained: Trained, tmp_path: Path) -> None:
+    path = write(tmp_path / "in.txt", "the cat\n\na dog in\n")
+    table = crossling("predict", trained("ner"), path)
+    assert re.search(r"1 +│ cat +│ X +│ 4–7 +│ [01]\.\d\d", table.out)
+    assert re.search(r"3 +│ dog +│ X +│ 2–5 ", table.out)
+    columns = crossling("predict", trained("ner"), path, "--format", "conll")
+    assert columns.out == "the\tO\ncat\tB-X\n\na\tO\ndog\tB-X\nin\tO\n\n"
+    lines = crossling("predict", trained("ner"), path, "--format", "jsonl", "--language", "de").out.splitlines()
+    assert [json.loads(line)["line"] for line in lines] == [1, 3]
+    assert table.code == columns.code == 0
+
+
+def test_predict_reads_words_pairs_and_questions(crossling: Crossling, trained: Trained) -> None:
+    words = crossling("predict", trained("ner"), "--words", "--format", "conll", given=b"the\ncat\n\nin\n")
+    assert words.out == "the\tO\ncat\tB-X\n\nin\tO\n\n"
+    pairs = crossling("predict", trained("nli"), given="the cat\tмир\n".encode())
+    assert re.search(r"1 +│ the cat +│ мир +│ (cats|other) +│ [01]\.\d\d", pairs.out)
+    answer = crossling("predict", trained("qa"), given=b"the cat\tin in cat in\n")
+    assert re.search(r"1 +│ the cat +│ cat +│ [01]\.\d\d +│ 6–9", answer.out)
+    label = crossling("predict", trained("sentiment"), "--format", "jsonl", given=b"[bold]cat[/] the\n")
+    assert json.loads(label.out)["text"] == "[bold]cat[/] the"
+
+
+def test_data_lists_sets_and_shows_rows(crossling: Crossling) -> None:
+    listed = crossling("data")
+    assert listed.code == 0 and "phrasebook-paraphrase" in listed.out and "embedded" in listed.out
+    shown = crossling("data", "show", "phrasebook-ner:hi:test[:3]", "--rows", "1")
+    assert "3 rows" in shown.out and "/B-" in shown.out and re.search(r"O +│ \d+ +│ \d+\.\d %", shown.out)
+    table = '{ data = "phrasebook-parallel:en-hi", rows = 40, clean = { max_words = 9 } }'
+    cleaned = crossling("data", "show", table, "--rows", "0").out
+    assert "left out (" in cleaned and "over 9 words" in cleaned and "script tells English from Hindi" in cleaned
+
+
+def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_path: Path) -> None:
+    described = crossling("encoder", tiny_folder)
+    assert re.search(r"layers +3", described.out) and re.search(r"heads +2 a layer, 6 in all", described.out)
+    path = write(tmp_path / "text.txt", "the cat ßß\n")
+    covered = crossling("coverage", tiny_folder, path)
+    assert re.search(r"characters it cannot write +ß \(2\)", covered.out)
+    trimmed = crossling("trim", tiny_folder, "--on", path, "--out", "smaller")
+    assert trimmed.code == 0 and "subwords in use" in trimmed.out
+    assert load_encoder("smaller").vocabulary < load_encoder(str(tiny_folder)).vocabulary
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "smal.toml"), "smal.toml: no such file. Did you mean 'small.toml'"),
+        (("run", "small.toml", "--set", "stage.0.epoch=2"), "Did you mean 'epochs'"),
+        (("run", "small.toml", "--set", "stage.7.epochs=2"), "is not one of the 1 items"),
+        (("run", "small.toml", "--set", "epochs"), "write key=value"),
+        (("run", "small.toml", "--set", 'evaluate.0.languages=["sw"]'), "has no language 'sw'"),
+        (("run", "small.toml", "--set", "encoder.name=./nowhere"), "no such folder"),
+        (("run", "small.toml", "--set", "stage=[]"), "a run trains at least once"),
+        (("run", "small.toml", "--out", "file/x"), "file/x: cannot hold results: Not a directory"),
+        (("run", "small.toml", "--out", "file"), "file: cannot hold results: File exists"),
+        (("run", "small.toml", "--store", "file/x"), "cannot be used as a store"),
+        (("check", "small.toml", "--set", "stage.0.fusion={kind='dlfa', layer=9}"), "the encoder has 3 layers"),
+        (("check", "small.toml", "--set", "stage.0.train=phrasebook-ner:xx"), "1 problem with the data"),
+        (("predict", "nowhere", "in.txt"), "not the folder of a run"),
+        (("predict", "file", "in.txt"), "file: is a file; name the folder of a run"),
+        (("predict", "damaged", "in.txt"), "run.json: damaged"),
+        (("predict", "odd", "in.txt"), "names no trained stages"),
+        (("predict", "gone", "in.txt"), "run its recipe again: crossling run gone/recipe.toml --out gone"),
+        (("predict", "gone", "in.txt", "--seed", "4"), "has no seed 4; it has 1"),
+        (("predict", "MODEL", "nothing.txt"), "nothing.txt: no such file"),
+        (("predict", "MODEL", "."), "cannot be read: Is a directory"),
+        (("predict", "MODEL", "binary"), "binary:1: not text"),
+        (("predict", "MODEL"), "standard input: holds no text"),
+        (("predict", "MODEL", "in.txt", "--format", "jsn"), "Did you mean 'jsonl'"),
+        (("predict", "MODEL", "in.txt", "--language", "hindu"), "Did you mean 'hi' (Hindi)"),
+        (("data", "show", "phrasebok-ner:de"), "Did you mean 'phrasebook-ner'"),
+        (("data", "show", "phrasebook-ner:de:tst"), "Did you mean 'test'"),
+        (("encoder", "./nowhere"), "no such folder"),
+        (("encoder", "damaged"), "not an encoder's folder"),
+        (("coverage", "ENCODER", "nothing.txt"), "nothing.txt: cannot be read"),
+        (("coverage", "ENCODER", "binary"), "binary:1: not UTF-8"),
+        (("trim", "ENCODER", "--on", "nothing.txt", "--out", "new"), "nothing.txt: no such file"),
+        (("trim", "ENCODER", "--on", "in.txt", "--out", "file"), "file: is a file"),
+        (("trim", "ENCODER", "--on", "in.txt", "--out", "file/x"), "file/x: cannot be written"),
+        (("trim", "ENCODER", "--on", "in.txt", "--out", "new", "--blocks"), "write it without --blocks"),
+        (("demo", "--set", "stage.0.epochs=0"), "stage.0.epochs = 0"),
+    ],
+)
+def test_mistakes_are_told_with_exit_code_2_and_leave_nothing(
+    arguments: tuple[str, ...],
+    message: str,
+    crossling: Crossling,
+    trained: Trained,
+    tiny_folder: Path,
+    tmp_path: Path,
+) -> None:
+    write_recipe(tmp_path, tiny_folder)
+    write(tmp_path / "in.txt", "the cat\n")
+    write(tmp_path / "file", "")
+    write(tmp_path / "binary", b"\x7fELF\0\xff")
+    write(tmp_path / "damaged/run.json", "{")
+    write(tmp_path / "odd/run.json", '{"stages": {"1": []}}')
+    write(tmp_path / "gone/run.json", json.dumps({"store": "away", "stages": {"1": ["x"]}}))
+    before = list_files(tmp_path)
+    places = {"MODEL": trained("ner"), "ENCODER": tiny_folder}
+    done = crossling(*(places.get(argument, argument) for argument in arguments))
+    assert done.code == 2
+    assert message in done.err
+    assert done.err.startswith("crossling: ") and "Traceback" not in done.err
+    assert done.out == ""
+    assert {name for name in list_files(tmp_path) - before if not name.startswith("store/")} == set()
+
+
+@pytest.mark.parametrize("arguments", [("predic",), ("run",), ("data", "shw"), ("trim", "x"), ("run", "a", "--st")])
+def test_commands_that_are_none_are_refused_as_usual(crossling: Crossling, arguments: tuple[str, ...]) -> None:
+    done = crossling(*arguments)
+    assert done.code == 2 and "Usage" in done.err and done.out == ""
+
+
+def test_conll_is_for_tags_only(crossling: Crossling, trained: Trained) -> None:
+    done = crossling("predict", trained("sentiment"), "--format", "conll", given=b"the cat\n")
+    assert done.code == 2 and "only tags come in columns" in done.err and done.out == ""
+
+
+def test_what_is_stopped_says_how_to_go_on(
+    crossling: Crossling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("crossling.training.loop.fit", interrupt)
+    done = crossling("run", write_recipe(tmp_path, tiny_folder))
+    assert done.code == 130
+    assert "the same command goes on from the last checkpoint" in done.err
+
+
+def test_a_full_disk_is_told_and_a_fault_of_ours_is_not_hidden(
+    crossling: Crossling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(number: int) -> None:
+        def show() -> None:
+            raise OSError(number, "of some kind", "results")
+
+        monkeypatch.setattr("crossling.cli.console.show_catalogue", show)
+
+    fail(errno.ENOSPC)
+    done = crossling("data")
+    assert done.code == 2 and "results: of some kind" in done.err
+    fail(errno.EBADF)
+    with pytest.raises(OSError, match="of some kind"):
+        crossling("data")
+
+
+def test_results_are_utf8_whatever_the_system_says(
+    crossling: Crossling, monkeypatch: pytest.MonkeyPatch, trained: Trained
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    done = crossling("predict", trained("ner"), "--language", "zh", "--format", "conll", given="我们\n".encode())
+    sys.stdout.flush()
+    assert done.code == 0
+    assert raw.getvalue().decode() == "我\tO\n们\tO\n\n"
+
+
+def test_no_verbs_help_imports_anything_heavy() -> None:
+    """Of the command line itself test_architecture says more: there, typer does without pydantic."""
+    code = (
+        "import sys\n"
+        "from crossling.cli.main import app\n"
+        "verbs = [c.name or c.callback.__name__ for c in app.registered_commands]\n"
+        "verbs += [group.name for group in app.registered_groups]\n"
+        "assert {'run', 'check', 'predict', 'data', 'encoder', 'coverage', 'trim', 'demo'} <= set(verbs), verbs\n"
+        "for arguments in [[], *([verb] for verb in verbs), ['data', 'show']]:\n"
+        "    try:\n        app([*arguments, '--help'])\n"
+        "    except SystemExit as stop:\n        assert not stop.code, (arguments, stop.code)\n"
+        "    heavy = {'torch', 'transformers', 'pyarrow', 'numpy', 'datasets'} & set(sys.modules)\n"
+        "    assert not heavy, (arguments, heavy)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--language" in done.stdout

@@ -1,0 +1,138 @@
+"""The verbs ``crossling probe`` and ``crossling heads``, on tiny models and the embedded corpus."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from crossling.cli.main import app
+from crossling.encoders.encoder import load_encoder
+from crossling.errors import DataError, UserError
+from crossling.models.model import ModelCard, build_model, save_model
+from crossling.study.probing import parse_pairs
+
+PROBE = ["--tasks", "pos=phrasebook-pos,sentiment=phrasebook-sentiment", "--languages", "en,de"]
+FEW = ["--rows", "25", "--test-rows", "8"]
+
+
+def save(folder: Path, encoder: Path, *, noise: float, tagger: bool = False) -> Path:
+    """A model whose weights moved at random; with ``tagger``, its card says that it was trained on the same tags."""
+    model = build_model(load_encoder(str(encoder)), {"kind": "last"})
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(noise * torch.randn(parameter.shape, generator=generator))
+    labels = ["ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "VERB"]
+    tasks = {"tag": {"settings": {"kind": "tag"}, "labels": labels}} if tagger else {}
+    save_model(model, ModelCard(str(encoder), model.encoder.identity, tasks=tasks), folder)
+    return folder
+
+
+@pytest.fixture()
+def models(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("CROSSLING_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    return [
+        f"{name}={save(tmp_path / name, tiny_folder, noise=noise)}" for name, noise in (("cross", 0.1), ("multi", 0.2))
+    ]
+
+
+def call(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_probe(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
+    said = call("probe", *models, *PROBE, *FEW, "--choose", "cross:multi", "--min-gain", "-100")
+    assert "Probing results, macro_f1 of en, de together" in said
+    assert "auxiliary tasks for what cross learnt: pos, sentiment." in said
+    assert "labels of the target languages" in said
+    with (tmp_path / "analyses" / "probe.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["model"] for row in rows} == {"cross", "multi"}
+    assert {row["against"] for row in rows} == {tiny_folder.name}, "the encoder that they were"
+    for row in rows:
+        assert float(row["result"]) == pytest.approx(float(row["ceiling"]) - float(row["base"]), abs=2e-4)
+    assert (tmp_path / "analyses" / "probe.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert "labels of the target languages" in (tmp_path / "analyses" / "probe.md").read_text(encoding="utf-8")
+
+
+def test_probe_against_another_model(models: list[str], tmp_path: Path) -> None:
+    said = call("probe", models[1], *PROBE, *FEW, "--against", models[0], "--out", "here.csv")
+    with (tmp_path / "here.csv").open(encoding="utf-8") as file:
+        assert {(row["model"], row["against"]) for row in csv.DictReader(file)} == {("multi", "cross")}
+    assert "than one on cross (the base)" in said
+
+
+def test_probe_of_an_encoder_as_it_was_shows_its_scores(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
+    said = call("probe", str(tiny_folder), *PROBE, *FEW)
+    assert "macro_f1" in said and "sentiment" in said
+    assert (tmp_path / "analyses" / "probe.csv").is_file()
+
+
+def test_head_updates(models: list[str], tmp_path: Path) -> None:
+    said = call("heads", "updates", *models, "--normalise", "max")
+    assert "Spearman's rho" in said
+    with (tmp_path / "analyses" / "heads-updates.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * len({(row["layer"], row["head"]) for row in rows})
+    assert max(float(row["normalised"]) for row in rows) == pytest.approx(1)
+    means = {name: sum(float(r["update"]) for r in rows if r["model"] == name) for name in ("cross", "multi")}
+    assert means["multi"] == pytest.approx(2 * means["cross"], rel=1e-3)
+    assert "difference" in (tmp_path / "analyses" / "heads-updates.svg").read_text(encoding="utf-8")
+
+
+def test_head_updates_against_each_other(models: list[str], tmp_path: Path) -> None:
+    call("heads", "updates", models[1], "--against", models[0], "--part", "query", "--out", "u.csv")
+    with (tmp_path / "u.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["model"] for row in rows} == {"multi"}
+    assert all(0.05 < float(row["update"]) < 0.12 for row in rows), "0.1 times what normal numbers are on average"
+
+
+def test_what_was_not_trained_has_no_updates(models: list[str], tiny_folder: Path) -> None:
+    with pytest.raises(UserError, match="was not trained"):
+        call("heads", "updates", str(tiny_folder))
+
+
+def test_heads_probe(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
+    said = call("heads", "probe", *models, *PROBE, *FEW, "--baseline", "pos=cross", "--top", "2,50%")
+    assert "Best attention heads that models share" in said
+    assert "no model here was trained for sentiment" in said
+    names = {path.name for path in (tmp_path / "analyses").iterdir()}
+    assert names == {
+        "heads-probe.csv",
+        "heads-probe-shared.csv",
+        "heads-probe.md",
+        "heads-probe-pos.svg",
+        "heads-probe-sentiment.svg",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["heads", "updates", "--part", "all"], "unknown"),
+        (["heads", "updates", "--normalise", "sum"], "unknown"),
+        (["heads", "updates", "--compare", "cross:multy"], "Did you mean 'multi'"),
+        (["heads", "probe", *PROBE, *FEW, "--top", "many"], "neither a number of heads"),
+        (["heads", "probe", *PROBE, *FEW, "--baseline", "pos"], "write a task and a model's name"),
+        (["probe", *PROBE, *FEW, "--score", "f1"], "unknown score"),
+        (["probe", *PROBE, *FEW, "--choose", "cross"], "two models' names"),
+        (["probe", "--tasks", "qa", "--languages", "en"], "answers are neither"),
+    ],
+)
+def test_mistakes_are_told(models: list[str], arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        CliRunner().invoke(app, [*arguments, *models], catch_exceptions=False)
+
+
+def test_pairs_of_names() -> None:
+    assert parse_pairs(["a:b", "ner: x : ner: y"], option="--choose") == [("a", "b"), ("ner: x", "ner: y")]
+    with pytest.raises(DataError, match="--choose 'a'"):
+        parse_pairs(["a"], option="--choose")

@@ -1,0 +1,164 @@
+"""Recipes: overrides, validation, all problems at once, identity."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from crossling.errors import RecipeError, nearest
+from crossling.recipe.recipe import apply_overrides, canonical_json, content_hash, load_recipe, parse_recipe, to_toml
+
+MINIMAL = {
+    "encoder": {"name": "multilingual-e5-small"},
+    "stage": [{"kind": "finetune", "task": "ner", "train": "panx:en"}],
+    "evaluate": [{"on": "panx", "languages": ["no", "de"]}],
+}
+
+
+def test_defaults_are_filled_in_and_norwegian_is_a_language() -> None:
+    recipe = parse_recipe(MINIMAL)
+    assert recipe.seeds == (1,)
+    assert recipe.source == "en"
+    assert recipe.stage[0].batch == 32
+    assert recipe.stage[0].train == ("panx:en",)
+    assert recipe.evaluate[0].specs() == (("no", "panx:no"), ("de", "panx:de"))
+
+
+def test_all_problems_are_shown_at_once_with_the_nearest_name() -> None:
+    tables = {
+        "seed": [1],
+        "encoder": {"nam": "x", "trim": "no"},
+        "stage": [
+            {"kind": "finetun"},
+            {"kind": "finetune", "task": "nerr", "train": "panx:en", "epoch": 3, "lr": -1.0, "fusion": {"kind": "lst"}},
+        ],
+        "evaluate": [{"on": "panx"}],
+        "run": {"device": "gpu"},
+    }
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(tables, where="r.toml")
+    message = str(caught.value)
+    assert message.startswith("r.toml: ")
+    for part in (
+        "seed: unknown key. Did you mean 'seeds'?",
+        "encoder.name: missing",
+        "encoder.nam: unknown key. Did you mean 'name'?",
+        "encoder.trim = 'no'",
+        "stage.0.kind = 'finetun': unknown. Did you mean 'finetune'?",
+        "stage.1.task = 'nerr'",
+        "Did you mean 'ner'?",
+        "stage.1.epoch: unknown key. Did you mean 'epochs'?",
+        "stage.1.lr = -1.0",
+        "stage.1.fusion",
+        "Did you mean 'last'?",
+        "languages: missing",
+        "run.device = 'gpu': unknown.",
+    ):
+        assert part in message, part
+    assert len([line for line in message.splitlines() if line.startswith("  encoder.trim")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value"),
+    [
+        ("stage.0.epochs=2", ("stage", 0, "epochs"), 2),
+        ('evaluate.0.languages=["de"]', ("evaluate", 0, "languages"), ["de"]),
+        ("encoder.name=some/model", ("encoder", "name"), "some/model"),
+        ("seeds=[1, 2]", ("seeds",), [1, 2]),
+        ("run.threads=1", ("run", "threads"), 1),
+        ("stage.0.train=panx:no", ("stage", 0, "train"), "panx:no"),
+        ('evaluate.0={ on = "x", languages = ["a"] }', ("evaluate", 0, "on"), "x"),
+    ],
+)
+def test_overrides_reach_their_place(override: str, path: tuple[str | int, ...], value: object) -> None:
+    node: object = apply_overrides(MINIMAL, [override])
+    for part in path:
+        node = node[part]  # type: ignore[index]
+    assert node == value
+
+
+@pytest.mark.parametrize("override", ["stage.1.epochs=2", "stage.x.epochs=2", "epochs", "=3", "source.x.y=1"])
+def test_overrides_that_lead_nowhere_are_refused(override: str) -> None:
+    with pytest.raises(RecipeError, match="--set"):
+        apply_overrides({**MINIMAL, "source": "en"}, [override])
+
+
+def test_overrides_leave_the_original_alone() -> None:
+    apply_overrides(MINIMAL, ["stage.0.task=pos"])
+    assert MINIMAL["stage"][0]["task"] == "ner"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("content", [b"seeds = [1,", b"\xff\xfe", b"= 3"])
+def test_a_file_that_is_not_toml_is_told_with_its_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_bytes(content)
+    with pytest.raises(RecipeError, match="broken.toml"):
+        load_recipe(path)
+
+
+def test_a_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "ner.toml").touch()
+    with pytest.raises(RecipeError, match="Did you mean 'ner.toml'"):
+        load_recipe(tmp_path / "nre.toml")
+
+
+def test_a_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
+    recipe = parse_recipe(MINIMAL)
+    path = tmp_path / "resolved.toml"
+    path.write_text(to_toml(recipe.model_dump(mode="json")), encoding="utf-8")
+    assert tomllib.loads(path.read_text(encoding="utf-8"))["stage"][0]["lr"] == recipe.stage[0].lr
+    assert load_recipe(path) == recipe
+
+
+def test_settings_do_not_change() -> None:
+    recipe = parse_recipe(MINIMAL)
+    with pytest.raises(ValueError, match="frozen"):
+        recipe.source = "de"  # type: ignore[misc]
+
+
+def test_hashes_depend_on_content_not_on_order() -> None:
+    assert content_hash({"a": 1, "b": [2, "é"]}) == content_hash({"b": [2, "é"], "a": 1})
+    assert content_hash({"a": 1}) != content_hash({"a": 2})
+    assert canonical_json({"b": 1, "a": "ü"}) == '{"a":"ü","b":1}'
+
+
+def test_a_dev_set_must_be_named_for_files_of_ones_own() -> None:
+    table = {"kind": "finetune", "task": "ner", "train": {"format": "bio", "path": "x.tsv", "language": "sw"}}
+    with pytest.raises(RecipeError, match="dev: missing"):
+        parse_recipe({**MINIMAL, "stage": [table]})
+    assert parse_recipe({**MINIMAL, "stage": [{**table, "select": "last"}]}).stage[0].dev_spec() is None
+
+
+def test_a_wrong_key_inside_a_kind_is_told_with_the_nearest(tmp_path: Path) -> None:
+    """Also where only the kind itself knows its keys, and before anything is trained."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[encoder]\nname = "x"\n[[stage]]\nkind = "finetune"\ntrain = "panx:en"\n'
+        'task = { kind = "tag", score = "span_fl", lenght = 3 }\nfusion = { kind = "mean", layer = 1, wieght = 1.0 }\n'
+        '[[stage]]\nkind = "finetune"\ntrain = "panx:en"\ntask = { kind = "tag", score = "span_f1" }\n'
+    )
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(recipe)
+    for part in (
+        "stage.0.task.score = 'span_fl': unknown. Did you mean 'span_f1'?",
+        "stage.0.task.lenght: unknown key. Did you mean 'length'?",
+        "stage.0.fusion.wieght: unknown key. Did you mean 'weight'?",
+        "stage.1.task: score = 'span_f1' is about spans",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("train", ["panx:en", "panx:en:train[:-2000]", {"data": "panx:en", "limit": 5}])
+def test_the_first_training_sets_dev_split_selects(train: object) -> None:
+    table = {"kind": "finetune", "task": "ner", "train": [train, "panx:hi"]}
+    recipe = parse_recipe({"encoder": {"name": "x"}, "stage": [table]})
+    assert recipe.stage[0].dev_spec() == "panx:en"
+    with pytest.raises(RecipeError, match="dev: missing"):
+        own = {"format": "bio", "path": "a.tsv", "language": "en"}
+        parse_recipe({"encoder": {"name": "x"}, "stage": [{**table, "train": own}]})
+
+
+def test_a_valid_name_is_listed_once() -> None:
+    assert nearest("languge", ["language", "path", "language"]) == " Did you mean 'language'? Valid: language, path."

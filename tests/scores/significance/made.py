@@ -1,0 +1,70 @@
+"""Made-up predictions of every kind, random but repeatable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from crossling.scores.predictions import Predictions
+
+BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+UPOS = ("NOUN", "VERB", "ADJ", "CCONJ", "SCONJ", "PUNCT")
+
+
+def make_gold(seed: int, rows: int, *, labels: int = 5, longest: int = 6) -> list[np.ndarray[Any, Any]]:
+    """Gold codes of sentences of 0 to `longest` words."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, labels, rng.integers(0, longest + 1)) for _ in range(rows)]
+
+
+def guess(gold: Sequence[np.ndarray[Any, Any]], *, wrong: float, seed: int, labels: int = 5) -> list[Any]:
+    """Gold with a share of its codes replaced at random."""
+    rng = np.random.default_rng([seed, 77])
+    return [np.where(rng.random(len(g)) < wrong, rng.integers(0, labels, len(g)), g) for g in gold]
+
+
+def make_tags(
+    gold: Sequence[Any], predicted: Sequence[Any], *, language: str = "de", scheme: Any = "bio", **meta: Any
+) -> Predictions:
+    """Tagged sentences; entities for the scheme `bio`, else parts of speech."""
+    return Predictions.from_tags(
+        language,
+        f"set:{language}",
+        labels=BIO if scheme == "bio" else UPOS,
+        gold=gold,
+        predicted=predicted,
+        confidence=[np.ones(len(g)) for g in gold],
+        scheme=scheme,
+        meta=meta,
+    )
+
+
+def make_classes(gold: Any, predicted: Any, *, language: str = "de", labels: Any = "abc", **meta: Any) -> Predictions:
+    """Classified texts."""
+    return Predictions.from_classes(
+        language,
+        f"set:{language}",
+        labels=tuple(labels),
+        gold=gold,
+        predicted=predicted,
+        confidence=np.ones(len(gold)),
+        meta=meta,
+    )
+
+
+def make_answers(
+    gold: Sequence[str], predicted: Sequence[str], *, language: str = "de", ids: Any = None, **meta: Any
+) -> Predictions:
+    """Answered questions."""
+    return Predictions.from_answers(
+        language,
+        f"set:{language}",
+        ids=ids or [str(number) for number in range(len(gold))],
+        gold=[[text] for text in gold],
+        predicted=predicted,
+        starts=[0] * len(gold),
+        confidence=np.ones(len(gold)),
+        meta=meta,
+    )

@@ -1,0 +1,169 @@
+"""Small studies on tiny encoders and made-up files, and what tests look for in their folders."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from crossling.data.records import TaggedSentence
+from crossling.recipe.recipe import to_toml
+from crossling.scores.predictions import read_predictions
+from crossling.store.files import write_once
+from crossling.study.worker import Place, Worker
+from examples import make_rows
+
+SIZES = {"train": 40, "dev": 8, "test": 12}
+
+
+def write_bio(path: Path, count: int, *, shift: int = 0) -> Path:
+    """A file of made-up tagged sentences."""
+    blocks = []
+    for record in make_rows(TaggedSentence, count, shift=shift):
+        assert isinstance(record, TaggedSentence)
+        blocks.append("".join(f"{w}\t{t}\n" for w, t in zip(record.words, record.tags, strict=True)))
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return path
+
+
+def write_recipe(folder: Path, encoder: Path, name: str = "ner", **stage: Any) -> Path:
+    """A recipe for a tiny encoder; quick, on one thread."""
+    data = {}
+    for shift, (role, count) in enumerate(SIZES.items()):
+        path = write_bio(folder / f"{role}.tsv", count, shift=shift)
+        data[role] = {"format": "bio", "path": str(path), "language": "en"}
+    table = {"kind": "finetune", "task": name, "train": data["train"], "dev": data["dev"], "epochs": 1, "batch": 8}
+    tables = {
+        "encoder": {"name": str(encoder)},
+        "stage": [{**table, "lr": 1e-3, **stage}],
+        "evaluate": [{"on": {**data["test"], "language": "hi"}}],
+        "run": {"threads": 1, "device": "cpu", "checkpoint_seconds": 0.0},
+    }
+    path = folder / f"{name}.toml"
+    path.write_text(to_toml(tables), encoding="utf-8")
+    return path
+
+
+def write_study(folder: Path, encoder: Path, text: str = "", **stage: Any) -> Path:
+    """A study file beside the recipe that it names; without a text: two systems, two seeds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_recipe(folder, encoder, **stage)
+    path = folder / "study.toml"
+    path.write_text(text or TWO_SYSTEMS, encoding="utf-8")
+    return path
+
+
+TWO_SYSTEMS = """
+seeds = [1, 2]
+baseline = "plain"
+[systems.plain]
+recipe = "ner.toml"
+[systems.mean]
+recipe = "ner.toml"
+set = { "stage.0.fusion" = { kind = "mean", layer = 1 } }
+"""
+
+
+def study_command(verb: str, *arguments: Any) -> list[str]:
+    return [sys.executable, "-m", "crossling", "study", verb, *map(str, arguments)]
+
+
+def start(*arguments: Any) -> subprocess.Popen[str]:
+    """``crossling study run`` in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CROSSLING_STORE": ""}
+    return subprocess.Popen(
+        study_command("run", *arguments),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Tests that a shell runs in the background were started with Ctrl-C ignored, which processes inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def finish(process: subprocess.Popen[str], *, code: int = 0) -> str:
+    """Wait for a process; what it wrote."""
+    output, _ = process.communicate(timeout=280)
+    assert process.returncode == code, output
+    return output
+
+
+def weights_of(store: Path) -> dict[str, str]:
+    """Each artefact's weights, by content."""
+    files = sorted(store.glob("artefacts/*/model.safetensors"))
+    return {path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def predictions_of(out: Path) -> dict[str, list[Any]]:
+    """All predictions of a study."""
+    files = sorted(out.rglob("*.parquet"))
+    return {str(path.relative_to(out)): read_predictions(path).table.to_pylist() for path in files}
+
+
+def events_of(out: Path) -> list[dict[str, Any]]:
+    """What began and ended, in order."""
+    text = (out / "events.jsonl").read_text(encoding="utf-8") if (out / "events.jsonl").exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def redone(out: Path) -> list[str]:
+    """Jobs that began again after they had ended."""
+    ended: Counter[str] = Counter()
+    found = []
+    for event in events_of(out):
+        if event["event"] == "begin" and ended[event["job"]]:
+            found.append(event["job"])
+        ended[event["job"]] += event["event"] == "end"
+    return found
+
+
+def markers_of(store: Path) -> dict[str, int]:
+    """When each artefact was completed."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in store.glob("artefacts/*/complete.json")}
+
+
+def live_workers(out: Path) -> list[int]:
+    """Processes of workers that have something to do, from the files of the runners."""
+    found = []
+    for path in (out / "runners").glob("*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            found += [work["process"] for work in json.loads(path.read_text(encoding="utf-8"))["working"]]
+    return found
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], *, seconds: float = 120.0) -> bool:
+    """Until something holds; false if the process ended first."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None:
+        if condition():
+            return True
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.003)
+    return False
+
+
+def serve_and_die(place: Place, connection: Any) -> None:
+    """A worker that the system kills whenever it gets a cell of the system ``mean``."""
+    while (order := connection.recv()) is not None:
+        if order.folder == "mean":
+            os.kill(os.getpid(), signal.SIGKILL)
+        Worker(place, connection).do(order)
+
+
+def serve_a_full_gpu(place: Place, connection: Any) -> None:
+    """A worker whose GPU is full at the first job of the study, and free again for the second try."""
+    while (order := connection.recv()) is not None:
+        if write_once(place.out / "was-full", {}):
+            connection.send({"outcome": "memory", "key": order.key, "error": "OutOfMemoryError: x", "trace": "x"})
+        else:
+            Worker(place, connection).do(order)

@@ -1,0 +1,187 @@
+"""Captured steps against plain ones: the same losses, whatever is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from crossling.inference.evaluate import predict_rows
+from crossling.models.model import build_model
+from crossling.registry import list_kinds, load_kind
+from crossling.tasks import build_task
+from crossling.training.checkpoint import Checkpoints
+from crossling.training.distributed import Distributed
+from crossling.training.loop import Execution, fit, step_seed
+from crossling.training.settings import TrainingSettings
+from examples import make_rows
+from learner import make_learner
+from tiny import tiny_encoder
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+STEPS = 50
+LEARNER: dict[str, Any] = {"count": 8 * STEPS // 2, "dropout": False}
+
+
+def _world(precision: torch.dtype = torch.float32) -> Distributed:
+    return Distributed(0, 1, torch.device("cuda"), precision)
+
+
+def _settings(**changes: Any) -> TrainingSettings:
+    return TrainingSettings(**{"epochs": 2, "batch": 8, "lr": 1e-3, **changes})
+
+
+def _losses(
+    folder: Path,
+    *,
+    capture: bool,
+    distributed: Distributed,
+    seed: int = 1,
+    update: str = "all",
+    accumulate: int = 1,
+    **what: Any,
+) -> torch.Tensor:
+    """The loss of every step, as the tracker is told every ten."""
+    model, stream = make_learner(folder, **{**LEARNER, **what})
+    heard: list[float] = []
+    execution = Execution(
+        distributed,
+        seed,
+        folder / f"work-{capture}-{seed}",
+        capture=capture,
+        track=lambda values, step: heard.append(values["loss"]),
+    )
+    fit(model, stream, _settings(table_update=update, accumulate=accumulate), execution)
+    weights = torch.cat([p.detach().flatten().float().cpu() for p in model.parameters()])
+    return torch.cat([torch.tensor(heard), weights.norm().reshape(1)])
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+def test_losses_equal_the_plain_loops(tmp_path: Path, kind: str) -> None:
+    plain = _losses(tmp_path, capture=False, distributed=_world(), kind=kind)
+    captured = _losses(tmp_path, capture=True, distributed=_world(), kind=kind)
+    assert len(plain) >= STEPS // 10
+    torch.testing.assert_close(captured, plain, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("fusion", [{"kind": "dlfa", "layer": 1}, {"kind": "scalar_mix"}, {"kind": "mean", "layer": 1}])
+def test_fusions_are_captured_with_their_statistics(tmp_path: Path, fusion: dict[str, Any]) -> None:
+    plain = _losses(tmp_path, capture=False, distributed=_world(), fusion=fusion)
+    captured = _losses(tmp_path, capture=True, distributed=_world(), fusion=fusion)
+    torch.testing.assert_close(captured, plain, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_table_that_moves_by_rows_moves_the_same(tmp_path: Path, precision: torch.dtype, accumulate: int) -> None:
+    """Batches of one step may be of one shape, and so go through one graph."""
+    how: dict[str, Any] = {"distributed": _world(precision), "update": "rows", "accumulate": accumulate}
+    plain = _losses(tmp_path, capture=False, **how)
+    captured = _losses(tmp_path, capture=True, **how)
+    torch.testing.assert_close(captured, plain, rtol=1e-4 if precision == torch.float32 else 0.02, atol=0)
+
+
+def test_dropout_stays_random_and_unbiased(tmp_path: Path) -> None:
+    """With dropout and bfloat16 the mean loss over five seeds lies within two standard errors of the plain loop's."""
+    distributed = _world(torch.bfloat16)
+    runs = {
+        capture: torch.stack(
+            [
+                _losses(tmp_path, capture=capture, distributed=distributed, seed=seed, dropout=True)[:-1]
+                for seed in range(5)
+            ]
+        ).mean(1)
+        for capture in (False, True)
+    }
+    error = torch.sqrt(sum(r.var() / len(r) for r in runs.values()))
+    assert (runs[True].mean() - runs[False].mean()).abs() <= 2 * error
+    assert runs[True].std() > 0
+
+
+def test_capturing_really_happens_and_moves_nothing(tmp_path: Path) -> None:
+    """After a capture the weights, the optimiser and the batch statistics are as before it."""
+    from crossling.training.fast.cuda_graph import CapturedSteps
+    from crossling.training.steps import build_optimiser
+
+    model, stream = make_learner(tmp_path, **LEARNER, fusion={"kind": "dlfa", "layer": 1})
+    distributed = _world()
+    model.to(distributed.device).train()
+    steps = CapturedSteps(model, build_optimiser(model, _settings(), distributed.device), _settings(), distributed)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    from crossling.data.batching import plan_epoch
+
+    plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
+    batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), distributed.device)
+    steps._set_scales({stream.objective.name: [1.0]})
+    steps._find(stream.objective, batch)
+    steps._capture_finish()
+    assert steps.works and steps.passes and steps.finish is not None
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    for state in steps.optimiser.state.values():
+        assert all(not value.any() for value in state.values())
+
+
+def test_a_stopped_captured_run_goes_on(tmp_path: Path) -> None:
+    """Continued from a checkpoint, a captured run ends where an undisturbed one does."""
+    finals = []
+    for name, stop in (("whole", None), ("stopped", 13)):
+        model, stream = make_learner(tmp_path, **LEARNER)
+        settings = _settings()
+        if stop:
+            heard = 0
+
+            def track(values: dict[str, float], step: int) -> None:
+                nonlocal heard
+                heard = step
+                if step >= 20:
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                fit(model, stream, settings, Execution(_world(), 1, tmp_path / name, checkpoint_seconds=0, track=track))
+            assert heard == 20 and Checkpoints(tmp_path / name).folder.exists()
+            model, stream = make_learner(tmp_path, **LEARNER)
+        fit(model, stream, settings, Execution(_world(), 1, tmp_path / name))
+        finals.append(torch.cat([p.detach().flatten().cpu() for p in model.parameters()]))
+    torch.testing.assert_close(finals[1], finals[0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_seed_of_a_step_reaches_a_replayed_graph() -> None:
+    """Randomness inside a graph follows the seed set before its replay."""
+    torch.cuda.manual_seed(0)
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=stream):
+        drawn = torch.rand(8, device="cuda")
+    seen = []
+    for step in (1, 2, 1):
+        torch.manual_seed(step_seed(1, step, 0))
+        graph.replay()
+        seen.append(drawn.clone())
+    assert torch.equal(seen[0], seen[2]) and not torch.equal(seen[0], seen[1])
+
+
+@pytest.mark.parametrize("kind", list_kinds("tasks"))
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_predictions_on_the_device_are_those_of_the_processor(
+    tmp_path: Path, kind: str, precision: torch.dtype
+) -> None:
+    module = load_kind("tasks", kind)
+    rows = make_rows(module.Task.record, 30)
+    task = build_task(module.Settings(), module.Task.collect_labels([rows]))
+    torch.manual_seed(0)
+    model = build_model(tiny_encoder("bert"), {"kind": "dlfa", "layer": 1})
+    model.heads["main"] = task.build_objective("main").build_head(model.encoder.width)
+    here = Distributed(0, 1, torch.device("cpu"), torch.float32)
+    found = [
+        predict_rows(model.to(distributed.device), task, rows, head="main", distributed=distributed, cache=tmp_path)
+        for distributed in (here, _world(precision))
+    ]
+    assert len(found[0].table) == len(found[1].table) > 0
+    difference = np.abs(found[0].column("confidence") - found[1].column("confidence"))
+    assert difference.max() < (1e-4 if precision == torch.float32 else 0.05)

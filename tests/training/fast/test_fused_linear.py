@@ -1,0 +1,159 @@
+"""Gradients that products add where they belong, against those that autograd gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from crossling.data.batching import Batch
+from crossling.encoders.masked_word_head import build_head
+from crossling.encoders.unlabelled import Reading, encode_texts
+from crossling.models.model import Model, build_model
+from crossling.objectives.masked_words import Masking, Objective
+from crossling.registry import load_kind
+from crossling.training.fast import fused_linear as products
+from crossling.training.fast.bf16_weights import ReducedWeights
+from crossling.training.fast.fused_linear import group_names
+from examples import make_rows
+from learner import make_learner
+from tiny import tiny_encoder
+
+CPU = torch.device("cpu")
+FAMILIES = ["bert", "xlm-r", "distilbert", "modernbert"]
+
+
+def _tagger(folder: Path, family: str = "bert", **fusion: Any) -> tuple[Model, Any, dict[str, torch.Tensor]]:
+    """A model, what it learns, and a batch with padding."""
+    model, stream = make_learner(folder, family=family, fusion=fusion or None, count=12)
+    examples, objective = stream.examples, stream.objective
+    plan = Batch(torch.arange(len(examples)).numpy(), int(examples.lengths.max()) + 2)
+    return model.eval(), objective, model.prepare(objective.collate(examples, plan, size=len(examples) + 1), CPU)
+
+
+def _expected(model: Model, objective: Any, batch: dict[str, torch.Tensor], times: int = 1) -> dict[str, torch.Tensor]:
+    """Autograd's own gradients."""
+    model.zero_grad()
+    for _ in range(times):
+        objective.sum_loss(model, batch).sum().backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return found
+
+
+def _compare(model: Model, expected: dict[str, torch.Tensor]) -> None:
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert set(found) == set(expected)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_whole_precision_gradients_are_autograds(tmp_path: Path, family: str) -> None:
+    model, objective, batch = _tagger(tmp_path, family)
+    expected = _expected(model, objective, batch)
+    weights = ReducedWeights(model, torch.float32)
+    terms = weights.backward(objective, batch, torch.ones(1))
+    torch.testing.assert_close(terms.sum(), objective.sum_loss(model, batch).sum().detach())
+    _compare(model, expected)
+
+
+def test_layers_that_are_fused_get_both_their_gradients(tmp_path: Path) -> None:
+    model, objective, batch = _tagger(tmp_path, kind="dlfa", layer=1)
+    expected = _expected(model, objective, batch)
+    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    _compare(model, expected)
+
+
+@pytest.mark.parametrize("forget", [True, False])
+def test_gradients_add_up_and_start_again_however_they_are_cleared(tmp_path: Path, forget: bool) -> None:
+    model, objective, batch = _tagger(tmp_path)
+    once, twice = _expected(model, objective, batch), _expected(model, objective, batch, times=2)
+    weights = ReducedWeights(model, torch.float32)
+    for expected in (once, twice):
+        weights.backward(objective, batch, torch.ones(1))
+        _compare(model, expected)
+    model.zero_grad(set_to_none=forget)
+    weights.backward(objective, batch, torch.ones(1))
+    _compare(model, once)
+
+
+def test_gradients_that_others_left_are_added_to(tmp_path: Path) -> None:
+    model, objective, batch = _tagger(tmp_path)
+    twice = _expected(model, objective, batch, times=2)
+    objective.sum_loss(model, batch).sum().backward()
+    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    _compare(model, twice)
+
+
+def test_weights_that_do_not_learn_get_none(tmp_path: Path) -> None:
+    model, objective, batch = _tagger(tmp_path)
+    still = [
+        name for name, _ in model.named_parameters() if "layer.0" in name or "key.bias" in name or "word_emb" in name
+    ]
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in still)
+    expected = _expected(model, objective, batch)
+    assert still and not set(still) & set(expected)
+    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    _compare(model, expected)
+
+
+def test_a_table_that_is_also_an_output_gets_both_gradients(tmp_path: Path) -> None:
+    """Masked words: the subword table is read at the bottom and compared with at the top."""
+    encoder = tiny_encoder("bert")
+    model = build_model(encoder, {"kind": "last"})
+    torch.manual_seed(0)
+    model.heads["words"] = build_head(encoder)
+    rows = make_rows(load_kind("tasks", "classify").Task.record, 12)
+    examples = encode_texts([rows], encoder, Reading(), cache=tmp_path).examples
+    objective = Objective("words", Masking(1), encoder)
+    plan = Batch(torch.arange(len(examples)).numpy(), int(examples.lengths.max()))
+    batch = model.eval().prepare(objective.collate(examples, plan, size=len(examples)), CPU)
+    expected = _expected(model, objective, batch)
+    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    _compare(model, expected)
+
+
+@pytest.mark.parametrize(("family", "joined"), [("bert", 3), ("xlm-r", 3), ("distilbert", 3), ("modernbert", 1)])
+def test_query_key_and_value_are_one_product(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, joined: int
+) -> None:
+    model, objective, batch = _tagger(tmp_path, family)
+    sizes: list[int] = []
+    forward = products._Product.forward
+
+    def watch(ctx: Any, read: torch.Tensor, product: Any, *more: Any) -> Any:
+        sizes.append(len(product.sizes))
+        return forward(ctx, read, product, *more)
+
+    monkeypatch.setattr(products._Product, "forward", watch)
+    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    linear = [m for m in model.encoder.model.modules() if isinstance(m, torch.nn.Linear)]
+    assert sizes.count(joined) >= model.encoder.layers
+    assert sum(sizes) == len(linear), "every layer's product, once"
+
+
+def test_only_names_of_one_layer_go_together() -> None:
+    names = [f"l{n}.attention.self.{part}.weight" for n in (0, 1) for part in ("query", "key", "value")]
+    assert group_names([*names, "l0.key.extra.weight", "l1.dense.weight"]) == [
+        names[:3],
+        names[3:],
+        ["l0.key.extra.weight"],
+        ["l1.dense.weight"],
+    ]
+
+
+def test_what_reads_something_else_gets_its_own_product(tmp_path: Path) -> None:
+    """Outputs that were made along with another's are for the same input only."""
+    torch.manual_seed(0)
+    weights = [torch.randn(4, 6, requires_grad=True) for _ in range(2)]
+    product = products.Product(weights, [], torch.float32)
+    side = products.SideLine(CPU)
+    first, second = torch.randn(3, 6), torch.randn(3, 6)
+    torch.testing.assert_close(product.apply(0, first, side), first @ weights[0].T)
+    torch.testing.assert_close(product.apply(1, second, side), second @ weights[1].T)
+    torch.testing.assert_close(product.apply(0, second, side), second @ weights[0].T)
+    assert product.waiting is None
