@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from crossling.files import write_once
 from crossling.scores.predictions import Predictions, write_predictions
 from crossling.store.artefacts import Store
-from crossling.store.files import write_once
 from crossling.study.grid import load_study
 from crossling.study.plan import PlannedCell, write_plan
 from crossling.study.run import Runner

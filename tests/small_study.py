@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from crossling.data.records import TaggedSentence
+from crossling.files import write_once
 from crossling.recipe.recipe import to_toml
 from crossling.scores.predictions import read_predictions
-from crossling.store.files import write_once
 from crossling.study.worker import Place, Worker
 from examples import make_rows
 

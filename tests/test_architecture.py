@@ -14,7 +14,7 @@ from crossling.registry import list_kinds
 SOURCE = Path(__file__).parent.parent / "src" / "crossling"
 
 LAYERS = (
-    {"errors", "registry", "progress"},
+    {"errors", "registry", "progress", "files"},
     {"recipe", "data", "phrasebook", "scores", "store"},
     {"report"},
     {"encoders"},

@@ -129,7 +129,7 @@ def test_hiding_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) -> 
 
 
 def run(model: Model, folder: Path, store: Path, **settings: Any) -> list[dict[str, Any]]:
-    loaded = perplexity.settle(perplexity.Settings(**settings), [Original(str(folder))])
+    loaded = perplexity.fsync(perplexity.Settings(**settings), [Original(str(folder))])
     data = perplexity.open_analysis_data(loaded, source="en", store=store)
     card = ModelCard(str(folder), model.encoder.identity)
     table = perplexity.analyse(model, card, data, settings=loaded, context=AnalysisContext(WORLD, store))
@@ -255,9 +255,9 @@ def test_models_of_different_encoders_are_refused(tmp_path: Path) -> None:
     first, second = (save_tiny(tmp_path / name, "bert", seed=seed, layers=1) for seed, name in enumerate("ab"))
     settings = perplexity.Settings(on="phrasebook-pos", languages=("de",))
     with pytest.raises(ArtefactError, match="one head and one vocabulary"):
-        perplexity.settle(settings, [Original(str(first)), Original(str(second))])
+        perplexity.fsync(settings, [Original(str(first)), Original(str(second))])
     same = save_tiny(tmp_path / "c", "bert", seed=0, layers=1)
-    perplexity.settle(settings, [Original(str(first)), Original(f"{first}/"), Original(str(same))])
+    perplexity.fsync(settings, [Original(str(first)), Original(f"{first}/"), Original(str(same))])
 
 
 def test_figures_of_different_heads_are_refused(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_what_cannot_be_is_told(tmp_path: Path) -> None:
     encoder = save_tiny(tmp_path / "encoder", "bert", layers=1)
     own = perplexity.Settings(on=write_text(tmp_path, TEXTS))
     with pytest.raises(DataError, match=r"training\.train"):
-        perplexity.settle(own, [Original(str(encoder))])
+        perplexity.fsync(own, [Original(str(encoder))])
     model = build_model(load_encoder(str(encoder)), {"kind": "last"}).eval()
     with pytest.raises(ArtefactError, match="came without a head"):
         run(model, encoder, tmp_path, on=write_text(tmp_path, TEXTS), head="checkpoint")

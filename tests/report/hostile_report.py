@@ -12,7 +12,7 @@ from crossling.report.comparison import comparison_table
 from crossling.report.document import AnalysisPart, Document, Figure, Sweep
 from crossling.report.embedded import embed_svg
 from crossling.report.panels import make_panel
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.report.wording import judge
 from crossling.scores.significance import Comparison, Difference, Result, Settings
 
@@ -60,7 +60,7 @@ def make_document(**changes: object) -> Document:
     """Every part of a report, with hostile texts."""
     comparison = Comparison("plain", None, ("plain", EVIL_SYSTEM), make_results(), Settings(), (f"panx: {EVIL}",))
     panel = make_panel("compare-panx", EVIL, comparison_table(comparison), judge(comparison, "panx", task=EVIL))
-    table = Sheet(EVIL, (EVIL, "b|c"), tuple((f"{EVIL} {n}", f"{n}.5") for n in range(20)), notes=(EVIL,), stem="t")
+    table = Table(EVIL, (EVIL, "b|c"), tuple((f"{EVIL} {n}", f"{n}.5") for n in range(20)), notes=(EVIL,), stem="t")
     chart = Chart(
         EVIL,
         EVIL,
@@ -75,9 +75,9 @@ def make_document(**changes: object) -> Document:
         "name": EVIL,
         "facts": ((EVIL, EVIL),),
         "panels": (panel,),
-        "cells": Sheet("Cells", ("system", "done"), ((EVIL, "1"),), stem="cells"),
-        "timing": Sheet("Time", ("system", "seconds"), ((EVIL, "1"),), stem="timing"),
-        "machines": Sheet("Machines", ("fact", "value"), ((EVIL, EVIL),), stem="machines"),
+        "cells": Table("Cells", ("system", "done"), ((EVIL, "1"),), stem="cells"),
+        "timing": Table("Time", ("system", "seconds"), ((EVIL, "1"),), stem="timing"),
+        "machines": Table("Machines", ("fact", "value"), ((EVIL, EVIL),), stem="machines"),
         "notes": (f"Note: {EVIL}",),
         "sweeps": (Sweep((chart,), replace(table, stem="u"), EVIL),),
         "learning": (chart,),

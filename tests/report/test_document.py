@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from hostile_report import EVIL, EVIL_SYSTEM, large_drawing, make_document
 
 from crossling.report.document import LARGEST, AnalysisPart, Figure, render_document, to_markdown, write_tables
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 
 
 class Elements(HTMLParser):
@@ -70,7 +70,7 @@ def test_every_table_comes_in_every_form() -> None:
 def test_a_page_stays_small_and_says_what_is_left_out() -> None:
     figures = (Figure("large", large_drawing(LARGEST), "large.svg"), Figure("small", large_drawing(100), "small.svg"))
     rows = tuple((str(n), "x" * 400) for n in range(6000))
-    table = Sheet("Long", ("a", "b"), rows, stem="long")
+    table = Table("Long", ("a", "b"), rows, stem="long")
     document = make_document(analyses=(AnalysisPart("one", "", (), figures), AnalysisPart("two", "", (table,))))
     page = render_document(document)
     assert len(page.encode()) < LARGEST

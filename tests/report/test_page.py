@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from crossling.data.languages import name_of
-from crossling.report.figures import draw_bar, draw_confusion
+from crossling.report.bars import draw_bar, draw_confusion
 from crossling.report.page import mark_answers, render_run, title_of
 from crossling.report.summary import (
     AnswerSample,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crossling.store.files import append_line, read_json, read_lines, write_once
+from crossling.files import append_line, read_json, read_lines, write_once
 from crossling.store.leases import LeaseLostError, Leases
 
 

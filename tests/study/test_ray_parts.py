@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_study import write_study
 
 from crossling.errors import UserError
+from crossling.files import read_json
 from crossling.store.artefacts import Store, find_store
-from crossling.store.files import read_json
 from crossling.study import ray_cluster
 from crossling.study.grid import load_study
 from crossling.study.plan import plan_study, write_plan
@@ -23,6 +22,7 @@ from crossling.study.sites import open_site
 from crossling.study.sizing import Size
 from crossling.study.worker import Order
 from crossling.training.distributed import Distributed
+from small_study import write_study
 
 
 def test_workers_take_what_they_need_and_as_many_as_fit() -> None:

@@ -9,19 +9,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from finished_study import CHOOSING, finish_study
 from typer.testing import CliRunner
 
 from crossling.cli.study import app
 from crossling.data.declarations import list_names, load_declaration
 from crossling.errors import ArtefactError
 from crossling.report.citations import CITATIONS, DATA_WORKS
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.study.comparing import compare_study
 from crossling.study.found_analyses import find_analyses
 from crossling.study.report_tables import cite_data, flatten
 from crossling.study.reporting import gather_report, report_study
 from crossling.study.trainings import average_curves
+from finished_study import CHOOSING, finish_study
 
 EVIL = '<img src=x onerror="alert(1)">'
 
@@ -193,7 +193,7 @@ def test_analyses_that_lie_in_the_folder_are_shown(finished: Path) -> None:
 
 def test_an_analysis_may_have_several_tables(finished: Path) -> None:
     write_analysis(finished, "probe", "model,seed,value", "a,1,0.5")
-    sheets = [Sheet(f"Part {n} {EVIL}", ("model", "x"), (("a<b>", str(n)),), notes=("mind|this",)) for n in (1, 2)]
+    sheets = [Table(f"Part {n} {EVIL}", ("model", "x"), (("a<b>", str(n)),), notes=("mind|this",)) for n in (1, 2)]
     text = "# probe: x\n\nSettings: `{}`.\n" + "\n".join(sheet.to_markdown() for sheet in sheets)
     (finished / "probe.md").write_text(text, encoding="utf-8")
     (part,) = find_analyses(finished)

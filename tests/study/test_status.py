@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from small_study import study_command
 
 from crossling.cli.show_study import render_status
 from crossling.errors import ArtefactError
+from crossling.files import append_line, read_lines, write_atomic, write_once
 from crossling.report.terminal import format_seconds
-from crossling.store.files import append_line, read_lines, write_once, write_whole
 from crossling.study.layout import find_out
 from crossling.study.status import announce_runner, find_runners, read_status, withdraw_runner
+from small_study import study_command
 
 
 def make_folder(out: Path, cells: int = 6) -> Path:
@@ -38,12 +38,12 @@ def make_folder(out: Path, cells: int = 6) -> Path:
         for system in ("plain", "fused")
         for seed in range(1, cells // 2 + 1)
     ]
-    write_whole(out / "study.json", json.dumps({"name": "made", "cells": plan}))
+    write_atomic(out / "study.json", json.dumps({"name": "made", "cells": plan}))
     for name in ("plain/seed-1", "plain/seed-2", "fused/seed-1"):
         (out / name).mkdir(parents=True)
     write_once(out / "plain/seed-1/complete.json", {"identity": "plain-1", "seconds": 10.0})
     write_once(out / "plain/seed-2/complete.json", {"identity": "of other work", "seconds": 1.0})
-    write_whole(out / "fused/seed-1/failed.json", json.dumps({"error": "out of luck", "log": "logs/x.log"}))
+    write_atomic(out / "fused/seed-1/failed.json", json.dumps({"error": "out of luck", "log": "logs/x.log"}))
     return out
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from crossling.data.ragged import IntArray, add_up
 from crossling.data.readers._lines import read_lines
 from crossling.errors import DataError
+from crossling.files import replacing
 
 _LINK = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 _SHOWN = 40
@@ -93,15 +94,9 @@ def _check_inside(row: list[tuple[int, int]], sizes: tuple[int, int], where: str
 
 def write_links(links: Links, path: Path) -> None:
     """Write links in Pharaoh format, counted from 0: complete, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            for row in links:
-                file.write(" ".join(f"{source}-{target}" for source, target in row) + "\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        for row in links:
+            file.write(" ".join(f"{source}-{target}" for source, target in row) + "\n")
 
 
 def link_best(best: IntArray, offsets: IntArray, *, turned: bool = False) -> Links:

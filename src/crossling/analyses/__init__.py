@@ -33,7 +33,7 @@ and may define
 ``remarks(table, *, settings)``
     sentences, without their full stop, that must stand below the table of all models; raises an error where models
     cannot be compared;
-``settle(settings, encoders)``
+``fsync(settings, encoders)``
     the settings with what only the models can tell filled in: ``encoders`` are those that they were before training.
 
 Tables, files and figures of all models are made from the stored tables by ``study/analysing.py`` and

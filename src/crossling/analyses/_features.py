@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from crossling.analyses._heads import watch_heads
 from crossling.data.batching import Batch, Examples, plan_prediction
 from crossling.encoders.encoder import Encoder, hash_weights
 from crossling.errors import DataError
+from crossling.files import replacing
 from crossling.inference.evaluate import encode_rows
 from crossling.models.heads import pool_sentence
 from crossling.objectives._inputs import collate_inputs
@@ -195,10 +195,8 @@ def collect_features(
 
 def write_features(path: Path, outputs: Iterator[tuple[Batch, dict[str, Any]]], sites: Sites, width: int) -> None:
     """Put each example's features in their place, whatever the order of the batches; whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
     try:
-        with unfinished.open("wb") as file:
+        with replacing(path) as partial, partial.open("wb") as file:
             file.truncate(2 * len(sites) * width)
             for batch, arrays in outputs:
                 start = 0
@@ -207,7 +205,6 @@ def write_features(path: Path, outputs: Iterator[tuple[Batch, dict[str, Any]]], 
                     block = arrays["features"][start : start + last - first]
                     os.pwrite(file.fileno(), block.tobytes(), 2 * first * width)
                     start += last - first
-        unfinished.replace(path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise DataError(
@@ -215,5 +212,3 @@ def write_features(path: Path, outputs: Iterator[tuple[Batch, dict[str, Any]]], 
                 f"{2 * len(sites) * width / 2**30:.1f} GiB; free some space, or set rows to probe fewer sentences"
             ) from error
         raise
-    finally:
-        unfinished.unlink(missing_ok=True)

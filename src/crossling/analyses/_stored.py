@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossling.analyses.context import AnalysisContext
+from crossling.files import replacing
 from crossling.recipe.recipe import content_hash
 from crossling.registry import load_kind
 
@@ -80,10 +80,5 @@ def _read_table(path: Path, schema: pa.Schema) -> pa.Table | None:
 
 def _write_table(table: pa.Table, path: Path) -> None:
     """Write a table so that whoever finds it finds it whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
-    try:
-        pq.write_table(table, unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as partial:
+        pq.write_table(table, partial)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from crossling.encoders.encoder import Encoder, load_encoder
 from crossling.encoders.masked_word_head import WordHead, build_head, load_head
 from crossling.encoders.unlabelled import Reading, encode_texts
 from crossling.errors import ArtefactError, DataError
+from crossling.files import replacing
 from crossling.models.model import build_model
 from crossling.objectives.masked_words import Masking, Objective
 from crossling.recipe.recipe import content_hash
@@ -136,14 +136,9 @@ def _read(path: Path, encoder: Encoder) -> tuple[WordHead, dict[str, Any]] | Non
 
 def _write(path: Path, head: WordHead, record: dict[str, Any]) -> None:
     """Write a head so that whoever finds it finds it whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
     weights = {name: tensor.detach().contiguous() for name, tensor in head.state_dict().items()}
-    try:
-        save_file(weights, unfinished, metadata={"record": json.dumps(record, ensure_ascii=False)})
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as partial:
+        save_file(weights, partial, metadata={"record": json.dumps(record, ensure_ascii=False)})
 
 
 def _label(head: WordHead, table: Tensor) -> str:

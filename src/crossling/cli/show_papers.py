@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crossling.files import write_atomic
 from crossling.papers.published import PAPERS, Figure, PublishedTable, load_paper
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.report.terminal import out, tell
-from crossling.store.files import write_whole
 
 if TYPE_CHECKING:
     from crossling.papers.definitions import Address
@@ -58,14 +58,14 @@ def show_draft(draft: Draft, study: Study) -> None:
         for cell in draft.cells
     )
     title = f"{len(rows)} cells of the table, {sum(cell.address is not None for cell in draft.cells)} of them to be run"
-    _print(Sheet(title, ("row", "column", "paper", "ours from"), rows, names=4))
+    _print(Table(title, ("row", "column", "paper", "ours from"), rows, names=4))
     variants = tuple(
         (v.task, v.label, _describe_stages(v.recipe.stage, draft.recipes[v.task, v.system]["stage"]))
         for v in study.variants
     )
     seeds = f"{len(draft.seeds)} {'seed' if len(draft.seeds) == 1 else 'seeds'}"
     title = f"{len(study.cells)} cells of the study: {len(variants)} systems, {seeds}; encoder {draft.encoder}"
-    _print(Sheet(title, ("task", "system", "training"), variants, names=3))
+    _print(Table(title, ("task", "system", "training"), variants, names=3))
     for name, settings in draft.analyses.items():
         tell(f"then: {settings['kind']} of {len(draft.list_variants(name))} systems' models ({name})")
     if draft.extend is not None:
@@ -73,7 +73,7 @@ def show_draft(draft: Draft, study: Study) -> None:
     _show_notes(draft)
 
 
-def _print(sheet: Sheet) -> None:
+def _print(sheet: Table) -> None:
     tell(sheet.title)
     out.print(sheet.to_rich())
 
@@ -145,7 +145,7 @@ def _show_notes(draft: Draft) -> None:
         tell(f"The paper contradicts itself: {sentence}")
 
 
-def lay_out(made: Reproduced, *, width: int | None = None) -> list[Sheet]:
+def lay_out(made: Reproduced, *, width: int | None = None) -> list[Table]:
     """The table as sheets not wider than that, each column with the paper's figure, ours and the difference."""
     table = made.draft.table
     cells = {(one.cell.row, one.cell.column): one for one in made.cells}
@@ -160,7 +160,7 @@ def lay_out(made: Reproduced, *, width: int | None = None) -> list[Sheet]:
         parts[-1].append(column)
         taken += needed
     return [
-        Sheet(
+        Table(
             table.name,
             ("", *(text for column in some for text in _head(column))),
             tuple((row, *(text for column in some for text in _show(cells.get((row, column))))) for row in table.rows),
@@ -194,7 +194,7 @@ def write_reproduced(made: Reproduced) -> list[Path]:
     """The table as Markdown, and every cell as a line of CSV."""
     files = {made.out / "reproduced.md": to_markdown(made), made.out / "reproduced.csv": to_csv(made)}
     for path, text in files.items():
-        write_whole(path, text)
+        write_atomic(path, text)
     return list(files)
 
 

@@ -8,8 +8,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from crossling.files import write_atomic
 from crossling.report.terminal import out, tell
-from crossling.store.files import write_whole
 from crossling.study.layout import PICKS
 from crossling.study.picks import BEST, Judgement
 
@@ -30,5 +30,5 @@ def show_judgement(judgement: Judgement, folder: Path) -> None:
     tell("Ranks and regret (points below the best) are by the mean score over languages not trained on and over seeds.")
     for note in judgement.notes:
         tell(f"Note: {note}.")
-    write_whole(folder / PICKS, judgement.to_csv())
+    write_atomic(folder / PICKS, judgement.to_csv())
     tell(f"written: {folder / PICKS}")

@@ -6,7 +6,6 @@ killed run finds its place again without having stored an order.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from crossling.errors import DataError
+from crossling.files import replacing
 
 CHUNK = 4096
 """Rows of one record batch on disk: row ``r`` is found in batch ``r // CHUNK``, with no index to hold in memory."""
@@ -149,18 +149,13 @@ def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
 
     Every chunk maps a column's name to integer arrays: one (scalar), or a list or a ragged array of them.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with pa.OSFile(str(partial), "wb") as sink:
+        with replacing(path) as partial, pa.OSFile(str(partial), "wb") as sink:
             _write_record_batches(sink, _rechunk(chunks))
-        partial.replace(path)
     except OSError as error:
         raise DataError(
             f"{path}: cannot write encoded examples: {error}. Free some disk space, or name another store with --store."
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
     return Examples(path)
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +28,7 @@ from crossling.data.records import (
     TaggedSentence,
 )
 from crossling.errors import DataError
+from crossling.files import replacing
 
 CHUNK_ROWS = 10_000
 """Rows that are Python objects at a time while a file is written."""
@@ -241,33 +239,28 @@ def write_rows(
     the file.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
-    except OSError as error:
-        raise DataError(
-            f"{path.parent}: cannot be written to ({error.strerror}); name another store with --store"
-        ) from error
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            total = _write_stream(
+        with replacing(path) as partial, _open_to_write(partial) as stream:
+            return _write_stream(
                 iter(records),
                 stream,
                 kind,
                 lambda: {"skipped": str(count_skipped()), "dropped": json.dumps(dict(count_dropped()))},
             )
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).replace(path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise DataError(
                 f"{path.parent}: the disk is full; free some space, or name another store with --store"
             ) from error
         raise
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-    return total
+
+
+def _open_to_write(path: Path) -> BinaryIO:
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise DataError(
+            f"{path.parent}: cannot be written to ({error.strerror}); name another store with --store"
+        ) from error
 
 
 def _write_stream(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from crossling.errors import RecipeError, UserError, nearest
+from crossling.files import write_atomic
 from crossling.papers.definitions import (
     Address,
     ExtendDefinition,
@@ -23,7 +24,6 @@ from crossling.papers.definitions import (
 )
 from crossling.papers.published import Figure, PublishedTable, find_table
 from crossling.recipe.recipe import content_hash, parse_kind, parse_value, set_path, to_toml
-from crossling.store.files import write_whole
 from crossling.study.grid import Study, load_study
 from crossling.study.layout import name_file
 
@@ -304,9 +304,9 @@ def _choose_analyses(
 def write_study(draft: Draft, folder: Path) -> Study:
     """Write the study file and the recipes of all its systems into a folder, and read them as a study."""
     for variant, recipe in draft.recipes.items():
-        write_whole(folder / _recipe_file(variant), to_toml(_place(recipe, draft, folder)))
+        write_atomic(folder / _recipe_file(variant), to_toml(_place(recipe, draft, folder)))
     path = folder / f"{draft.name}.toml"
-    write_whole(path, _tell_study(draft))
+    write_atomic(path, _tell_study(draft))
     return load_study(path)
 
 

@@ -9,10 +9,10 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from crossling.data.catalogue import open_data
+from crossling.files import write_atomic
 from crossling.papers.drafting import Cell, Draft, write_study
 from crossling.papers.measures import MEASURES, ORIGINAL, Results
 from crossling.progress import NoProgress, Progress
-from crossling.store.files import write_whole
 
 if TYPE_CHECKING:
     from crossling.store.artefacts import Store
@@ -97,7 +97,7 @@ def _extend_encoder(draft: Draft, out: Path, *, store: Store, progress: Progress
     side = "source" if rows.language.partition("-")[0] == draft.extend.language else "target"
     lines = [text if isinstance(text, str) else " ".join(text) for text in rows.column(side).to_pylist()]
     text = out / f"{draft.extended}.txt"
-    write_whole(text, "\n".join(lines) + "\n")
+    write_atomic(text, "\n".join(lines) + "\n")
     extend_on(draft.encoder, text, pieces=draft.extend.pieces, out=out / draft.extended, progress=progress)
 
 

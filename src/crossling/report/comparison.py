@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from crossling.data.languages import name_of
 from crossling.errors import ArtefactError, nearest
-from crossling.report.markup import csv_text, latex_table, markdown_head, markdown_row, markdown_text
+from crossling.report.table import csv_text, latex_table, markdown_head, markdown_row, markdown_text
 from crossling.report.tables import format_percent
 from crossling.scores.significance import Comparison, Difference, Result
 from crossling.scores.significance.compare import MARKS

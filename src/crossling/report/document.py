@@ -10,10 +10,9 @@ from markupsafe import Markup
 
 from crossling.report.charts import Chart
 from crossling.report.html import render_page
-from crossling.report.markup import markdown_text
 from crossling.report.page import title_of
 from crossling.report.panels import Panel, lay_out, to_figures
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table, markdown_text
 from crossling.scores.metrics import explain, list_scores
 
 LARGEST = 2_000_000
@@ -40,7 +39,7 @@ class Sweep:
 
     charts: tuple[Chart, ...]
     """The means, and the languages' differences from the baseline."""
-    table: Sheet
+    table: Table
     sentence: str
 
 
@@ -50,7 +49,7 @@ class AnalysisPart:
 
     title: str
     facts: str
-    tables: tuple[Sheet, ...] = ()
+    tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -63,26 +62,26 @@ class Document:
     facts: tuple[tuple[str, str], ...]
     """What the study is, in a few words each."""
     panels: tuple[Panel, ...]
-    cells: Sheet
+    cells: Table
     """How far the study is."""
-    timing: Sheet
-    machines: Sheet
+    timing: Table
+    machines: Table
     notes: tuple[str, ...] = ()
     """What a reader must not miss."""
-    choices: tuple[Sheet, ...] = ()
+    choices: tuple[Table, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     learning: tuple[Chart, ...] = ()
     learning_note: str = ""
     analyses: tuple[AnalysisPart, ...] = ()
-    data: Sheet | None = None
+    data: Table | None = None
     recipes: tuple[tuple[str, str], ...] = ()
     """Whole recipes by the names of their systems."""
-    variants: Sheet | None = None
+    variants: Table | None = None
     """What differs from these in the others."""
     settings: str = ""
     """The study itself."""
     command: str = ""
-    identities: Sheet | None = None
+    identities: Table | None = None
     citations: tuple[str, ...] = ()
 
     @property
@@ -91,7 +90,7 @@ class Document:
         told = [sentence for panel in self.panels for sentence in panel.verdict.sentences]
         return (*told, *(sweep.sentence for sweep in self.sweeps))
 
-    def sheets(self) -> Iterator[Sheet]:
+    def sheets(self) -> Iterator[Table]:
         """Every table but those of comparisons, in the order of the page."""
         yield from (sweep.table for sweep in self.sweeps)
         yield from self.choices

@@ -15,7 +15,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from crossling.data.languages import find_language, name_of
-from crossling.report.figures import draw_bar, draw_confusion
+from crossling.report.bars import draw_bar, draw_confusion
 from crossling.report.html import render_page
 from crossling.report.summary import AnswerSample, LanguageResult, RunSummary, Sample, TagSample, TextSample
 from crossling.report.tables import (

@@ -16,7 +16,7 @@ from typing import Any
 
 from crossling.errors import ArtefactError, DataError, nearest
 from crossling.report.heat_maps import HeatMap, draw_maps
-from crossling.report.sheets import Sheet, format_mean
+from crossling.report.table import Table, format_mean
 
 ALL = "all"
 """The name of all languages' tests taken together."""
@@ -157,7 +157,7 @@ def list_results(
     return found
 
 
-def tabulate_results(results: Sequence[Result], *, score: str) -> Sheet:
+def tabulate_results(results: Sequence[Result], *, score: str) -> Table:
     """Table 3: a line for each model, a column for each task; in brackets what a model was trained for itself."""
     values, samples = (list_results(results, score=score, samples=choice) for choice in (False, True))
     own = {(one.model, one.probe) for one in results if one.own}
@@ -171,7 +171,7 @@ def tabulate_results(results: Sequence[Result], *, score: str) -> Sheet:
                 cell += f" ± {stdev(samples[key]):.2f}"
             cells.append(f"({cell})" if key in own else cell)
         lines.append((model, *cells))
-    return Sheet(
+    return Table(
         f"Probing results, {score} of {_describe(results)}",
         ("model", *probes),
         tuple(lines),
@@ -179,7 +179,7 @@ def tabulate_results(results: Sequence[Result], *, score: str) -> Sheet:
     )
 
 
-def tabulate_languages(results: Sequence[Result], *, score: str) -> Sheet:
+def tabulate_languages(results: Sequence[Result], *, score: str) -> Table:
     """The same in each language, with the scores that they are differences of."""
     lines = []
     chosen = [one for one in results if one.score == score and one.sample == 0]
@@ -200,7 +200,7 @@ def tabulate_languages(results: Sequence[Result], *, score: str) -> Sheet:
                     )
                 )
     head = ("task", "language", "model", "ceiling", "base", "result", "examples")
-    return Sheet("By language", head, tuple(lines), names=3)
+    return Table("By language", head, tuple(lines), names=3)
 
 
 def _axes(values: Mapping[tuple[str, str], Any]) -> tuple[list[str], list[str]]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from crossling.data.languages import find_language, name_of
 from crossling.errors import ArtefactError, nearest
-from crossling.report.markup import csv_text, markdown_head, markdown_row
 from crossling.report.summary import LanguageResult, RunSummary
+from crossling.report.table import csv_text, markdown_head, markdown_row
 
 if TYPE_CHECKING:
     from rich.table import Table

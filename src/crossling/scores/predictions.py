@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossling.errors import ArtefactError
+from crossling.files import replacing
 
 Kind = Literal["tags", "classes", "answers"]
 Scheme = Literal["none", "bio"]
@@ -216,14 +216,9 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
     }
     digest = _digest(described, predictions.table)
     blob = json.dumps({**described, "digest": digest}, ensure_ascii=False).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
-    try:
-        table = predictions.table.replace_schema_metadata({_METADATA_KEY: blob})
-        pq.write_table(table, unfinished, compression="zstd", write_page_checksum=True)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    table = predictions.table.replace_schema_metadata({_METADATA_KEY: blob})
+    with replacing(path) as partial:
+        pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
 
 
 def read_predictions(path: Path) -> Predictions:

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossling.errors import ArtefactError
+from crossling.files import fsync, write_atomic, write_once
 from crossling.recipe.recipe import content_hash
 from crossling.store.archive import Archive, is_address
-from crossling.store.files import settle, write_once, write_whole
 from crossling.store.leases import EXPIRY, Leases
 
 MARKER = "complete.json"
@@ -42,7 +42,7 @@ def _find_mirror(address: str) -> Path:
     if not (mirror / ADDRESS).is_file():
         Archive(address)  # an address that cannot be used is told before it leaves a trace
         try:
-            write_whole(mirror / ADDRESS, address)
+            write_atomic(mirror / ADDRESS, address)
         except OSError as error:
             raise ArtefactError(
                 f"{mirror}: cannot be written: {error}. Set CROSSLING_CACHE to another folder."
@@ -108,7 +108,7 @@ class Store:
         target = self.artefact(identity)
         target.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            settle(path)
+            fsync(path)
             if not self._is_here(identity):
                 path.replace(target / path.name)
         self.complete(identity, record)

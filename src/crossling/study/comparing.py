@@ -10,12 +10,12 @@ from typing import Any
 
 from crossling.data.spec import parse_spec
 from crossling.errors import ArtefactError, UserError
+from crossling.files import read_json, write_atomic
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.comparison import ComparisonTable, comparison_tables
 from crossling.scores.predictions import Predictions, read_predictions
 from crossling.scores.significance import Comparison, Difference, Result, compare
 from crossling.scores.significance import Settings as TestSettings
-from crossling.store.files import read_json, write_whole
 from crossling.study.choices import Choice, make_choices
 from crossling.study.layout import CHOICES, COMPARISON, COMPLETE, name_file, prediction_path, read_plan, set_name
 
@@ -291,7 +291,7 @@ def _write(result: StudyComparison, out: Path, *, score: str | None) -> tuple[st
     if result.choices:
         files[CHOICES] = json.dumps([asdict(choice) for choice in result.choices], indent=1, ensure_ascii=False)
     for name, text in files.items():
-        write_whole(out / name, text)
+        write_atomic(out / name, text)
     return tuple(files)
 
 

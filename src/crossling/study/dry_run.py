@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from crossling.encoders.encoder import load_encoder
+from crossling.files import read_json
 from crossling.store.artefacts import MARKER, Store
-from crossling.store.files import read_json
 from crossling.study.effort import count_subwords, estimate_subwords
 from crossling.study.grid import Study
 from crossling.study.jobs import Board, Job

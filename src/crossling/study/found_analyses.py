@@ -11,7 +11,7 @@ from statistics import fmean
 from crossling.report.charts import draw_heat
 from crossling.report.document import AnalysisPart, Figure
 from crossling.report.embedded import embed_svg
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 
 MOST_HEAT_MAPS = 24
 LARGEST_FILE = 4_000_000
@@ -49,16 +49,16 @@ def _read_analysis(path: Path, table: Path, text: str, *, prefix: str) -> Analys
     )
 
 
-def _read_sheet(title: str, text: str, *, stem: str) -> Sheet:
+def _read_sheet(title: str, text: str, *, stem: str) -> Table:
     """A table and the remarks below it; one without lines where there is none."""
     lines = text.splitlines()
     cells = [_split_row(line) for line in lines if line.startswith("|")]
     notes = tuple(_unescape(line.removeprefix("- ")) for line in lines if line.startswith("- "))
     if len(cells) < 3:
-        return Sheet(title, (), (), notes=notes, stem=stem)
+        return Table(title, (), (), notes=notes, stem=stem)
     names, width = sum(not cell.endswith(":") for cell in cells[1]), len(cells[0])
     rows = tuple(tuple((*row, *[""] * width)[:width]) for row in cells[2:])
-    return Sheet(title, tuple(cells[0]), rows, names, notes, stem)
+    return Table(title, tuple(cells[0]), rows, names, notes, stem)
 
 
 def _split_row(line: str) -> list[str]:

@@ -15,7 +15,7 @@ from crossling.errors import DataError, nearest
 from crossling.report.head_maps import SIGNIFICANT, Array, Overlap, build_map, compare_best, count_top, rank_heads
 from crossling.report.heat_maps import HeatMap, draw_maps
 from crossling.report.probing import ALL, name_model
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.study.probing import Compared, show_sheets, write_files, write_markdown
 
 BEST = 5
@@ -125,7 +125,7 @@ def compare_heads(heads: Heads, baselines: Mapping[str, str], tops: Sequence[str
     return shared
 
 
-def tabulate_shared(shared: Sequence[Shared], *, score: str, measure: str) -> Sheet:
+def tabulate_shared(shared: Sequence[Shared], *, score: str, measure: str) -> Table:
     """Table 4: for each model and number of best heads, how many are shared and how alike those rank."""
     probes = list(dict.fromkeys(one.probe for one in shared))
     cells = {(one.model, one.overlap.top, one.probe): one for one in shared}
@@ -146,17 +146,17 @@ def tabulate_shared(shared: Sequence[Shared], *, score: str, measure: str) -> Sh
         f"those alone; * p < {SIGNIFICANT:g}.",
         f"Rankings that have nothing to do with each other share {chance}.",
     )
-    return Sheet("Best attention heads that models share", tuple(head), tuple(lines), notes=notes)
+    return Table("Best attention heads that models share", tuple(head), tuple(lines), notes=notes)
 
 
-def tabulate_best(heads: Heads) -> Sheet:
+def tabulate_best(heads: Heads) -> Table:
     """The best heads of each model for each task."""
     lines = []
     for (model, probe), values in heads.maps.items():
         places = [divmod(int(place), values.shape[1]) for place in rank_heads(values)[:BEST]]
         listed = ", ".join(f"{layer + 1}.{head + 1} ({values[layer, head]:.1f})" for layer, head in places)
         lines.append((probe, model, listed))
-    return Sheet(f"The {BEST} best heads, as layer.head", ("probe", "model", "heads"), tuple(lines), names=3)
+    return Table(f"The {BEST} best heads, as layer.head", ("probe", "model", "heads"), tuple(lines), names=3)
 
 
 def draw_heads(heads: Heads, probe: str, *, title: str) -> str:

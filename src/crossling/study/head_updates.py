@@ -16,7 +16,7 @@ from crossling.errors import DataError, UserError, nearest
 from crossling.report.head_maps import NORMALISE, Array, build_map, check_normalise, correlate_ranks, normalise_map
 from crossling.report.heat_maps import HeatMap, draw_maps
 from crossling.report.probing import name_model
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.study.analysing import Analysis
 from crossling.study.probing import show_sheets, write_files, write_markdown
 from crossling.study.show_analysis import FOLDER, name_files
@@ -104,13 +104,13 @@ def _check_pairs(pairs: Sequence[tuple[str, str]], maps: Mapping[str, Array]) ->
     return list(pairs) or ([(first, others[0])] if len(others) == 1 else [])
 
 
-def tabulate_ranks(maps: Mapping[str, Array]) -> Sheet:
+def tabulate_ranks(maps: Mapping[str, Array]) -> Table:
     """Spearman's rho between every two models' updates."""
     lines = []
     for first, second in combinations(maps, 2):
         found = correlate_ranks(maps[first], maps[second])
         lines.append((first, second, f"{found.rho:.3f}", f"{found.p:.2g}", str(found.count)))
-    return Sheet(
+    return Table(
         "How alike attention heads rank by their updates",
         ("model", "and", "Spearman's rho", "p", "heads"),
         tuple(lines),
@@ -118,14 +118,14 @@ def tabulate_ranks(maps: Mapping[str, Array]) -> Sheet:
     )
 
 
-def tabulate_layers(maps: Mapping[str, Array], normalise: str) -> Sheet:
+def tabulate_layers(maps: Mapping[str, Array], normalise: str) -> Table:
     """The mean update of each layer's heads."""
     layers = max(len(values) for values in maps.values())
     lines = tuple(
         (str(layer + 1), *(f"{values[layer].mean():.4g}" for values in maps.values())) for layer in range(layers)
     )
     notes = (f"Mean over a layer's heads of the absolute change of their weights, {NORMALISE[normalise]}.",)
-    return Sheet("Updates by layer", ("layer", *maps), lines, notes=notes)
+    return Table("Updates by layer", ("layer", *maps), lines, notes=notes)
 
 
 def to_csv(analysis: Analysis, maps: Mapping[str, Array]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossling.errors import ArtefactError
-from crossling.store.files import read_json
+from crossling.files import read_json
 
 if TYPE_CHECKING:
     from crossling.recipe.recipe import EvaluateSettings

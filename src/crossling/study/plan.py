@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import DataError, UserError
+from crossling.files import read_json, write_atomic
 from crossling.recipe.recipe import Recipe, RunSettings, to_toml
 from crossling.store.artefacts import Store
-from crossling.store.files import read_json, write_whole
 from crossling.study.encoders import Encoders
 from crossling.study.grid import Study, Variant
 from crossling.study.hardware import describe_machine
@@ -115,14 +115,14 @@ def write_plan(
     run = {"store": str(store.root.resolve()), "command": command}
     for variant in study.variants:
         folder, runner = out / variant.folder, runners[variant.folder]
-        write_whole(folder / "recipe.toml", to_toml(variant.recipe.model_dump(mode="json")))
+        write_atomic(folder / "recipe.toml", to_toml(variant.recipe.model_dump(mode="json")))
         own = {
             "encoder": runner.encoders.label(variant.recipe.encoder),
             "data": runner.describe_data(),
             "machine": describe_machine(runner.distributed),
         }
         text = json.dumps({**run, **own, "stages": stages[variant.folder]}, indent=1, ensure_ascii=False)
-        write_whole(folder / "run.json", text)
+        write_atomic(folder / "run.json", text)
     plan = {
         "name": study.name,
         "identity": study.identity,
@@ -143,7 +143,7 @@ def write_plan(
         ],
         "cells": [asdict(cell) for cell in cells],
     }
-    write_whole(out / PLAN, json.dumps(plan, indent=1, ensure_ascii=False))
+    write_atomic(out / PLAN, json.dumps(plan, indent=1, ensure_ascii=False))
 
 
 def find_finished(

@@ -9,6 +9,7 @@ from typing import Any
 
 from crossling.analyses._stored import Original
 from crossling.errors import DataError, UserError, nearest
+from crossling.files import write_atomic
 from crossling.progress import Progress
 from crossling.report.probing import (
     Result,
@@ -20,9 +21,8 @@ from crossling.report.probing import (
     tabulate_results,
     to_csv,
 )
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.report.terminal import out, tell
-from crossling.store.files import write_whole
 from crossling.study.analysing import Analysis, analyse, describe_settings
 from crossling.study.show_analysis import FOLDER, name_files
 from crossling.study.subjects import Subject, find_subjects
@@ -121,7 +121,7 @@ def present_probing(
     return choices
 
 
-def write_markdown(analysis: Analysis, sheets: Sequence[Sheet], lines: Sequence[str]) -> str:
+def write_markdown(analysis: Analysis, sheets: Sequence[Table], lines: Sequence[str]) -> str:
     """Sheets below each other, what must not be missed after the first."""
     told = "".join(f"- {line}\n" for line in lines)
     first, *others = (sheet.to_markdown() for sheet in sheets)
@@ -129,7 +129,7 @@ def write_markdown(analysis: Analysis, sheets: Sequence[Sheet], lines: Sequence[
     return "\n".join([head, first, *([told] if told else []), *others])
 
 
-def show_sheets(sheets: Sequence[Sheet], lines: Sequence[str]) -> None:
+def show_sheets(sheets: Sequence[Table], lines: Sequence[str]) -> None:
     """Sheets on the terminal with their notes."""
     for sheet in sheets:
         tell(sheet.title)
@@ -143,5 +143,5 @@ def show_sheets(sheets: Sequence[Sheet], lines: Sequence[str]) -> None:
 def write_files(files: dict[Path, str]) -> None:
     """Write files and say where they are."""
     for place, text in files.items():
-        write_whole(place, text)
+        write_atomic(place, text)
         tell(f"written: {place}")

@@ -16,7 +16,7 @@ from typing import Any
 
 from crossling import __version__
 from crossling.errors import UserError
-from crossling.store.files import write_whole
+from crossling.files import write_atomic
 from crossling.store.leases import describe_machine
 from crossling.study.worker import Order, Place, Worker, import_all
 
@@ -49,7 +49,7 @@ class FarPlace:
         passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         place = cls(out, store, address, environment=passed)
         for path in place.signs:
-            write_whole(path, "")
+            write_atomic(path, "")
         return place
 
     @property
@@ -111,7 +111,7 @@ class Seat:
         """Do a job: its messages as they come, of which the last ends it."""
         assert self.worker is not None
         if self.far.address is not None:
-            write_whole(self.worker.place.out / order.folder / "recipe.toml", recipe)
+            write_atomic(self.worker.place.out / order.folder / "recipe.toml", recipe)
         threading.Thread(target=self.worker.do, args=(order,), name=order.cell, daemon=True).start()
         while True:
             message = self.messages.get()

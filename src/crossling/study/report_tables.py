@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from crossling.data.declarations import list_names, load_declaration
+from crossling.files import read_json
 from crossling.recipe.recipe import Recipe, canonical_json, load_recipe, read_toml
 from crossling.report.citations import DATA_WORKS
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.scores.predictions import read_predictions
-from crossling.store.files import read_json
 from crossling.study.choices import Choice
 from crossling.study.layout import PICKS, prediction_path
 from crossling.study.status import STATES, StudyStatus
@@ -23,7 +23,7 @@ Finished = Mapping[str, Mapping[int, Mapping[str, Any]]]
 """Markers of finished cells, by folder of their variant and seed."""
 
 
-def count_cells(status: StudyStatus) -> Sheet:
+def count_cells(status: StudyStatus) -> Table:
     """Cells by state: all of them, those of every variant that is not finished, and what failed."""
     rows = [
         (task, label, *(str(status.count(state, cells)) for state in STATES))
@@ -33,11 +33,11 @@ def count_cells(status: StudyStatus) -> Sheet:
     rows.append(("", f"{len(status.cells)} cells", *(str(status.count(state)) for state in STATES)))
     failed = [f"{cell.name} failed: {cell.error.splitlines()[0]}" for cell in status.cells if cell.state == "failed"]
     head = ("task", "system", *STATES)
-    table = Sheet("How far the study is", head, tuple(rows), names=2, notes=tuple(failed), stem="cells")
+    table = Table("How far the study is", head, tuple(rows), names=2, notes=tuple(failed), stem="cells")
     return table.without_empty_names()
 
 
-def list_machines(finished: Finished) -> Sheet:
+def list_machines(finished: Finished) -> Table:
     """Hardware and versions, with the number of cells where they differ."""
     facts: dict[str, Counter[str]] = {}
     for seeds in finished.values():
@@ -49,10 +49,10 @@ def list_machines(finished: Finished) -> Sheet:
         told = [value if len(values) == 1 else f"{value} ({count} cells)" for value, count in values.most_common()]
         rows.append((name, ", ".join(told)))
     notes = () if rows else ("No finished cell says what it was made with.",)
-    return Sheet("Hardware and versions", ("fact", "value"), tuple(rows), names=2, notes=notes, stem="machines")
+    return Table("Hardware and versions", ("fact", "value"), tuple(rows), names=2, notes=notes, stem="machines")
 
 
-def list_data(plan: Mapping[str, Any], finished: Finished, out: Path) -> Sheet:
+def list_data(plan: Mapping[str, Any], finished: Finished, out: Path) -> Table:
     """Every set that was trained or tested on, with the fingerprint of its rows."""
     rows: dict[tuple[str, ...], None] = {}
     for variant in plan["variants"]:
@@ -63,7 +63,7 @@ def list_data(plan: Mapping[str, Any], finished: Finished, out: Path) -> Sheet:
             rows.setdefault((variant["task"], one["role"], one["name"], one["language"], count, one["fingerprint"]))
     head = ("task", "role", "set", "language", "rows", "fingerprint")
     notes = () if rows else ("The fingerprints of this study's data are not on record in its folder.",)
-    table = Sheet("Data", head, tuple(rows), names=4, notes=notes, stem="data")
+    table = Table("Data", head, tuple(rows), names=4, notes=notes, stem="data")
     return table.without_empty_names() if rows else table
 
 
@@ -81,14 +81,14 @@ def _read_tested(variant: Mapping[str, Any], finished: Finished, out: Path) -> I
                     yield {**known, "fingerprint": str(found.meta.get("fingerprint", "–"))}
 
 
-def list_choices(choices: tuple[Choice, ...], out: Path) -> list[Sheet]:
+def list_choices(choices: tuple[Choice, ...], out: Path) -> list[Table]:
     """What criteria chose, and how good that was where it was judged."""
     tables = []
     if choices:
         rows = tuple((c.task, c.system, c.axis.rpartition(".")[2], c.criterion, c.chosen, c.labels) for c in choices)
         head = ("task", "system", "axis", "criterion", "chosen", "labels used")
         told = tuple(choice.describe() for choice in choices)
-        tables.append(Sheet("Choices", head, rows, names=6, notes=told, stem="choices").without_empty_names())
+        tables.append(Table("Choices", head, rows, names=6, notes=told, stem="choices").without_empty_names())
     path = out / PICKS
     if path.is_file():
         with path.open(encoding="utf-8", newline="") as stream:
@@ -96,12 +96,12 @@ def list_choices(choices: tuple[Choice, ...], out: Path) -> list[Sheet]:
         if len(lines) > 1:
             note = "Rank and regret (points below the best) by the mean score over languages not trained on."
             names = min(5, len(lines[0]))
-            table = Sheet("How good the choices were", lines[0], tuple(lines[1:]), names, (note,), stem="picks")
+            table = Table("How good the choices were", lines[0], tuple(lines[1:]), names, (note,), stem="picks")
             tables.append(table.without_empty_names())
     return tables
 
 
-def list_recipes(plan: Mapping[str, Any], out: Path) -> tuple[list[tuple[str, str]], Sheet | None]:
+def list_recipes(plan: Mapping[str, Any], out: Path) -> tuple[list[tuple[str, str]], Table | None]:
     """The first recipe of each task whole, and of the others what differs from it, key by key."""
     first: dict[str, dict[str, str]] = {}
     whole, others = [], []
@@ -120,7 +120,7 @@ def list_recipes(plan: Mapping[str, Any], out: Path) -> tuple[list[tuple[str, st
         lines += [f"without {key}" for key in base if key not in flat]
         others.append((variant["task"], variant["label"], "; ".join(lines) or "nothing"))
     head, title = ("task", "system", "keys that differ"), "What differs from the recipe above"
-    table = Sheet(title, head, tuple(others), names=3, stem="recipes").without_empty_names() if others else None
+    table = Table(title, head, tuple(others), names=3, stem="recipes").without_empty_names() if others else None
     return whole, table
 
 
@@ -136,11 +136,11 @@ def flatten(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, json.dumps(value, ensure_ascii=False)
 
 
-def list_identities(plan: Mapping[str, Any]) -> Sheet:
+def list_identities(plan: Mapping[str, Any]) -> Table:
     """The identities of every cell's stages and of its predictions."""
     rows = tuple((cell["name"], " → ".join(cell["stages"]), cell["identity"]) for cell in plan["cells"])
     note = "A hash of all that affects a result: settings, seed, data, encoder, precision, versions of the code."
-    return Sheet("Identities", ("cell", "stages", "predictions"), rows, names=3, notes=(note,), stem="identities")
+    return Table("Identities", ("cell", "stages", "predictions"), rows, names=3, notes=(note,), stem="identities")
 
 
 def list_used(recipes: list[Recipe]) -> set[str]:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import ArtefactError
+from crossling.files import read_json, write_atomic
 from crossling.recipe.recipe import load_recipe, to_toml
 from crossling.report.citations import find_citations
 from crossling.report.document import Document, Sweep, render_document, to_markdown, write_tables
 from crossling.report.panels import Panel, make_panel
 from crossling.report.wording import judge
-from crossling.store.files import read_json, write_whole
 from crossling.study.comparing import (
     StudyComparison,
     gather_comparison,
@@ -63,7 +63,7 @@ def report_study(out: Path, *, every: bool = False, store: Path | None = None) -
     files = {out / PAGE: render_document(document), out / TEXT: to_markdown(document)}
     files |= {out / TABLES / name: text for name, text in write_tables(document).items()}
     for path, text in files.items():
-        write_whole(path, text)
+        write_atomic(path, text)
     return Report(document, tuple(files))
 
 

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossling.errors import UserError
+from crossling.files import copy_atomic, read_json, write_once
 from crossling.store.artefacts import Store
-from crossling.store.files import copy_whole, read_json, write_once
 from crossling.study.layout import COMPLETE
 
 
@@ -37,7 +37,7 @@ def bring_results(store: Store, folder: Path, identity: str) -> bool:
         fetched = Path(name)
         facts = store.archive.fetch(_name(identity), fetched)
         for path in (path for path in fetched.rglob("*") if path.is_file()):
-            copy_whole(path, folder / path.relative_to(fetched))
+            copy_atomic(path, folder / path.relative_to(fetched))
     mark_finished(folder, facts)
     return True
 

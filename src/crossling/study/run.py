@@ -19,6 +19,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.encoders.encoder import Encoder
 from crossling.errors import ArtefactError, DataError, RecipeError
+from crossling.files import copy_atomic, fsync, write_atomic
 from crossling.inference.evaluate import check_kind, encode_ahead, predict_sets
 from crossling.models.model import load_model, save_model
 from crossling.progress import NoProgress, Progress
@@ -27,7 +28,6 @@ from crossling.registry import load_kind
 from crossling.scores.predictions import write_predictions
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import Store, find_artefact
-from crossling.store.files import copy_whole, settle, write_whole
 from crossling.store.leases import Lease
 from crossling.study.effort import count_subwords
 from crossling.study.encoders import Encoders
@@ -77,7 +77,7 @@ class Runner:
         """Make the folder of results, once nothing is wrong with what was asked for."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            write_whole(self.out / "recipe.toml", to_toml(self.recipe.model_dump(mode="json")))
+            write_atomic(self.out / "recipe.toml", to_toml(self.recipe.model_dump(mode="json")))
         except OSError as error:
             raise ArtefactError(
                 f"{self.out}: cannot hold results: {error.strerror}. Name another with --out."
@@ -236,7 +236,7 @@ class Runner:
             path = prediction_path(self.out, seed, entry, language)
             stored = self._stored_predictions(identity, rows)
             if stored.exists():
-                copy_whole(stored, path)
+                copy_atomic(stored, path)
             else:
                 waiting.append((entry, rows, stored, path))
         if not waiting:
@@ -260,8 +260,8 @@ class Runner:
             )
             for (_, _, stored, path), predictions in zip(places, found, strict=True):
                 write_predictions(stored, predictions)
-                settle(stored)
-                copy_whole(stored, path)
+                fsync(stored)
+                copy_atomic(stored, path)
 
     def _stored_predictions(self, identity: str, rows: Rows) -> Path:
         key = content_hash({"rows": rows.fingerprint, "version": PREDICTION_VERSION, **self._numerics()})
@@ -277,7 +277,7 @@ class Runner:
                 "data": self.describe_data(),
             }
             text = json.dumps({**facts, "machine": describe_machine(self.distributed)}, indent=1, ensure_ascii=False)
-            write_whole(self.out / "run.json", text)
+            write_atomic(self.out / "run.json", text)
 
 
 def build_final_task(recipe: Recipe) -> Any:

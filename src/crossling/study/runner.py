@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import ArtefactError, UserError
+from crossling.files import append_line, write_atomic
 from crossling.progress import NoProgress, Progress
 from crossling.store.artefacts import Store
-from crossling.store.files import append_line, write_whole
 from crossling.store.leases import Lease, describe_machine
 from crossling.study.crew import Crew, Worker
 from crossling.study.grid import Study
@@ -231,12 +231,12 @@ class _Run:
     def _give_up(self, job: Job, error: str, trace: str) -> None:
         self._release(job, finished=False)
         log = self.out / LOGS / f"{job.cell.replace('/', '-')}.log"
-        write_whole(log, f"{job.cell}, job {job.key}, after {job.attempts + 1} tries\n\n{trace}\n")
+        write_atomic(log, f"{job.cell}, job {job.key}, after {job.attempts + 1} tries\n\n{trace}\n")
         line = " ".join(error.split())
         for cell in self.board.fail(job, line):
             self.failed[cell] = line
             text = {"error": line, "log": str(log.relative_to(self.out)), "time": time.time()}
-            write_whole(self.out / cell / FAILED, _to_json(text))
+            write_atomic(self.out / cell / FAILED, _to_json(text))
             self.progress.advance(1)
             self.progress.say(f"failed  {cell}: {line}")
         self._note("failed", job, line)

@@ -11,10 +11,10 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from crossling.files import write_atomic
 from crossling.report.association import draw_points
-from crossling.report.markup import markdown_head, markdown_row, markdown_text
+from crossling.report.table import markdown_head, markdown_row, markdown_text
 from crossling.report.terminal import out, tell
-from crossling.store.files import write_whole
 from crossling.study.analysing import Analysis, describe_settings, list_lines
 
 FOLDER = Path("analyses")
@@ -39,7 +39,7 @@ def write_analysis(analysis: Analysis, path: Path | None) -> list[Path]:
         for name, picture in analysis.kind.draw(analysis.table, settings=analysis.settings).items():
             files[path.with_name(f"{path.stem}-{name}.svg")] = picture
     for place, text in files.items():
-        write_whole(place, text)
+        write_atomic(place, text)
     return list(files)
 
 

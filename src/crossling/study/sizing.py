@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crossling.encoders.encoder import load_encoder
 from crossling.errors import UserError
-from crossling.store.files import read_json
+from crossling.files import read_json
 from crossling.study.forecast import forecast_gpu_bytes
 from crossling.study.grid import Study
 from crossling.study.layout import PLAN

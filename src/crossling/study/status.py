@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossling.store.files import read_json, write_whole
+from crossling.files import read_json, write_atomic
 from crossling.store.leases import describe_machine, is_running
 from crossling.study.layout import COMPLETE, FAILED, RUNNERS, read_plan
 
@@ -148,7 +148,7 @@ def announce_runner(out: Path, study: str, *, workers: int, working: list[dict[s
         "workers": workers,
         "working": working,
     }
-    write_whole(_runner_path(out), json.dumps(facts, ensure_ascii=False))
+    write_atomic(_runner_path(out), json.dumps(facts, ensure_ascii=False))
 
 
 def withdraw_runner(out: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from crossling.data.languages import name_of
 from crossling.report.charts import Chart, Role, Series
 from crossling.report.document import Sweep
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.report.tables import format_percent
 from crossling.study.choices import group_variants
 from crossling.study.comparing import Part, StudyComparison
@@ -163,7 +163,7 @@ def _tabulate(
     title: str,
     *,
     stem: str,
-) -> Sheet:
+) -> Table:
     named = dict.fromkeys(name for points in curves.values() for _, figures in points for name in figures)
     languages = sorted(named, key=lambda name: name != MEAN)
 
@@ -172,7 +172,7 @@ def _tabulate(
 
     rows = [(baseline, "–", *show(base))] if base else []
     rows += [(name, f"{x:g}", *show(figures)) for name, points in curves.items() for x, figures in points]
-    return Sheet(title, ("system", axis, *languages), tuple(rows), names=1, stem=stem)
+    return Table(title, ("system", axis, *languages), tuple(rows), names=1, stem=stem)
 
 
 def _put_in_words(

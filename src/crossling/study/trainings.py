@@ -12,11 +12,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 from crossling.errors import ArtefactError
+from crossling.files import read_lines
 from crossling.report.charts import COLOURS, Chart, Role, Series
-from crossling.report.sheets import Sheet
+from crossling.report.table import Table
 from crossling.report.terminal import format_seconds
 from crossling.store.artefacts import Store
-from crossling.store.files import read_lines
 from crossling.study.layout import EVENTS
 
 POINTS = 60
@@ -117,7 +117,7 @@ def average_curves(curves: Sequence[Mapping[int, float]]) -> tuple[tuple[float, 
     return tuple(points)
 
 
-def tell_times(trainings: Trainings, finished: Mapping[str, Mapping[int, Mapping[str, Any]]], out: Path) -> Sheet:
+def tell_times(trainings: Trainings, finished: Mapping[str, Mapping[int, Mapping[str, Any]]], out: Path) -> Table:
     """What cells took, for each variant; a stage that several cells share counts in each."""
     rows = []
     for variant in trainings.plan["variants"]:
@@ -144,7 +144,7 @@ def tell_times(trainings: Trainings, finished: Mapping[str, Mapping[int, Mapping
         notes.append(f"All {len(every)} finished cells together: {format_seconds(sum(every))} of work.")
     notes += _tell_span(out)
     head = ("task", "system", "cells", "seconds each", "updates", "subwords/s")
-    return Sheet("Time", head, tuple(rows), names=2, notes=tuple(notes), stem="timing").without_empty_names()
+    return Table("Time", head, tuple(rows), names=2, notes=tuple(notes), stem="timing").without_empty_names()
 
 
 def _tell_span(out: Path) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crossling.errors import UserError
-from crossling.store.files import append_line
+from crossling.files import append_line
 from crossling.store.leases import Lease, LeaseLostError, describe_machine
 from crossling.study.layout import EVENTS, prediction_path
 

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from crossling.files import replacing
 from crossling.models.model import Model, load_weights, read_weights, weights_of
 
 log = logging.getLogger(__name__)
@@ -92,9 +93,8 @@ class Checkpoints:
     def _save_best(self, weights: dict[str, Tensor], step: int) -> None:
         path = self._best_path(step)
         if not path.exists():
-            partial = path.with_suffix(".partial")
-            save_file(weights, partial)
-            partial.replace(path)
+            with replacing(path) as partial:
+                save_file(weights, partial)
 
     def load_best(self, model: Model, step: int) -> None:
         """Put the best epoch's weights into the model."""

@@ -1,4 +1,4 @@
-"""Small files that several processes share: each is whole or not there, even after a power cut."""
+"""Files that several processes share: each is complete or absent, even after a power cut."""
 
 from __future__ import annotations
 
@@ -6,15 +6,34 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` to write to; on success it is flushed to disk and takes the name.
+
+    A reader sees the old file or the new one, and a failed or killed writer leaves the old one.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    try:
+        yield partial
+        fsync(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def write_once(path: Path, facts: Any) -> bool:
     """Write JSON so that the first of several writers wins; tells whether this one did."""
-    partial = _partial(path)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        _write(partial, json.dumps(facts, indent=1, ensure_ascii=False))
+        partial.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+        fsync(partial)
         os.link(partial, path)
     except FileExistsError:
         return False
@@ -23,26 +42,16 @@ def write_once(path: Path, facts: Any) -> bool:
     return True
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old or the new text; the last of several writers wins."""
-    partial = _partial(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(partial, text)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+def write_atomic(path: Path, text: str) -> None:
+    """Write a text file; the last of several writers wins."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
-def copy_whole(source: Path, path: Path) -> None:
+def copy_atomic(source: Path, path: Path) -> None:
     """Copy a file so that a reader of the copy sees all of it or none."""
-    partial = _partial(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial:
         shutil.copyfile(source, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def append_line(path: Path, facts: dict[str, Any]) -> None:
@@ -79,21 +88,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def settle(path: Path) -> None:
-    """Make the disk hold a file, so that a marker written after it never outlives it."""
+def fsync(path: Path) -> None:
+    """Flush a file to disk, so that a marker written after it never outlives it."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
