@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import rich.table
@@ -47,6 +47,17 @@ class Table:
     notes: tuple[str, ...] = ()
     stem: str = ""
     """What files of it are called, without an ending."""
+
+    def to_json(self) -> dict[str, object]:
+        """For a file that a program reads back, see :meth:`from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Table:
+        """A table that :meth:`to_json` wrote."""
+        rows = tuple(tuple(row) for row in value["rows"])
+        lists = {name: tuple(value[name]) for name in ("head", "notes")}
+        return cls(**{**value, **lists, "rows": rows})
 
     def without_empty_names(self) -> Table:
         """Without columns of names that say nothing, such as the task in a study of one."""
