@@ -54,14 +54,13 @@ def count_cpu_seconds() -> float:
 
 
 def grow_cells(counts: list[int]) -> None:
-    from small_study import write_study
-
     from crossling.store.artefacts import Store
     from crossling.study.grid import load_study
     from crossling.study.jobs import Board
     from crossling.study.plan import find_finished, plan_study, write_plan
     from crossling.study.results import mark_finished
     from crossling.study.status import read_status
+    from small_study import write_study
     from tiny import save_tiny
 
     print("cells\tload s\tplan s\twrite s\tboard s\tfinished s\tstatus s\tplan MB")

@@ -19,9 +19,8 @@ SEEDS = 10
 
 def measure_report(cells: int) -> dict[str, float]:
     """Seconds of the report, and what it has to read and writes."""
-    from finished_study import ROWS, finish_study
-
     from crossling.study.reporting import report_study
+    from finished_study import ROWS, finish_study
     from tiny import save_tiny
 
     with tempfile.TemporaryDirectory() as name:

@@ -19,7 +19,6 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "study")]
 
 from chaos import Chaos  # noqa: E402
 from small_study import finish, predictions_of, redone, start, weights_of, write_study  # noqa: E402
-
 from tiny import save_tiny  # noqa: E402
 
 

@@ -18,9 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "study")]
 
-from small_study import events_of, finish, start, study_command, write_study  # noqa: E402
-
 from growth import describe  # noqa: E402
+from small_study import events_of, finish, start, study_command, write_study  # noqa: E402
 from tiny import save_tiny  # noqa: E402
 
 SEEDS = 10

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_study import events_of, markers_of, predictions_of, write_study
 
 from crossling.errors import ArtefactError, UserError
 from crossling.store import archive as archive_module
@@ -17,6 +16,7 @@ from crossling.store.artefacts import Store, find_store
 from crossling.study.grid import load_study
 from crossling.study.run import find_model
 from crossling.study.runner import run_study
+from small_study import events_of, markers_of, predictions_of, write_study
 
 
 @pytest.fixture(params=["memory", "file"])

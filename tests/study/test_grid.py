@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_study import TWO_SYSTEMS, write_recipe, write_study
 
 from crossling.errors import RecipeError
 from crossling.study.grid import load_study
+from small_study import TWO_SYSTEMS, write_recipe, write_study
 
 STUDIES = Path(__file__).parents[2] / "recipes" / "studies"
 

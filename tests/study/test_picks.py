@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from small_study import write_study
 from typer.testing import CliRunner
 
 from crossling.cli.main import app
@@ -23,6 +22,7 @@ from crossling.study.runner import run_study
 from crossling.study.scoring import score_cells
 from crossling.study.show_analysis import write_analysis
 from crossling.study.subjects import find_subjects
+from small_study import write_study
 
 SWEEP = """
 seeds = [1, 2]

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from chaos import wait_until_gone
+from crossling.store.artefacts import Store
+from crossling.study.grid import load_study
+from crossling.study.ray_seat import REPORT_SECONDS
+from crossling.study.run import run_recipe
+from crossling.study.status import find_runners, read_status
 from small_study import (
     events_of,
     finish,
@@ -27,12 +33,6 @@ from small_study import (
     weights_of,
     write_study,
 )
-
-from crossling.store.artefacts import Store
-from crossling.study.grid import load_study
-from crossling.study.ray_seat import REPORT_SECONDS
-from crossling.study.run import run_recipe
-from crossling.study.status import find_runners, read_status
 
 pytestmark = pytest.mark.slow
 LONG = 400.0

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_study import predictions_of, weights_of
 
 from crossling.data.records import TaggedSentence
 from crossling.encoders.encoder import load_encoder
@@ -30,6 +29,7 @@ from crossling.store.artefacts import Store
 from crossling.study import run as run_module
 from crossling.study.run import Runner, find_model, run_recipe
 from examples import make_rows
+from small_study import predictions_of, weights_of
 
 
 def write_bio(path: Path, count: int, *, shift: int = 0) -> Path:

@@ -11,7 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from chaos import Chaos
+from crossling.errors import DataError, UserError
+from crossling.progress import NoProgress
+from crossling.recipe.recipe import load_recipe
+from crossling.store.artefacts import Store
+from crossling.store.leases import LeaseLostError, is_running
+from crossling.study import crew
+from crossling.study.grid import load_study
+from crossling.study.jobs import Board
+from crossling.study.present import summarise_run
+from crossling.study.run import Runner, find_model, run_recipe
+from crossling.study.runner import refuse_other_study, run_study
+from crossling.study.status import announce_runner, read_status
+from crossling.training.distributed import setup_distributed
 from small_study import (
     TWO_SYSTEMS,
     events_of,
@@ -27,20 +41,6 @@ from small_study import (
     weights_of,
     write_study,
 )
-
-from crossling.errors import DataError, UserError
-from crossling.progress import NoProgress
-from crossling.recipe.recipe import load_recipe
-from crossling.store.artefacts import Store
-from crossling.store.leases import LeaseLostError, is_running
-from crossling.study import crew
-from crossling.study.grid import load_study
-from crossling.study.jobs import Board
-from crossling.study.present import summarise_run
-from crossling.study.run import Runner, find_model, run_recipe
-from crossling.study.runner import refuse_other_study, run_study
-from crossling.study.status import announce_runner, read_status
-from crossling.training.distributed import setup_distributed
 
 SHARING = """
 seeds = [1]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_study import CHOOSING, finish_study
-from small_study import write_recipe, write_study
 
 from crossling.criteria import source_dev
 from crossling.criteria.context import FinishedCell
@@ -21,6 +19,8 @@ from crossling.study.dry_run import forecast_study
 from crossling.study.grid import load_study
 from crossling.study.layout import read_plan
 from crossling.study.plan import fix_threads
+from finished_study import CHOOSING, finish_study
+from small_study import write_recipe, write_study
 
 
 @pytest.fixture
