@@ -27,7 +27,7 @@ from crossling.aligners.corpus import Corpus, build_corpus
 from crossling.aligners.links import Links
 from crossling.aligners.score import AlignmentScore, Gold, score_links
 from crossling.data.catalogue import open_data
-from crossling.recipe.recipe import apply_overrides
+from crossling.recipe.overrides import apply_overrides
 
 PAIRS = ("en-fr", "ro-en", "zh-en")
 WAYS = ("grow-diag-final-and", "intersection")

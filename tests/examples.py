@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from crossling.data.records import LabelledPair, LabelledText, Question, TaggedSentence
 from crossling.data.rows import SCHEMAS, Rows
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 
 _WORDS = ("the", "cat", "sees", "a", "dog", "in", "мир", "нам", "我", "们")
 

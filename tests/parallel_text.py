@@ -9,7 +9,7 @@ import pyarrow as pa
 from crossling.aligners.linked_text import describe_text
 from crossling.data.records import LinkedPair, ParallelPair
 from crossling.data.rows import SCHEMAS, Rows
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 from crossling.stages.word_pairs import PairData
 
 SOURCE = ("the", "cat", "sees", "a", "dog", "in", "London", "house")

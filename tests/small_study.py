@@ -17,7 +17,7 @@ from typing import Any
 
 from crossling.data.records import TaggedSentence
 from crossling.files import write_once
-from crossling.recipe.recipe import to_toml
+from crossling.recipe.overrides import to_toml
 from crossling.scores.predictions import read_predictions
 from crossling.study.worker import Place, Worker
 from examples import make_rows

@@ -17,7 +17,8 @@ from crossling.errors import RecipeError
 from crossling.inference.evaluate import predict_sets
 from crossling.inference.predictor import Predictor
 from crossling.progress import NoProgress, Progress
-from crossling.recipe.recipe import EvaluateSettings, Recipe, apply_overrides, load_recipe, parse_recipe, validate_table
+from crossling.recipe.overrides import apply_overrides
+from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe, parse_recipe, validate_table
 from crossling.report.summary import RunSummary
 from crossling.scores.metrics import score
 from crossling.store.artefacts import Store, find_store

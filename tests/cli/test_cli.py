@@ -17,7 +17,7 @@ import pytest
 
 from crossling.cli import main as cli
 from crossling.encoders.encoder import load_encoder
-from crossling.recipe.recipe import to_toml
+from crossling.recipe.overrides import to_toml
 
 Trained = Callable[[str], Path]
 Crossling = Callable[..., "Outcome"]

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from crossling.errors import RecipeError, nearest
-from crossling.recipe.recipe import apply_overrides, canonical_json, content_hash, load_recipe, parse_recipe, to_toml
+from crossling.recipe.identity import canonical_json, content_hash
+from crossling.recipe.overrides import apply_overrides, to_toml
+from crossling.recipe.recipe import load_recipe, parse_recipe
 
 MINIMAL = {
     "encoder": {"name": "multilingual-e5-small"},

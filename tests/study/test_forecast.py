@@ -18,7 +18,8 @@ from crossling.data.records import TaggedSentence
 from crossling.encoders.encoder import load_encoder
 from crossling.encoders.tokenization import Subwords
 from crossling.errors import DataError, RecipeError
-from crossling.recipe.recipe import parse_recipe, to_toml
+from crossling.recipe.overrides import to_toml
+from crossling.recipe.recipe import parse_recipe
 from crossling.study import forecast
 from crossling.study.forecast import Load, forecast_memory, forecast_stage, inspect_recipe, measure_load
 from examples import make_rows

@@ -73,7 +73,7 @@ def command(recipe: Path, out: Path, store: Path) -> list[str]:
 
 
 def write_recipe(path: Path, tables: dict[str, Any]) -> Path:
-    from crossling.recipe.recipe import to_toml
+    from crossling.recipe.overrides import to_toml
 
     path.write_text(to_toml(tables), encoding="utf-8")
     return path

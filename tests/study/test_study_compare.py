@@ -12,7 +12,8 @@ import pytest
 from crossling.criteria import source_dev
 from crossling.criteria.context import FinishedCell
 from crossling.errors import ArtefactError, UserError
-from crossling.recipe.recipe import load_recipe, parse_recipe, to_toml
+from crossling.recipe.overrides import to_toml
+from crossling.recipe.recipe import load_recipe, parse_recipe
 from crossling.store.artefacts import Store
 from crossling.study.comparing import compare_study, leave_out_values, load_comparison, trained_languages
 from crossling.study.dry_run import forecast_study

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from crossling.aligners.symmetrize import Symmetrization
 from crossling.errors import DataError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     from crossling.aligners.corpus import Corpus, Side

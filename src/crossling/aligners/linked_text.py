@@ -15,7 +15,7 @@ from crossling.data.records import LinkedPair, ParallelPair
 from crossling.data.rows import Rows
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.errors import DataError
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
     import torch

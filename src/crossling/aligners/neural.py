@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from crossling.aligners.symmetrize import Symmetrization
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     from crossling.aligners.corpus import Corpus

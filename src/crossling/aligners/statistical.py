@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from crossling.aligners.symmetrize import Symmetrization
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     from crossling.aligners.corpus import Corpus

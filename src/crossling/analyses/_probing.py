@@ -14,7 +14,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import Rows
 from crossling.errors import DataError, UserError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 from crossling.scores.predictions import UNSEEN
 from crossling.tasks import build_task, parse_task

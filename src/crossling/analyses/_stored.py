@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from crossling.analyses.context import AnalysisContext
 from crossling.files import replacing
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 from crossling.registry import load_kind
 
 

@@ -26,7 +26,7 @@ from crossling.errors import ArtefactError, DataError
 from crossling.files import replacing
 from crossling.models.model import build_model
 from crossling.objectives.masked_words import Masking, Objective
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 from crossling.stages.masked_training import NAME, count_words, describe_guesses, hold_out, measure_guesses, train_head
 from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.loop import Execution

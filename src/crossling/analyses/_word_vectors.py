@@ -17,7 +17,7 @@ from crossling.data.batching import Batch, Examples, pad_column, plan_prediction
 from crossling.encoders.encoder import Encoder, pool_words
 from crossling.encoders.tokenization import Subwords, assemble, shorten_words, special_layout
 from crossling.objectives._inputs import collate_inputs
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 from crossling.training.loop import predict_examples
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from crossling.analyses._word_pairs import WordPairs, draw_pairs
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.languages import find_language
 from crossling.errors import DataError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 from crossling.report.histograms import Panel, draw_histograms, measure_overlap
 
 if TYPE_CHECKING:

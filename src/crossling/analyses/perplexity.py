@@ -22,7 +22,7 @@ from crossling.data.declarations import load_declaration
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data, parse_spec
 from crossling.errors import ArtefactError, DataError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 from crossling.training.settings import HeadSettings
 
 if TYPE_CHECKING:

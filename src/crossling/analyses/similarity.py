@@ -23,8 +23,8 @@ from crossling.data.records import LabelledPair, LabelledText, LinkedPair, Paral
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.data.spec import parse_spec
 from crossling.errors import DataError
-from crossling.recipe.recipe import Settings as FrozenSettings
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
+from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     from crossling.analyses.context import AnalysisContext

@@ -59,7 +59,7 @@ def run(
     from crossling.aligners.align import align_words, parse_aligner
     from crossling.aligners.corpus import read_corpus
     from crossling.aligners.links import write_links
-    from crossling.recipe.recipe import apply_overrides
+    from crossling.recipe.overrides import apply_overrides
     from crossling.report.terminal import TerminalProgress, tell
 
     table = {"kind": aligner} | ({"symmetrize": symmetrize} if symmetrize else {})

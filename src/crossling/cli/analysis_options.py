@@ -44,7 +44,7 @@ def split_codes(text: str) -> list[str]:
 
 def read_settings(table: Mapping[str, Any], overrides: Sequence[str] | None) -> Any:
     """An analysis's settings from options, of which those that are None were not set, and from ``--set``."""
-    from crossling.recipe.recipe import apply_overrides
+    from crossling.recipe.overrides import apply_overrides
     from crossling.study.analysing import parse_settings
 
     given = {key: value for key, value in table.items() if value is not None}

@@ -16,7 +16,7 @@ from crossling.criteria.context import ChoiceContext, FinishedCell
 from crossling.data.declarations import load_declaration
 from crossling.data.spec import parse_spec
 from crossling.errors import RecipeError, UserError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 from crossling.report.probing import MIN_GAIN, choose_from_results, read_csv
 from crossling.tasks import PRESETS, parse_task
 

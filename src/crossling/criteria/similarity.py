@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from crossling.criteria.context import ChoiceContext, FinishedCell
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 
 LABELS = "no label of any language, only parallel text: {settings.described}"
 

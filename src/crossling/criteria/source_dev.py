@@ -7,7 +7,7 @@ from typing import Literal
 
 from crossling.criteria.context import ChoiceContext, FinishedCell
 from crossling.errors import ArtefactError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 
 LABELS = "labels of the source language's dev set"
 

@@ -29,7 +29,7 @@ from crossling.data.records import (
 from crossling.data.rows import Rows
 from crossling.data.words import Pieces, cut_by_tokenizer, split_words
 from crossling.encoders.tokenization import Layout, Subwords, assemble, shorten_pair, special_layout
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
     from crossling.encoders.encoder import Encoder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from crossling.fusions._settings import Layer, check_layer
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     from torch import nn

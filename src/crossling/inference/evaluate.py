@@ -19,7 +19,7 @@ from crossling.encoders.encoder import Encoder
 from crossling.errors import DataError
 from crossling.models.model import Model
 from crossling.progress import NoProgress, Progress
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 from crossling.registry import load_kind
 from crossling.scores.predictions import Predictions
 from crossling.training.distributed import Distributed

@@ -18,7 +18,8 @@ from crossling.errors import ArtefactError, DataError
 from crossling.inference.evaluate import predict_rows
 from crossling.models.model import Model, ModelCard, load_model, save_model
 from crossling.progress import NoProgress, Progress
-from crossling.recipe.recipe import RunSettings, content_hash
+from crossling.recipe.identity import content_hash
+from crossling.recipe.recipe import RunSettings
 from crossling.tasks import restore_task
 from crossling.training.distributed import Distributed, setup_distributed
 

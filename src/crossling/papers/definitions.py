@@ -9,12 +9,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from crossling.papers.published import read_data
-from crossling.recipe.recipe import Settings, validate_table
+from crossling.recipe.recipe import FrozenSettings, validate_table
 
 ScaleName = Literal["small", "full"]
 
 
-class Address(Settings):
+class Address(FrozenSettings):
     """Where the figure of a cell comes from."""
 
     task: str = ""
@@ -41,7 +41,7 @@ class Address(Settings):
     top: str = ""
 
 
-class ScaleDefinition(Settings):
+class ScaleDefinition(FrozenSettings):
     """What all recipes of a paper have in common."""
 
     seeds: tuple[int, ...]
@@ -49,7 +49,7 @@ class ScaleDefinition(Settings):
     notes: tuple[str, ...] = ()
 
 
-class TaskDefinition(Settings):
+class TaskDefinition(FrozenSettings):
     """A task: its recipe with all stages that any system has."""
 
     score: str
@@ -62,7 +62,7 @@ class TaskDefinition(Settings):
     small: dict[str, Any] = Field(default_factory=dict)
 
 
-class SystemDefinition(Settings):
+class SystemDefinition(FrozenSettings):
     """What is done with a task's recipe."""
 
     stages: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class SystemDefinition(Settings):
     """Settings at small scale, beside or in place of ``set``."""
 
 
-class ExtendDefinition(Settings):
+class ExtendDefinition(FrozenSettings):
     """An encoder with a larger vocabulary, made before anything is trained, and adapted to text first of all."""
 
     text: str
@@ -83,7 +83,7 @@ class ExtendDefinition(Settings):
     """Settings of the stage that teaches the encoder its new subwords."""
 
 
-class SmallDefinition(Settings):
+class SmallDefinition(FrozenSettings):
     """What is different about a table at small scale."""
 
     rows: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class SmallDefinition(Settings):
     notes: tuple[str, ...] = ()
 
 
-class TableDefinition(Settings):
+class TableDefinition(FrozenSettings):
     """A table: addresses of its cells, by all cells, by group of rows, by row and by column."""
 
     cells: dict[str, Any]
@@ -115,7 +115,7 @@ class TableDefinition(Settings):
     notes: tuple[str, ...] = ()
 
 
-class PaperDefinition(Settings):
+class PaperDefinition(FrozenSettings):
     """How a paper's tables are made."""
 
     baseline: str

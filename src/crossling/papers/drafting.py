@@ -23,7 +23,9 @@ from crossling.papers.definitions import (
     split_label,
 )
 from crossling.papers.published import Figure, PublishedTable, find_table
-from crossling.recipe.recipe import content_hash, parse_kind, parse_value, set_path, to_toml
+from crossling.recipe.identity import content_hash
+from crossling.recipe.overrides import parse_value, set_path, to_toml
+from crossling.recipe.recipe import parse_kind
 from crossling.study.grid import Study, load_study
 from crossling.study.layout import name_file
 

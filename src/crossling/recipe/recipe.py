@@ -6,9 +6,6 @@ and shown at once.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
@@ -16,18 +13,19 @@ from typing import Any, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from crossling.errors import RecipeError, nearest
+from crossling.recipe.overrides import apply_overrides, read_toml
 from crossling.registry import list_kinds, load_kind
 
 M = TypeVar("M", bound=BaseModel)
 
 
-class Settings(BaseModel):
+class FrozenSettings(BaseModel):
     """Frozen, strict settings: an unknown key is an error, and ``"no"`` is never taken for false."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
-class EncoderSettings(Settings):
+class EncoderSettings(FrozenSettings):
     """Which encoder a recipe starts from."""
 
     name: str
@@ -39,7 +37,7 @@ class EncoderSettings(Settings):
     others."""
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(FrozenSettings):
     """One data set to predict and score, in some languages."""
 
     on: str | dict[str, Any]
@@ -71,7 +69,7 @@ class EvaluateSettings(Settings):
         return tuple((language, f"{self.on}:{language}") for language in self.languages)
 
 
-class RunSettings(Settings):
+class RunSettings(FrozenSettings):
     """How, not what: where a run executes. Precision and threads change bits, so they count in identities."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -93,7 +91,7 @@ class RunSettings(Settings):
         return tuple(value) if isinstance(value, list) else value
 
 
-class Recipe(Settings):
+class Recipe(FrozenSettings):
     """A whole recipe, resolved: every default filled in."""
 
     seeds: tuple[int, ...] = (1,)
@@ -121,68 +119,6 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe file, apply ``key=value`` overrides, validate."""
     path = Path(path)
     return parse_recipe(apply_overrides(read_toml(path), overrides), where=str(path))
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; a file that is not there or not TOML is a :class:`RecipeError`."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        beside = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        raise RecipeError(f"{path}: no such file.{nearest(path.name, beside)}") from None
-    except IsADirectoryError:
-        raise RecipeError(f"{path}: is a folder; name a recipe file in it") from None
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}); a recipe is a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path}: not valid TOML: {error}") from None
-
-
-def apply_overrides(tables: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Set ``a.0.b=value`` in a copy of nested tables; list items are addressed by number."""
-    result: dict[str, Any] = json.loads(json.dumps(tables, default=str))
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not key.strip():
-            raise RecipeError(f"--set {override!r}: write key=value, such as stage.0.epochs=2")
-        set_path(result, key.strip(), parse_value(text.strip()))
-    return result
-
-
-def parse_value(text: str) -> Any:
-    """A TOML value; what is not one is taken as a plain string, so that quotes are rarely needed."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def set_path(tables: dict[str, Any], path: str, value: Any, *, label: str = "--set ") -> None:
-    """Set ``a.0.b`` in nested tables; ``label`` says in an error where the key comes from."""
-    *parents, last = path.split(".")
-    node: Any = tables
-    for depth, part in enumerate(parents):
-        so_far = ".".join(parents[: depth + 1])
-        if isinstance(node, list):
-            node = node[_index(node, part, f"{label}{so_far}")]
-        elif isinstance(node, dict):
-            node = node.setdefault(part, {})
-        else:
-            raise RecipeError(f"{label}{path}: {'.'.join(parents[:depth])} is {node!r}, which has nothing inside")
-    if isinstance(node, list):
-        node[_index(node, last, f"{label}{path}")] = value
-    elif isinstance(node, dict):
-        node[last] = value
-    else:
-        raise RecipeError(f"{label}{path}: {'.'.join(parents)} is {node!r}, which has nothing inside")
-
-
-def _index(items: list[Any], part: str, path: str) -> int:
-    if not part.isdigit() or int(part) >= len(items):
-        raise RecipeError(f"{path}: {part!r} is not one of the {len(items)} items, 0 to {len(items) - 1}")
-    return int(part)
 
 
 def parse_recipe(tables: Mapping[str, Any], *, where: str = "recipe") -> Recipe:
@@ -295,45 +231,3 @@ def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
 def _family_fields(family: str) -> list[str]:
     """The keys of all kinds of a family: a table that stands for one of them is validated by the kind itself."""
     return sorted({name for kind in list_kinds(family) for name in load_kind(family, kind).Settings.model_fields})
-
-
-def canonical_json(value: Any) -> str:
-    """JSON that is equal for equal content: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def content_hash(value: Any) -> str:
-    """A short stable hash of a JSON value."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:20]
-
-
-def to_toml(tables: Mapping[str, Any]) -> str:
-    """A resolved recipe as TOML; keys without a value are left out, as TOML has no null."""
-    plain = {k: v for k, v in tables.items() if not _is_tables(v)}
-    lines = [f"{k} = {_toml_value(v)}" for k, v in plain.items() if v is not None]
-    for name, value in tables.items():
-        if not _is_tables(value):
-            continue
-        for table in value if isinstance(value, list | tuple) else [value]:
-            header = f"[[{name}]]" if isinstance(value, list | tuple) else f"[{name}]"
-            lines += ["", header, *(f"{k} = {_toml_value(v)}" for k, v in table.items() if v is not None)]
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, Mapping) or (
-        isinstance(value, list | tuple) and bool(value) and all(isinstance(v, Mapping) for v in value)
-    )
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        inside = ", ".join(
-            f"{json.dumps(k, ensure_ascii=False)} = {_toml_value(v)}" for k, v in value.items() if v is not None
-        )
-        return f"{{ {inside} }}" if inside else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(v) for v in value)}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value) if isinstance(value, int | float) else json.dumps(str(value), ensure_ascii=False)

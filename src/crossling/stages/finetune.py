@@ -17,7 +17,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data
 from crossling.errors import RecipeError, UserError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 from crossling.stages.word_pairs import (
     PairData,

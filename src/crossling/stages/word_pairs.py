@@ -14,8 +14,8 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data
 from crossling.errors import DataError, UserError
-from crossling.recipe.recipe import Settings as FrozenSettings
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
+from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     import numpy as np

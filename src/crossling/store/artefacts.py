@@ -19,7 +19,7 @@ from typing import Any
 
 from crossling.errors import ArtefactError
 from crossling.files import fsync, write_atomic, write_once
-from crossling.recipe.recipe import content_hash
+from crossling.recipe.identity import content_hash
 from crossling.store.archive import Archive, is_address
 from crossling.store.leases import EXPIRY, Leases
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from crossling.criteria.context import ChoiceContext, FinishedCell
 from crossling.errors import RecipeError
-from crossling.recipe.recipe import canonical_json, load_recipe, parse_kind
+from crossling.recipe.identity import canonical_json
+from crossling.recipe.recipe import load_recipe, parse_kind
 from crossling.registry import load_kind
 from crossling.store.artefacts import Store
 from crossling.study.grid import name_values

@@ -25,7 +25,8 @@ from crossling.encoders.unlabelled import Reading, sample_texts
 from crossling.errors import DataError, UserError
 from crossling.inference.evaluate import check_kind
 from crossling.models.model import build_model
-from crossling.recipe.recipe import Recipe, to_toml
+from crossling.recipe.overrides import to_toml
+from crossling.recipe.recipe import Recipe
 from crossling.registry import load_kind
 from crossling.study.run import build_final_task
 from crossling.study.tracking import check_trackers

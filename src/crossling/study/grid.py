@@ -12,22 +12,14 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from crossling.errors import RecipeError, UserError, nearest
-from crossling.recipe.recipe import (
-    Recipe,
-    Settings,
-    apply_overrides,
-    content_hash,
-    parse_kind,
-    parse_recipe,
-    read_toml,
-    set_path,
-    validate_table,
-)
+from crossling.recipe.identity import content_hash
+from crossling.recipe.overrides import apply_overrides, read_toml, set_path
+from crossling.recipe.recipe import FrozenSettings, Recipe, parse_kind, parse_recipe, validate_table
 
 STUDY_KEYS = ("seeds", "baseline", "second", "tasks", "systems", "choose")
 
 
-class TaskSettings(Settings):
+class TaskSettings(FrozenSettings):
     """A recipe that every system without one of its own is applied to."""
 
     recipe: str
@@ -39,7 +31,7 @@ class TaskSettings(Settings):
     """Keys of the recipe, dotted and quoted, and their values for every system."""
 
 
-class SystemSettings(Settings):
+class SystemSettings(FrozenSettings):
     """A recipe with a few keys set, perhaps over the values of some axes."""
 
     recipe: str | dict[str, str] | None = None
@@ -63,7 +55,7 @@ class SystemSettings(Settings):
         return value
 
 
-class ChooseSettings(Settings):
+class ChooseSettings(FrozenSettings):
     """An axis whose value is picked by a criterion, so that no target label picks it unseen."""
 
     system: str
@@ -72,7 +64,7 @@ class ChooseSettings(Settings):
     """A criterion's name, or a table with its kind and settings."""
 
 
-class StudySettings(Settings):
+class StudySettings(FrozenSettings):
     """A study file."""
 
     seeds: tuple[int, ...] = Field(min_length=1)

@@ -11,7 +11,8 @@ from typing import Any
 
 from crossling.errors import DataError, UserError
 from crossling.files import read_json, write_atomic
-from crossling.recipe.recipe import Recipe, RunSettings, to_toml
+from crossling.recipe.overrides import to_toml
+from crossling.recipe.recipe import Recipe, RunSettings
 from crossling.store.artefacts import Store
 from crossling.study.encoders import Encoders
 from crossling.study.grid import Study, Variant

@@ -10,7 +10,8 @@ import numpy as np
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.recipe.recipe import Recipe, load_recipe, to_toml
+from crossling.recipe.overrides import to_toml
+from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.summary import (
     AnswerSample,
     LanguageResult,

@@ -11,7 +11,9 @@ from typing import Any
 
 from crossling.data.declarations import list_names, load_declaration
 from crossling.files import read_json
-from crossling.recipe.recipe import Recipe, canonical_json, load_recipe, read_toml
+from crossling.recipe.identity import canonical_json
+from crossling.recipe.overrides import read_toml
+from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.citations import DATA_WORKS
 from crossling.report.table import Table
 from crossling.scores.predictions import read_predictions

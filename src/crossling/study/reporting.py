@@ -15,7 +15,8 @@ from typing import Any
 
 from crossling.errors import ArtefactError
 from crossling.files import read_json, write_atomic
-from crossling.recipe.recipe import load_recipe, to_toml
+from crossling.recipe.overrides import to_toml
+from crossling.recipe.recipe import load_recipe
 from crossling.report.citations import find_citations
 from crossling.report.document import Document, Sweep, render_document, to_markdown, write_tables
 from crossling.report.panels import Panel, make_panel

@@ -23,7 +23,9 @@ from crossling.files import copy_atomic, fsync, write_atomic
 from crossling.inference.evaluate import check_kind, encode_ahead, predict_sets
 from crossling.models.model import load_model, save_model
 from crossling.progress import NoProgress, Progress
-from crossling.recipe.recipe import EvaluateSettings, Recipe, content_hash, to_toml
+from crossling.recipe.identity import content_hash
+from crossling.recipe.overrides import to_toml
+from crossling.recipe.recipe import EvaluateSettings, Recipe
 from crossling.registry import load_kind
 from crossling.scores.predictions import write_predictions
 from crossling.stages.context import StageContext

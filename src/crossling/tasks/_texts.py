@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from crossling.errors import DataError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 from crossling.scores.predictions import Predictions
 
 if TYPE_CHECKING:

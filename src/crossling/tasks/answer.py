@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from crossling.data.records import Question
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 from crossling.scores.predictions import Predictions
 from crossling.tasks._texts import check_inputs, is_pair, read_fields, refuse_words
 

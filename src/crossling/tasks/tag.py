@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from crossling.data.records import TaggedSentence
 from crossling.errors import DataError
-from crossling.recipe.recipe import Settings as FrozenSettings
+from crossling.recipe.recipe import FrozenSettings
 from crossling.scores.predictions import SCHEMAS, Predictions
 from crossling.scores.spans import list_spans
 from crossling.tasks._texts import check_inputs, read_fields

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from crossling.recipe.recipe import Settings
+from crossling.recipe.recipe import FrozenSettings
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(FrozenSettings):
     """How long, how fast and with what optimiser."""
 
     epochs: int = Field(default=5, ge=1)
