@@ -19,7 +19,7 @@ SEEDS = 10
 
 def measure_report(cells: int) -> dict[str, float]:
     """Seconds of the report, and what it has to read and writes."""
-    from crossling.study.reporting import report_study
+    from crossling.study.report import report_study
     from finished_study import ROWS, finish_study
     from tiny import save_tiny
 

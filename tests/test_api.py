@@ -86,6 +86,8 @@ def test_a_recipe_runs(tiny_folder: Path, tmp_path: Path) -> None:
         f'dev = "{DEV}"\nepochs = 1\n[[evaluate]]\non = "phrasebook-ner"\nsplit = "test[:5]"\nlanguages = ["de"]\n'
     )
     summary = crossling.run(recipe, ["seeds=[1, 2]"], out=tmp_path / "out")
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written >= {"page.html", "scores.md"}, "the same files as the command line writes"
     assert [result.language for result in summary.results] == ["de"]
     assert summary.seeds == (1, 2)
     assert crossling.load(tmp_path / "out", seed=2).card.source == "en"

@@ -19,11 +19,12 @@ from crossling.inference.predictor import Predictor
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import apply_overrides
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe, parse_recipe, validate_table
+from crossling.report.page import write_run
 from crossling.report.summary import RunSummary
 from crossling.scores.metrics import score
 from crossling.store.artefacts import Store, find_store
-from crossling.study.present import summarise_run
 from crossling.study.run import Runner, find_model, run_recipe
+from crossling.study.run_report import summarise_run
 from crossling.training.distributed import setup_distributed
 
 __all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
@@ -122,8 +123,11 @@ def run(
     store: str | Path | None = None,
     progress: Progress | None = None,
 ) -> RunSummary:
-    """Carry out a recipe; gives its scores, samples and facts, which also lie in ``out``."""
+    """Carry out a recipe; gives its scores, samples and facts, and writes its page and tables into ``out``."""
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     folder = Path(out) if out else Path("runs") / (Path(recipe).stem if not isinstance(recipe, Recipe) else "recipe")
     runner = run_recipe(loaded, store=Store(find_store(store)), out=folder, progress=progress)
-    return summarise_run(folder, store=runner.store.root)
+    summary = summarise_run(folder, store=runner.store.root)
+    if runner.distributed.is_main and summary.results:
+        write_run(summary, folder)
+    return summary

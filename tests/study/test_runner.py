@@ -21,8 +21,8 @@ from crossling.store.leases import LeaseLostError, is_running
 from crossling.study import crew
 from crossling.study.grid import load_study
 from crossling.study.jobs import Board
-from crossling.study.present import summarise_run
 from crossling.study.run import Runner, find_model, run_recipe
+from crossling.study.run_report import summarise_run
 from crossling.study.runner import refuse_other_study, run_study
 from crossling.study.status import announce_runner, read_status
 from crossling.training.distributed import setup_distributed

@@ -15,7 +15,8 @@ from crossling.errors import ArtefactError, UserError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import load_recipe, parse_recipe
 from crossling.store.artefacts import Store
-from crossling.study.comparing import compare_study, leave_out_values, load_comparison, trained_languages
+from crossling.study.cell_scores import trained_languages
+from crossling.study.compare import compare_study, leave_out_values, load_comparison
 from crossling.study.dry_run import forecast_study
 from crossling.study.grid import load_study
 from crossling.study.layout import read_plan

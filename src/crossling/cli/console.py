@@ -24,20 +24,13 @@ if TYPE_CHECKING:
 
 def show_run(summary: RunSummary, folder: Path) -> None:
     """The table of scores, and the files that hold more."""
-    from crossling.files import write_atomic
-    from crossling.report.page import render_run
+    from crossling.report.page import write_run
     from crossling.report.tables import score_tables
 
-    tables = score_tables(summary)
-    for table in tables:
+    for table in score_tables(summary):
         out.print(table.to_rich())
-    markdown = "\n".join(f"## {table.title}\n\n{table.to_markdown()}" for table in tables)
-    write_atomic(folder / "scores.md", markdown)
-    for table, data in zip(tables, summary.data_sets, strict=True):
-        write_atomic(folder / f"scores-{data}.csv", table.to_csv())
-    page = folder / "page.html"
-    write_atomic(page, render_run(summary))
-    tell(f"page:    {page}")
+    write_run(summary, folder)
+    tell(f"page:    {folder / 'page.html'}")
     tell(f"scores:  {folder / 'scores.md'}")
     if summary.next_command:
         tell(f"next:    {summary.next_command}")

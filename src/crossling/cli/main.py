@@ -99,8 +99,8 @@ def _run(loaded: Any, *, out: Path, store: str | None, command: str, example: tu
     from crossling.cli.console import show_run
     from crossling.report.terminal import TerminalProgress
     from crossling.store.artefacts import Store, find_store
-    from crossling.study.present import summarise_run
     from crossling.study.run import run_recipe
+    from crossling.study.run_report import summarise_run
 
     try:
         with TerminalProgress() as progress:
@@ -275,9 +275,9 @@ def demo(
     from crossling.cli.show_study import show_comparison, show_report
     from crossling.report.terminal import TerminalProgress, tell
     from crossling.store.artefacts import Store, find_store
-    from crossling.study.comparing import compare_study
+    from crossling.study.compare import compare_study
     from crossling.study.grid import load_study
-    from crossling.study.reporting import report_study
+    from crossling.study.report import report_study
     from crossling.study.runner import run_study
 
     study = load_study(Path(str(files("crossling").joinpath("recipes/demo-study.toml"))), overrides or ())

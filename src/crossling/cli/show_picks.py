@@ -10,8 +10,8 @@ from rich.table import Table
 
 from crossling.files import write_atomic
 from crossling.report.terminal import out, tell
+from crossling.study.choose import BEST, Judgement
 from crossling.study.layout import PICKS
-from crossling.study.picks import BEST, Judgement
 
 
 def show_judgement(judgement: Judgement, folder: Path) -> None:

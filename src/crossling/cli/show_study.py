@@ -15,9 +15,9 @@ from crossling.report.terminal import format_seconds, out, tell
 from crossling.study.status import STATES, StudyStatus, read_status
 
 if TYPE_CHECKING:
-    from crossling.study.comparing import StudyComparison
+    from crossling.study.compare import StudyComparison
     from crossling.study.dry_run import Forecast
-    from crossling.study.reporting import Report
+    from crossling.study.report import Report
     from crossling.study.runner import Outcome
 
 LISTED = 12

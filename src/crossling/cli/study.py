@@ -116,7 +116,7 @@ def compare(
 ) -> None:
     """Compare all systems with the baseline, with significance; writes tables into the study's folder."""
     from crossling.cli.show_study import show_comparison
-    from crossling.study.comparing import compare_study
+    from crossling.study.compare import compare_study
     from crossling.study.layout import find_out
 
     folder = find_out(study, out)
@@ -137,7 +137,7 @@ def report(
     """Write a study's report: one page with all that is known of it, and every table as Markdown, LaTeX and CSV."""
     from crossling.cli.show_study import show_report
     from crossling.study.layout import find_out
-    from crossling.study.reporting import report_study
+    from crossling.study.report import report_study
 
     show_report(report_study(find_out(study, out), every=every, store=store))
 
@@ -146,8 +146,8 @@ def report(
 def choices(study: FolderArgument, out: OutOption = None) -> None:
     """Judge what each choose table picks, with all seeds' models and with one's, by the scores nobody may choose by."""
     from crossling.cli.show_picks import show_judgement
+    from crossling.study.choose import judge_choices
     from crossling.study.layout import find_out
-    from crossling.study.picks import judge_choices
 
     folder = find_out(study, out)
     show_judgement(judge_choices(folder), folder)

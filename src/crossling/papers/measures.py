@@ -18,7 +18,7 @@ from crossling.report.head_maps import compare_best, count_top
 from crossling.report.probing import list_results
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
-from crossling.study.comparing import read_finished
+from crossling.study.compare import read_finished
 from crossling.study.layout import prediction_path, read_plan
 
 if TYPE_CHECKING:

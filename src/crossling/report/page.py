@@ -11,10 +11,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 from markupsafe import Markup
 
 from crossling.data.languages import find_language, name_of
+from crossling.files import write_atomic
 from crossling.report.bars import draw_bar, draw_confusion
 from crossling.report.html import render_page
 from crossling.report.summary import AnswerSample, LanguageResult, RunSummary, Sample, TagSample, TextSample
@@ -26,6 +28,7 @@ from crossling.report.tables import (
     order_results,
     order_scores,
     score_table,
+    score_tables,
 )
 from crossling.scores.metrics import explain, list_scores
 
@@ -102,6 +105,16 @@ def render_run(summary: RunSummary) -> str:
         explanations={name: explain(name) for name in list_scores() if _is_taken(summary, name)},
         title_of=title_of,
     )
+
+
+def write_run(summary: RunSummary, folder: Path) -> None:
+    """Write a run's page, its scores as Markdown, and the scores on each data set as CSV."""
+    tables = score_tables(summary)
+    markdown = "\n".join(f"## {table.title}\n\n{table.to_markdown()}" for table in tables)
+    write_atomic(folder / "scores.md", markdown)
+    for table, data in zip(tables, summary.data_sets, strict=True):
+        write_atomic(folder / f"scores-{data}.csv", table.to_csv())
+    write_atomic(folder / "page.html", render_run(summary))
 
 
 def title_of(score: str) -> str:

@@ -16,11 +16,10 @@ from crossling.data.declarations import list_names, load_declaration
 from crossling.errors import ArtefactError
 from crossling.report.citations import CITATIONS, DATA_WORKS
 from crossling.report.table import Table
-from crossling.study.comparing import compare_study
+from crossling.study.compare import compare_study
 from crossling.study.found_analyses import find_analyses
-from crossling.study.report_tables import cite_data, flatten
-from crossling.study.reporting import gather_report, report_study
-from crossling.study.trainings import average_curves
+from crossling.study.report import cite_data, flatten, gather_report, report_study
+from crossling.study.report_charts import average_curves
 from finished_study import CHOOSING, finish_study
 
 EVIL = '<img src=x onerror="alert(1)">'
@@ -113,7 +112,7 @@ def test_it_works_when_the_models_are_gone(finished: Path, tmp_path: Path) -> No
 
 def test_choices_on_record_are_not_made_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = compare_study(finished).choices
-    monkeypatch.setattr("crossling.study.comparing.make_choices", lambda plan, out: ([], ["asked again"]))
+    monkeypatch.setattr("crossling.study.compare.make_choices", lambda plan, out: ([], ["asked again"]))
     assert gather_report(finished).panels[0].table.systems[-1] == chosen[0].name
     path = finished / "choices.json"
     path.write_text(path.read_text(encoding="utf-8").replace("mean weight=0.75", "gone"), encoding="utf-8")

@@ -51,6 +51,7 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
         recipe=to_toml(recipe.model_dump(mode="json")),
         seeds=recipe.seeds,
         command=facts.get("command", ""),
+        next_command=f"crossling predict {out} --language {results[-1].language} FILE" if results else "",
         facts=facts.get("machine", {}),
         notes=tuple(skipped),
         sources=tuple(dict.fromkeys(rows.language for rows in trained)),

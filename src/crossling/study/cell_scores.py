@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from crossling.data.languages import find_language
+from crossling.data.spec import parse_spec
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
-from crossling.study.comparing import trained_languages
 from crossling.study.layout import is_finished, prediction_path, set_name
 
 
@@ -57,6 +57,16 @@ def _score_cell(recipe: Recipe, folder: Path, seed: int) -> tuple[dict[tuple[str
             if _normalise(predictions.language) not in trained:
                 others.append(value)
     return scores, sum(others) / len(others) if others else None
+
+
+def trained_languages(recipe: Recipe) -> set[str]:
+    """Languages of the labels that a recipe's last stage learns from."""
+    found = {recipe.source}
+    for spec in getattr(recipe.stage[-1], "train", ()):
+        named = spec if isinstance(spec, str) else spec.get("data", "")
+        language = parse_spec(named).language if named else str(spec["language"])
+        found.add(language.partition("_")[0])
+    return found - {""}
 
 
 def _normalise(code: str) -> str:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crossling.data.spec import parse_spec
 from crossling.errors import ArtefactError, UserError
 from crossling.files import read_json, write_atomic
 from crossling.recipe.recipe import Recipe, load_recipe
@@ -16,7 +15,8 @@ from crossling.report.comparison import ComparisonTable, comparison_tables
 from crossling.scores.predictions import Predictions, read_predictions
 from crossling.scores.significance import Comparison, Difference, Result, compare
 from crossling.scores.significance import Settings as TestSettings
-from crossling.study.choices import Choice, make_choices
+from crossling.study.cell_scores import trained_languages
+from crossling.study.choose import Choice, make_choices
 from crossling.study.layout import CHOICES, COMPARISON, COMPLETE, name_file, prediction_path, read_plan, set_name
 
 MACHINE_FACTS = ("torch", "device", "gpu", "precision", "processor", "threads")
@@ -268,16 +268,6 @@ def _read_predictions(recipe: Recipe, folder: Path, seeds: Sequence[int]) -> dic
 def _main_scores(recipe: Recipe) -> dict[str, str]:
     """The score that the last stage's task names, for each data set."""
     return {set_name(entry): recipe.stage[-1].task.score for entry in recipe.evaluate}
-
-
-def trained_languages(recipe: Recipe) -> set[str]:
-    """Languages of the labels that a recipe's last stage learns from."""
-    found = {recipe.source}
-    for spec in getattr(recipe.stage[-1], "train", ()):
-        named = spec if isinstance(spec, str) else spec.get("data", "")
-        language = parse_spec(named).language if named else str(spec["language"])
-        found.add(language.partition("_")[0])
-    return found - {""}
 
 
 def _write(result: StudyComparison, out: Path, *, score: str | None) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from crossling.recipe.recipe import parse_recipe
 from crossling.report.summary import AnswerSample, TagSample, TextSample
 from crossling.scores.predictions import Predictions
 from crossling.store.artefacts import Store
-from crossling.study.present import SAMPLES, choose_samples, summarise_run, task_name
 from crossling.study.run import run_recipe
+from crossling.study.run_report import SAMPLES, choose_samples, summarise_run, task_name
 from crossling.tasks import PRESETS, parse_task
 from examples import make_rows
 
@@ -131,7 +131,7 @@ def test_samples_of_classes_hold_text_and_both_labels(kind: Any, texts: int) -> 
 
 
 def test_samples_of_answers_name_the_questions_language() -> None:
-    from crossling.study.present import _name_question
+    from crossling.study.run_report import _name_question
 
     rows = make_rows(Question, 2)
     predictions = Predictions.from_answers(

@@ -1,0 +1,357 @@
+"""The report of a study, gathered from its folder: predictions, markers, analyses, and records of the store.
+
+Nothing is trained, and no model is loaded unless a criterion that needs it has not chosen yet. Whatever is not there,
+because the study is not over or its store is elsewhere, is left out and told.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crossling.data.declarations import list_names, load_declaration
+from crossling.errors import ArtefactError
+from crossling.files import read_json, write_atomic
+from crossling.recipe.identity import canonical_json
+from crossling.recipe.overrides import read_toml, to_toml
+from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.report.citations import DATA_WORKS, find_citations
+from crossling.report.document import Document, Sweep, render_document, to_markdown, write_tables
+from crossling.report.panels import Panel, make_panel
+from crossling.report.table import Table
+from crossling.report.wording import judge
+from crossling.scores.predictions import read_predictions
+from crossling.study.choose import Choice
+from crossling.study.compare import (
+    StudyComparison,
+    gather_comparison,
+    leave_out_values,
+    load_comparison,
+    read_finished,
+)
+from crossling.study.found_analyses import find_analyses
+from crossling.study.layout import COMPARISON, PICKS, name_file, prediction_path, read_plan
+from crossling.study.report_charts import (
+    draw_learning,
+    draw_sweeps,
+    has_axes,
+    read_scores,
+    read_trainings,
+    score_variants,
+    tell_times,
+)
+from crossling.study.status import STATES, StudyStatus, read_status
+
+PAGE, TEXT, TABLES = "report.html", "report.md", "report"
+"""The page, the same as Markdown, and the folder of its tables; all in the study's folder."""
+GROUPS = ("family", "script")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ``crossling study report`` shows and wrote."""
+
+    document: Document
+    files: tuple[Path, ...]
+
+
+def report_study(out: Path, *, every: bool = False, store: Path | None = None) -> Report:
+    """Gather a study's report and write it into the study's folder."""
+    document = gather_report(out, every=every, store=store)
+    files = {out / PAGE: render_document(document), out / TEXT: to_markdown(document)}
+    files |= {out / TABLES / name: text for name, text in write_tables(document).items()}
+    for path, text in files.items():
+        write_atomic(path, text)
+    return Report(document, tuple(files))
+
+
+def gather_report(out: Path, *, every: bool = False, store: Path | None = None) -> Document:
+    """All that the report says; ``store`` where it is not the one that the study was run with."""
+    plan = read_plan(out)
+    if store is not None:
+        plan = {**plan, "store": str(store)}
+    finished, status = read_finished(plan, out), read_status(out)
+    whole, is_stored = _find_comparison(plan, finished, out, every=every)
+    comparison = whole if every else leave_out_values(whole, plan)
+    trainings = read_trainings(plan, Path(plan["store"]))
+    recipes = [load_recipe(path) for v in plan["variants"] if (path := out / v["folder"] / "recipe.toml").is_file()]
+    whole_recipes, variants = list_recipes(plan, out)
+    analyses = tuple(find_analyses(out))
+    used = list_used(recipes) | {f"analyses/{part.title.partition(':')[0]}" for part in analyses}
+    used |= {f"encoder/{label}" for label in _list_encoders(plan, out)} | _list_tests(comparison)
+    return Document(
+        name=plan["name"],
+        facts=_describe(plan, status, comparison),
+        panels=tuple(_make_panels(comparison)),
+        cells=count_cells(status),
+        timing=tell_times(trainings, finished, out),
+        machines=list_machines(finished),
+        notes=tuple(line for line in comparison.lines if line.startswith("Note: ")),
+        choices=tuple(list_choices(comparison.choices, out)),
+        sweeps=tuple(_find_sweeps(plan, out, whole, is_stored=is_stored)),
+        learning=tuple(draw_learning(trainings)),
+        learning_note=trainings.note_missing(),
+        analyses=analyses,
+        data=list_data(plan, finished, out),
+        recipes=tuple(whole_recipes),
+        variants=variants,
+        settings=_show_settings(plan),
+        command=str(plan.get("command", "")),
+        identities=list_identities(plan),
+        citations=(*find_citations(used), *cite_data(recipes)),
+    )
+
+
+def _find_comparison(
+    plan: Mapping[str, Any], finished: Finished, out: Path, *, every: bool
+) -> tuple[StudyComparison, bool]:
+    """Compared now, from predictions; or, where these are not here, as it was found before. Tells which."""
+    missing = _count_missing(finished, out)
+    if not missing:
+        return gather_comparison(plan, out, every=every, groups=GROUPS, choose_again=False), False
+    total = sum(len(seeds) for seeds in finished.values())
+    lost = f"the predictions of {missing} of {total} finished cells are not in this folder"
+    try:
+        stored = load_comparison(out)
+    except ArtefactError as error:
+        stored, lost = None, f"{lost}; {error}"
+    if stored is None:
+        note = f"Note: {lost}, and no comparison is stored in it, so that there is nothing to compare."
+        return StudyComparison(plan["name"], (), (), (note,)), True
+    made = time.strftime("%Y-%m-%d", time.gmtime((out / COMPARISON).stat().st_mtime))
+    note = f"Note: {lost}; figures and tests are those that crossling study compare stored on {made}."
+    return StudyComparison(stored.name, stored.parts, stored.choices, (*stored.lines, note)), True
+
+
+def _count_missing(finished: Finished, out: Path) -> int:
+    """Finished cells that lack some of their predictions."""
+    missing = 0
+    for folder, seeds in finished.items():
+        recipe = load_recipe(out / folder / "recipe.toml")
+        for seed in seeds:
+            files = [
+                prediction_path(out / folder, seed, entry, language)
+                for entry in recipe.evaluate
+                for language, _ in entry.specs()
+            ]
+            missing += not all(file.is_file() for file in files)
+    return missing
+
+
+def _make_panels(comparison: StudyComparison) -> list[Panel]:
+    return [
+        make_panel(
+            name_file("compare", part.task, data), part.task, table, judge(part.comparison, data, task=part.task)
+        )
+        for part in comparison.parts
+        for table, data in zip(part.tables, part.comparison.data_sets, strict=True)
+    ]
+
+
+def _find_sweeps(plan: Mapping[str, Any], out: Path, comparison: StudyComparison, *, is_stored: bool) -> list[Sweep]:
+    if not has_axes(plan) or not comparison.parts:
+        return []
+    scores = read_scores(comparison) if is_stored else score_variants(plan, out, comparison)
+    return draw_sweeps(plan, scores, comparison)
+
+
+def _describe(plan: Mapping[str, Any], status: StudyStatus, comparison: StudyComparison) -> tuple[tuple[str, str], ...]:
+    """What the study is, in a few words each."""
+    settings = plan["settings"]
+    languages = {r.language for part in comparison.parts for r in part.comparison.results if not r.is_average}
+    facts = [
+        ("tasks", ", ".join(settings["tasks"])),
+        ("systems", str(len(settings["systems"]))),
+        ("baseline", settings["baseline"]),
+        ("languages", str(len(languages)) if languages else ""),
+        ("seeds", ", ".join(map(str, settings["seeds"]))),
+        ("cells done", f"{status.count('done')} of {len(status.cells)}"),
+    ]
+    return tuple((name, value) for name, value in facts if value)
+
+
+def _show_settings(plan: Mapping[str, Any]) -> str:
+    """The study as it was asked for, as TOML, with what the command line changed."""
+    lines = [f"# --set {text}" for text in plan.get("overrides", ())]
+    tables: dict[str, Any] = {}
+    for name, value in plan["settings"].items():
+        if name in ("tasks", "systems"):
+            for key, inside in value.items():
+                quoted = key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
+                tables[f"{name}.{quoted}"] = {k: v for k, v in inside.items() if v}
+        elif value:
+            tables[name] = value
+    return "\n".join([*lines, to_toml(tables)])
+
+
+def _list_encoders(plan: Mapping[str, Any], out: Path) -> set[str]:
+    """What the encoders are, where a recipe names a folder."""
+    files = (read_json(out / variant["folder"] / "run.json") for variant in plan["variants"])
+    return {str(facts["encoder"]) for facts in files if isinstance(facts, dict) and "encoder" in facts}
+
+
+def _list_tests(comparison: StudyComparison) -> set[str]:
+    tests = {
+        f"test/{one.test}"
+        for part in comparison.parts
+        for result in part.comparison.results
+        for one in (result.from_baseline, result.from_second)
+        if one
+    }
+    return tests | {"test/Holm", "test/bootstrap"} if tests else tests
+
+
+Finished = Mapping[str, Mapping[int, Mapping[str, Any]]]
+"""Markers of finished cells, by folder of their variant and seed."""
+
+
+def count_cells(status: StudyStatus) -> Table:
+    """Cells by state: all of them, those of every variant that is not finished, and what failed."""
+    rows = [
+        (task, label, *(str(status.count(state, cells)) for state in STATES))
+        for (task, label), cells in status.groups.items()
+        if status.count("done", cells) < len(cells)
+    ]
+    rows.append(("", f"{len(status.cells)} cells", *(str(status.count(state)) for state in STATES)))
+    failed = [f"{cell.name} failed: {cell.error.splitlines()[0]}" for cell in status.cells if cell.state == "failed"]
+    head = ("task", "system", *STATES)
+    table = Table("How far the study is", head, tuple(rows), names=2, notes=tuple(failed), stem="cells")
+    return table.without_empty_names()
+
+
+def list_machines(finished: Finished) -> Table:
+    """Hardware and versions, with the number of cells where they differ."""
+    facts: dict[str, Counter[str]] = {}
+    for seeds in finished.values():
+        for marker in seeds.values():
+            for name, value in marker.get("machine", {}).items():
+                facts.setdefault(name, Counter())[str(value)] += 1
+    rows = []
+    for name, values in facts.items():
+        told = [value if len(values) == 1 else f"{value} ({count} cells)" for value, count in values.most_common()]
+        rows.append((name, ", ".join(told)))
+    notes = () if rows else ("No finished cell says what it was made with.",)
+    return Table("Hardware and versions", ("fact", "value"), tuple(rows), names=2, notes=notes, stem="machines")
+
+
+def list_data(plan: Mapping[str, Any], finished: Finished, out: Path) -> Table:
+    """Every set that was trained or tested on, with the fingerprint of its rows."""
+    rows: dict[tuple[str, ...], None] = {}
+    for variant in plan["variants"]:
+        facts = read_json(out / variant["folder"] / "run.json")
+        known = facts.get("data") if isinstance(facts, dict) else None
+        for one in known or _read_tested(variant, finished, out):
+            count = f"{one['rows']:,}" if isinstance(one.get("rows"), int) else "–"
+            rows.setdefault((variant["task"], one["role"], one["name"], one["language"], count, one["fingerprint"]))
+    head = ("task", "role", "set", "language", "rows", "fingerprint")
+    notes = () if rows else ("The fingerprints of this study's data are not on record in its folder.",)
+    table = Table("Data", head, tuple(rows), names=4, notes=notes, stem="data")
+    return table.without_empty_names() if rows else table
+
+
+def _read_tested(variant: Mapping[str, Any], finished: Finished, out: Path) -> Iterator[dict[str, Any]]:
+    """What predictions say of the rows that they are of, for a study that has no record of its data."""
+    folder = out / variant["folder"]
+    for seed in sorted(finished.get(variant["folder"], {}))[:1]:
+        recipe = load_recipe(folder / "recipe.toml")
+        for entry in recipe.evaluate:
+            for language, _ in entry.specs():
+                path = prediction_path(folder, seed, entry, language)
+                if path.is_file():
+                    found = read_predictions(path)
+                    known = {"role": "test", "name": found.data, "language": found.language, "rows": found.n_rows}
+                    yield {**known, "fingerprint": str(found.meta.get("fingerprint", "–"))}
+
+
+def list_choices(choices: tuple[Choice, ...], out: Path) -> list[Table]:
+    """What criteria chose, and how good that was where it was judged."""
+    tables = []
+    if choices:
+        rows = tuple((c.task, c.system, c.axis.rpartition(".")[2], c.criterion, c.chosen, c.labels) for c in choices)
+        head = ("task", "system", "axis", "criterion", "chosen", "labels used")
+        told = tuple(choice.describe() for choice in choices)
+        tables.append(Table("Choices", head, rows, names=6, notes=told, stem="choices").without_empty_names())
+    path = out / PICKS
+    if path.is_file():
+        with path.open(encoding="utf-8", newline="") as stream:
+            lines = [tuple(line) for line in csv.reader(stream)]
+        if len(lines) > 1:
+            note = "Rank and regret (points below the best) by the mean score over languages not trained on."
+            names = min(5, len(lines[0]))
+            table = Table("How good the choices were", lines[0], tuple(lines[1:]), names, (note,), stem="picks")
+            tables.append(table.without_empty_names())
+    return tables
+
+
+def list_recipes(plan: Mapping[str, Any], out: Path) -> tuple[list[tuple[str, str]], Table | None]:
+    """The first recipe of each task whole, and of the others what differs from it, key by key."""
+    first: dict[str, dict[str, str]] = {}
+    whole, others = [], []
+    for variant in plan["variants"]:
+        path = out / variant["folder"] / "recipe.toml"
+        if not path.is_file():
+            continue
+        name = ": ".join(filter(None, (variant["task"], variant["label"])))
+        flat = dict(flatten(read_toml(path)))
+        if variant["task"] not in first:
+            first[variant["task"]] = flat
+            whole.append((name, path.read_text(encoding="utf-8")))
+            continue
+        base = first[variant["task"]]
+        lines = [f"{key} = {value}" for key, value in flat.items() if base.get(key) != value]
+        lines += [f"without {key}" for key in base if key not in flat]
+        others.append((variant["task"], variant["label"], "; ".join(lines) or "nothing"))
+    head, title = ("task", "system", "keys that differ"), "What differs from the recipe above"
+    table = Table(title, head, tuple(others), names=3, stem="recipes").without_empty_names() if others else None
+    return whole, table
+
+
+def flatten(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Nested tables as dotted keys and values; lists of plain values stay whole."""
+    if isinstance(value, dict):
+        for name, inside in value.items():
+            yield from flatten(inside, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        for number, inside in enumerate(value):
+            yield from flatten(inside, f"{key}.{number}")
+    else:
+        yield key, json.dumps(value, ensure_ascii=False)
+
+
+def list_identities(plan: Mapping[str, Any]) -> Table:
+    """The identities of every cell's stages and of its predictions."""
+    rows = tuple((cell["name"], " → ".join(cell["stages"]), cell["identity"]) for cell in plan["cells"])
+    note = "A hash of all that affects a result: settings, seed, data, encoder, precision, versions of the code."
+    return Table("Identities", ("cell", "stages", "predictions"), rows, names=3, notes=(note,), stem="identities")
+
+
+def list_used(recipes: list[Recipe]) -> set[str]:
+    """Kinds and encoders that recipes name, as citations know them."""
+    used = set()
+    for recipe in recipes:
+        used.add(f"encoder/{recipe.encoder.name}")
+        for stage in recipe.stage:
+            used.add(f"stages/{stage.kind}")
+            table = stage.model_dump(mode="json")
+            used |= {f"{stage.kind}/{name}" for name, value in table.items() if value}
+            if isinstance(table.get("fusion"), dict):
+                used.add(f"fusions/{table['fusion'].get('kind')}")
+    return used
+
+
+def cite_data(recipes: list[Recipe]) -> list[str]:
+    """What the catalogue says of the sets that recipes name."""
+    text = canonical_json([recipe.model_dump(mode="json") for recipe in recipes])
+    cited = []
+    for name in list_names():
+        if any(f'"{name}{mark}' in text for mark in ('"', ":", "@")):
+            declaration = load_declaration(name)
+            work = f" {DATA_WORKS[declaration.citation]}" if declaration.citation else ""
+            cited.append(f"{name}: {declaration.title}. Licence: {declaration.licence}.{work}")
+    return cited
