@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossling.analyses._features import collect_features, read_heads
-from crossling.analyses._probes import Held, train_probes
+from crossling.analyses._probes.features import collect_features, extract_heads
+from crossling.analyses._probes.training import InMemory, train_probes
 from crossling.analyses.context import AnalysisContext
 from crossling.data.catalogue import open_data
 from crossling.models.model import load_original
@@ -126,7 +126,7 @@ def collect(encoder: str, task_name: str, data: str, limit: int, distributed: Di
         model,
         task,
         rows,
-        read=read_heads,
+        extract=extract_heads,
         key=[],
         groups=groups,
         labels=task.labels,
@@ -189,14 +189,16 @@ def compare(name: str, examples: Examples, heads: int, rounds: int, tolerance: f
 
 
 def train_together(examples: Examples, tolerance: float, heads: list[int]) -> float:
-    probes = train_probes(Held(examples.values), examples.labels, classes=examples.classes, l2=L2, tolerance=tolerance)
+    probes = train_probes(
+        InMemory(examples.values), examples.labels, classes=examples.classes, l2=L2, tolerance=tolerance
+    )
     return float(probes.loss.sum())
 
 
 def train_alone(examples: Examples, tolerance: float, heads: list[int]) -> float:
     total = 0.0
     for head in heads:
-        alone = Held(examples.values[:, head : head + 1].contiguous())
+        alone = InMemory(examples.values[:, head : head + 1].contiguous())
         found = train_probes(alone, examples.labels, classes=examples.classes, l2=L2, tolerance=tolerance)
         total += float(found.loss.sum())
     return total

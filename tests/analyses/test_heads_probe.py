@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from crossling.analyses import head_probe
-from crossling.analyses._features import collect_features, read_heads
-from crossling.analyses._probes import Held, apply_probes, train_probes
+from crossling.analyses._probes.features import collect_features, extract_heads
+from crossling.analyses._probes.training import InMemory, apply_probes, train_probes
 from crossling.analyses.context import AnalysisContext
 from crossling.errors import DataError, EncoderError
 from crossling.models.model import Model, ModelCard, build_model
@@ -59,7 +59,7 @@ def test_every_head_is_its_own_probe(tmp_path: Path) -> None:
                 model,
                 probed.task,
                 rows,
-                read=read_heads,
+                extract=extract_heads,
                 key=["by hand"],
                 groups=6,
                 labels=probed.labels,
@@ -70,11 +70,11 @@ def test_every_head_is_its_own_probe(tmp_path: Path) -> None:
 
         features, sites = collect(probed.train)
         for head in range(6):
-            alone = Held(features[:, head : head + 1])
+            alone = InMemory(features[:, head : head + 1])
             probe = train_probes(alone, torch.from_numpy(sites.gold), classes=len(probed.task.labels), tolerance=1e-6)
             for language, rows in probed.tests.items():
                 there, test = collect(rows)
-                guessed = apply_probes(probe, Held(there[:, head : head + 1]))[:, 0, 0].numpy()
+                guessed = apply_probes(probe, InMemory(there[:, head : head + 1]))[:, 0, 0].numpy()
                 made = Predictions.from_classes(
                     language,
                     "x",

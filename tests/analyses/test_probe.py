@@ -12,17 +12,17 @@ import torch
 from pydantic import ValidationError
 
 from crossling.analyses import probe
-from crossling.analyses._features import (
-    Stored,
+from crossling.analyses._heads import watch_heads
+from crossling.analyses._probes.features import (
+    OnDisk,
     collect_features,
+    extract_heads,
+    extract_texts,
+    extract_words,
     find_folder,
     find_sites,
-    read_heads,
-    read_texts,
-    read_words,
 )
-from crossling.analyses._heads import watch_heads
-from crossling.analyses._probing import (
+from crossling.analyses._probes.probing import (
     Answers,
     Probed,
     count_confusions,
@@ -56,11 +56,21 @@ def make_task(kind: str, rows: Rows, **settings: Any) -> Any:
     return build_task(parse_task({"kind": kind, **settings}), rows.labels())
 
 
-def collect(model: Model, kind: str, rows: Rows, folder: Path, *, read: Any, groups: int = 1, **settings: Any) -> Any:
+def collect(
+    model: Model, kind: str, rows: Rows, folder: Path, *, extract: Any, groups: int = 1, **settings: Any
+) -> Any:
     task = make_task(kind, rows, **settings)
     context = AnalysisContext(WORLD, folder, batch=5)
     stored, sites = collect_features(
-        model, task, rows, read=read, key=[], groups=groups, labels=task.labels, folder=folder / "f", context=context
+        model,
+        task,
+        rows,
+        extract=extract,
+        key=[],
+        groups=groups,
+        labels=task.labels,
+        folder=folder / "f",
+        context=context,
     )
     return (
         torch.cat(list(stored.parts(7))),
@@ -82,7 +92,7 @@ def encode_alone(model: Model, examples: Any, number: int, *, layer: int) -> tor
 @pytest.mark.parametrize("layer", [None, 1])
 def test_words_are_read_at_their_first_subword(tmp_path: Path, layer: int | None) -> None:
     model, rows = make_model(), make_rows(TaggedSentence)
-    features, sites, examples = collect(model, "tag", rows, tmp_path, read=read_words(layer))
+    features, sites, examples = collect(model, "tag", rows, tmp_path, extract=extract_words(layer))
     expected, gold = [], []
     with torch.no_grad():
         for number in range(len(examples)):
@@ -100,7 +110,7 @@ def test_words_of_a_sentence_that_is_split_stay_in_their_order(tmp_path: Path) -
         {"words": [words, ["cat"]], "tags": [[f"T{n % 3}" for n in range(16)], ["T0"]]}, schema=SCHEMAS[TaggedSentence]
     )
     rows = Rows(table, TaggedSentence, language="en", name="long:en", fingerprint="long")
-    features, sites, examples = collect(make_model(), "tag", rows, tmp_path, read=read_words(None), length=12)
+    features, sites, examples = collect(make_model(), "tag", rows, tmp_path, extract=extract_words(None), length=12)
     assert len(examples) > 2
     assert sites.gold.tolist() == [*(n % 3 for n in range(16)), 0]
     assert sites.row.tolist() == [*[0] * 16, 1]
@@ -111,7 +121,7 @@ def test_words_of_a_sentence_that_is_split_stay_in_their_order(tmp_path: Path) -
 @pytest.mark.parametrize("how", ["first", "mean", "auto"])
 def test_texts_are_read_as_a_classifier_reads_them(tmp_path: Path, kind: str, how: Any) -> None:
     model, rows = make_model(pooler=True), make_rows(KINDS[kind])
-    features, sites, examples = collect(model, kind, rows, tmp_path, read=read_texts(None, how))
+    features, sites, examples = collect(model, kind, rows, tmp_path, extract=extract_texts(None, how))
     with torch.no_grad():
         for number in range(len(examples)):
             hidden = encode_alone(model, examples, number, layer=3)[None]
@@ -127,7 +137,7 @@ def test_texts_are_read_as_a_classifier_reads_them(tmp_path: Path, kind: str, ho
 @pytest.mark.parametrize("kind", ["tag", "classify"])
 def test_heads_are_read_in_the_order_of_layers(tmp_path: Path, family: str, kind: str) -> None:
     model, rows = make_model(family), make_rows(KINDS[kind], 9)
-    features, _, examples = collect(model, kind, rows, tmp_path, read=read_heads, groups=6)
+    features, _, examples = collect(model, kind, rows, tmp_path, extract=extract_heads, groups=6)
     assert features.shape[1:] == (6, 8)
     start = 0
     with torch.no_grad():
@@ -143,17 +153,17 @@ def test_heads_are_read_in_the_order_of_layers(tmp_path: Path, family: str, kind
 
 def test_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, rows = make_model(), make_rows(TaggedSentence)
-    first, _, _ = collect(model, "tag", rows, tmp_path, read=read_words(None))
+    first, _, _ = collect(model, "tag", rows, tmp_path, extract=extract_words(None))
 
     def refuse(*_: Any) -> None:
         raise AssertionError("computed again")
 
-    again, _, _ = collect(model, "tag", rows, tmp_path, read=refuse)
+    again, _, _ = collect(model, "tag", rows, tmp_path, extract=refuse)
     assert torch.equal(first, again)
     (path,) = (tmp_path / "f").iterdir()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(AssertionError, match="computed again"):
-        collect(model, "tag", rows, tmp_path, read=refuse)
+        collect(model, "tag", rows, tmp_path, extract=refuse)
     assert [one.name for one in (tmp_path / "f").iterdir()] == [path.name], "nothing unfinished is left"
 
 
@@ -168,7 +178,7 @@ def test_values_beyond_half_precision_are_cut_off(tmp_path: Path) -> None:
         "tag",
         make_rows(TaggedSentence),
         tmp_path,
-        read=lambda m, b: torch.full((len(b["sites"]), 16), 1e6),
+        extract=lambda m, b: torch.full((len(b["sites"]), 16), 1e6),
     )
     assert torch.isfinite(features).all()
 
@@ -179,9 +189,9 @@ def test_a_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: py
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("crossling.analyses._features.os.pwrite", refuse)
+    monkeypatch.setattr("crossling.analyses._probes.features.os.pwrite", refuse)
     with pytest.raises(DataError, match=r"the disk is full: .* set rows to probe fewer"):
-        collect(make_model(), "tag", make_rows(TaggedSentence), tmp_path, read=read_words(None))
+        collect(make_model(), "tag", make_rows(TaggedSentence), tmp_path, extract=extract_words(None))
     assert not list((tmp_path / "f").iterdir())
 
 
@@ -300,7 +310,7 @@ def test_a_label_that_training_never_saw_counts_as_wrong() -> None:
     probed = Probed("x", make_task("classify", rows.head(1)), rows.head(1), {"de": rows})
     assert probed.labels[:1] == probed.task.labels and set(probed.labels) == {"cat", "none"}
     gold = np.array([probed.labels.index(record.label) for record in rows])
-    from crossling.analyses._features import Sites
+    from crossling.analyses._probes.features import Sites
 
     answers = Answers("de", "x:de", Sites(np.arange(7), gold, np.arange(6)), np.zeros((6, 1, 1), np.int16), 6)
     scored = {row["score"]: row["value"] for row in probe.score_answers(probed, [answers], own=False)}
@@ -339,4 +349,4 @@ def test_sites_of_no_example(tmp_path: Path) -> None:
 
     examples = write_examples(tmp_path / "e.arrow", [{"ids": [], "gold": np.zeros(0, np.int32)}])
     assert len(find_sites(examples)) == 0
-    assert list(Stored(tmp_path / "e.arrow", (0, 1, 4), WORLD.device).parts(5)) == []
+    assert list(OnDisk(tmp_path / "e.arrow", (0, 1, 4), WORLD.device).parts(5)) == []

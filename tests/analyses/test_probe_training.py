@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from crossling.analyses import _probe_features, _probe_losses, _probes
-from crossling.analyses._features import Stored
-from crossling.analyses._probes import Held, apply_probes, measure_moments, train_probes
+from crossling.analyses._probes import losses as losses_module
+from crossling.analyses._probes import standardize, training
+from crossling.analyses._probes.features import OnDisk
+from crossling.analyses._probes.training import InMemory, apply_probes, measure_moments, train_probes
 
 
 def make(count: int = 400, groups: int = 5, width: int = 6, classes: int = 4) -> tuple[Tensor, Tensor]:
@@ -45,8 +46,8 @@ def fit_reference(features_ND: Tensor, labels_N: Tensor, *, l2: float) -> tuple[
 @pytest.mark.parametrize("l2", [0.1, 30.0])
 def test_probes_are_scikit_learns(l2: float) -> None:
     features, labels = make()
-    probes = train_probes(Held(features), labels, classes=4, l2=l2, tolerance=1e-7)
-    answers = apply_probes(probes, Held(features))
+    probes = train_probes(InMemory(features), labels, classes=4, l2=l2, tolerance=1e-7)
+    answers = apply_probes(probes, InMemory(features))
     for group in range(5):
         weights, biases, predicted = fit_reference(features[:, group], labels, l2=l2)
         found = probes.point[group, 0]
@@ -58,45 +59,45 @@ def test_probes_are_scikit_learns(l2: float) -> None:
 def test_two_classes_have_the_penalty_of_two_rows_of_weights() -> None:
     """scikit-learn has one row for two classes and so half the penalty; with the penalty doubled the two agree."""
     features, labels = make(classes=2)
-    probes = train_probes(Held(features), labels, classes=2, l2=2.0, tolerance=1e-7)
+    probes = train_probes(InMemory(features), labels, classes=2, l2=2.0, tolerance=1e-7)
     weights, _, _ = fit_reference(features[:, 3], labels, l2=1.0)
     np.testing.assert_allclose(probes.point[3, 0, :, :-1], weights, atol=2e-3, rtol=2e-3)
 
 
 def test_the_default_tolerance_is_tight_enough() -> None:
     features, labels = make()
-    usual, exact = (train_probes(Held(features), labels, classes=4, **given) for given in ({}, {"tolerance": 1e-7}))
-    assert usual.slope.max() <= 1e-5
+    usual, exact = (train_probes(InMemory(features), labels, classes=4, **given) for given in ({}, {"tolerance": 1e-7}))
+    assert usual.gradient.max() <= 1e-5
     assert (usual.loss - exact.loss).abs().max() < 1e-6
-    agree = apply_probes(usual, Held(features)) == apply_probes(exact, Held(features))
+    agree = apply_probes(usual, InMemory(features)) == apply_probes(exact, InMemory(features))
     assert agree.float().mean() > 0.999
 
 
 def test_all_at_once_is_one_by_one() -> None:
     features, labels = make()
-    together = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
+    together = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
     for group in range(5):
-        alone = train_probes(Held(features[:, group : group + 1]), labels, classes=4, tolerance=1e-7)
+        alone = train_probes(InMemory(features[:, group : group + 1]), labels, classes=4, tolerance=1e-7)
         torch.testing.assert_close(together.point[group], alone.point[0], atol=1e-3, rtol=1e-3)
-        answers = apply_probes(alone, Held(features[:, group : group + 1]))[:, 0]
-        assert torch.equal(apply_probes(together, Held(features))[:, group], answers)
+        answers = apply_probes(alone, InMemory(features[:, group : group + 1]))[:, 0]
+        assert torch.equal(apply_probes(together, InMemory(features))[:, group], answers)
 
 
 def test_groups_that_do_not_fit_a_cache_are_trained_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = make()
-    together = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
-    monkeypatch.setitem(_probe_losses.TOGETHER_BYTES, "cpu", 2 * 4 * 400 * 6)
-    in_turn = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
+    together = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
+    monkeypatch.setitem(losses_module.TOGETHER_BYTES, "cpu", 2 * 4 * 400 * 6)
+    in_turn = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
     torch.testing.assert_close(in_turn.point, together.point, atol=1e-3, rtol=1e-2)
 
 
 def test_examples_in_small_parts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = make()
-    whole = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
-    monkeypatch.setattr(_probe_features, "LEAST", 7)
-    for module in (_probe_features, _probe_losses):
+    whole = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
+    monkeypatch.setattr(standardize, "LEAST", 7)
+    for module in (standardize, losses_module):
         monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 4 * 7 * 6 * 2)
-    parts = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
+    parts = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
     torch.testing.assert_close(parts.moments.mean, whole.moments.mean)
     torch.testing.assert_close(parts.moments.correlation, whole.moments.correlation, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(parts.point, whole.point, atol=1e-3, rtol=1e-2)
@@ -112,25 +113,25 @@ def test_a_measured_curvature_leads_to_the_same_minimum(
     counts = torch.randint(0, 3, (1, 3_000), generator=torch.Generator().manual_seed(2)).float()
     weights = torch.cat([torch.ones(1, 3_000), counts])
     settings: dict[str, Any] = {"classes": 4, "weights_RN": weights, "tolerance": 1e-6, "memory": memory}
-    monkeypatch.setattr(_probes, "choose_step", lambda losses, memory: 0)
-    guessed = train_probes(Held(features), labels, **settings)
-    monkeypatch.setattr(_probes, "choose_step", lambda losses, memory: step)
-    measured = train_probes(Held(features), labels, **settings)
-    torch.testing.assert_close(measured.loss, guessed.loss, atol=1e-7, rtol=1e-7)
+    monkeypatch.setattr(training, "choose_step", lambda losses, memory: 0)
+    prior = train_probes(InMemory(features), labels, **settings)
+    monkeypatch.setattr(training, "choose_step", lambda losses, memory: step)
+    measured = train_probes(InMemory(features), labels, **settings)
+    torch.testing.assert_close(measured.loss, prior.loss, atol=1e-7, rtol=1e-7)
     # Only differences between classes count: the same number more for all biases changes nothing.
-    one, other = (probes.point - probes.point.mean(2, keepdim=True) for probes in (measured, guessed))
+    one, other = (probes.point - probes.point.mean(2, keepdim=True) for probes in (measured, prior))
     torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
-    assert measured.passes < guessed.passes / 2
+    assert measured.passes < prior.passes / 2
 
 
 def test_when_curvature_is_measured() -> None:
     def step(count: int, width: int, classes: int, memory: int = 1 << 30) -> int:
-        features = Held(torch.zeros(1, 1, width).expand(count, 1, width))
-        moments = measure_moments(Held(torch.randn(4, 1, width)))
+        features = InMemory(torch.zeros(1, 1, width).expand(count, 1, width))
+        moments = measure_moments(InMemory(torch.randn(4, 1, width)))
         labels = torch.zeros(count, dtype=torch.long)
-        scaled = _probe_features.Scaled(features, moments, width=width)
-        losses = _probe_losses.Losses(scaled, labels, torch.ones(1, count), moments.correlation, classes, 1.0)
-        return _probes.choose_step(losses, memory)
+        scaled = standardize.Standardized(features, moments, width=width)
+        losses = losses_module.ProbeLosses(scaled, labels, torch.ones(1, count), moments.correlation, classes, 1.0)
+        return training.choose_step(losses, memory)
 
     assert step(20_000, 32, 17) == 20_000 // (6 * 33 * 17)
     assert step(20_000, 32, 17, memory=1 << 20) == 0, "its matrix must fit"
@@ -143,25 +144,25 @@ def test_when_curvature_is_measured() -> None:
 def test_the_measured_curvature_is_that_of_the_loss() -> None:
     """Against second derivatives by automatic differentiation."""
     features, labels = make(count=90, groups=2, width=3, classes=3)
-    moments = measure_moments(Held(features))
-    scaled = _probe_features.Scaled(Held(features), moments, width=9)
-    losses = _probe_losses.Losses(scaled, labels, torch.ones(1, 90), moments.correlation, 3, 5.0)
+    moments = measure_moments(InMemory(features))
+    scaled = standardize.Standardized(InMemory(features), moments, width=9)
+    losses = losses_module.ProbeLosses(scaled, labels, torch.ones(1, 90), moments.correlation, 3, 5.0)
     point = torch.randn(2, 1, 3, 4, generator=torch.Generator().manual_seed(3)).double()
-    found = losses.measure_curvature(point)
+    found = losses.make_hessian_preconditioner(point)
     for group in range(2):
-        inputs = moments.scale(features)[:, [group]]
+        inputs = moments.standardize(features)[:, [group]]
         expected = torch.autograd.functional.hessian(
             lambda flat, inputs=inputs: _loss(flat.view(1, 3, 4), inputs, labels, l2=5.0).sum(),
             point[group].flatten(),
         )
-        wanted = torch.linalg.inv(expected + _probe_losses.DAMPING * torch.eye(12))
+        wanted = torch.linalg.inv(expected + losses_module.DAMPING * torch.eye(12))
         torch.testing.assert_close(found.inverse[group].double(), wanted, rtol=2e-2, atol=1e-2)
-    slope = torch.randn(2, 1, 3, 4).double()
-    by_hand = torch.einsum("gh,ghi->gi", slope.flatten(1), found.inverse.double())
-    torch.testing.assert_close(found(slope).flatten(1), by_hand, rtol=1e-3, atol=1e-3)
+    gradient = torch.randn(2, 1, 3, 4).double()
+    by_hand = torch.einsum("gh,ghi->gi", gradient.flatten(1), found.inverse.double())
+    torch.testing.assert_close(found(gradient).flatten(1), by_hand, rtol=1e-3, atol=1e-3)
 
 
-class Watched(Held):
+class Watched(InMemory):
     """Features that remember how much of them was asked for at a time, and how often."""
 
     asked: ClassVar[list[int]] = []
@@ -173,9 +174,9 @@ class Watched(Held):
 
 def test_without_memory_to_hold_them_features_are_read_in_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = make()
-    held = train_probes(Held(features), labels, classes=4, tolerance=1e-7)
-    monkeypatch.setattr(_probe_features, "LEAST", 16)
-    monkeypatch.setitem(_probe_features.BLOCK_BYTES, "cpu", 1)
+    held = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
+    monkeypatch.setattr(standardize, "LEAST", 16)
+    monkeypatch.setitem(standardize.BLOCK_BYTES, "cpu", 1)
     watched = Watched(features)
     watched.asked.clear()
     read = train_probes(watched, labels, classes=4, tolerance=1e-7, memory=0)
@@ -187,8 +188,8 @@ def test_without_memory_to_hold_them_features_are_read_in_every_pass(monkeypatch
 def test_an_example_that_a_sample_has_twice_counts_twice() -> None:
     features, labels = make(count=120)
     counts = torch.randint(0, 3, (2, 120), generator=torch.Generator().manual_seed(2)).float()
-    probes = train_probes(Held(features), labels, classes=4, weights_RN=counts, tolerance=1e-7, l2=5.0)
-    scaled = measure_moments(Held(features)).scale(features)  # as the whole is: the penalty is then the same
+    probes = train_probes(InMemory(features), labels, classes=4, weights_RN=counts, tolerance=1e-7, l2=5.0)
+    scaled = measure_moments(InMemory(features)).standardize(features)  # as the whole is: the penalty is then the same
     for sample in range(2):
         chosen = torch.arange(120).repeat_interleave(counts[sample].long())
         least = _loss(probes.point[:, sample], scaled[chosen], labels[chosen], l2=5.0)
@@ -209,23 +210,23 @@ def test_a_sample_that_lacks_a_class_and_a_feature_that_never_changes() -> None:
     features, labels = make()
     features[:, :, 2] = 3.5
     weights = torch.stack([torch.ones(400), (labels != 3).float()])
-    probes = train_probes(Held(features), labels, classes=4, weights_RN=weights)
+    probes = train_probes(InMemory(features), labels, classes=4, weights_RN=weights)
     assert torch.isfinite(probes.point).all()
     assert probes.point[..., 2].abs().max() < 1e-4, "what never changes says nothing"
-    assert (apply_probes(probes, Held(features))[:, :, 1] != 3).all()
+    assert (apply_probes(probes, InMemory(features))[:, :, 1] != 3).all()
 
 
 def test_classes_that_are_told_apart_perfectly() -> None:
     labels = torch.arange(300) % 3
     features = torch.nn.functional.one_hot(labels, 3).float()[:, None] * 40
-    probes = train_probes(Held(features), labels, classes=3)
+    probes = train_probes(InMemory(features), labels, classes=3)
     assert torch.isfinite(probes.point).all()
-    assert (apply_probes(probes, Held(features))[:, 0, 0] == labels).all()
+    assert (apply_probes(probes, InMemory(features))[:, 0, 0] == labels).all()
 
 
 def test_the_same_bits_again() -> None:
     features, labels = make()
-    first, again = (train_probes(Held(features), labels, classes=4) for _ in range(2))
+    first, again = (train_probes(InMemory(features), labels, classes=4) for _ in range(2))
     assert torch.equal(first.point, again.point)
 
 
@@ -233,16 +234,16 @@ def test_features_far_from_zero_keep_their_digits() -> None:
     features, labels = make()
     near = features / features.std(0)
     moved = near + 3_000
-    first, second = (train_probes(Held(values), labels, classes=4) for values in (near, moved))
-    assert (apply_probes(first, Held(near)) == apply_probes(second, Held(moved))).float().mean() > 0.99
+    first, second = (train_probes(InMemory(values), labels, classes=4) for values in (near, moved))
+    assert (apply_probes(first, InMemory(near)) == apply_probes(second, InMemory(moved))).float().mean() > 0.99
 
 
 MILLION = """
 import json, sys
 from pathlib import Path
 import numpy as np, torch
-from crossling.analyses._features import Stored
-from crossling.analyses._probes import train_probes
+from crossling.analyses._probes.features import OnDisk
+from crossling.analyses._probes.training import train_probes
 
 def peak():  # of this program: getrusage would also count what the one that started it held
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
@@ -257,8 +258,8 @@ with path.open("wb") as file:
         part = generator.normal(size=(50_000, width)).astype(np.float16)
         part[:, 0] += labels[start : start + 50_000].numpy()
         part.tofile(file)
-features = Stored(path, (count, 4, width // 4), torch.device("cpu"))
-warm = Stored(path, (2_000, 4, width // 4), torch.device("cpu"))
+features = OnDisk(path, (count, 4, width // 4), torch.device("cpu"))
+warm = OnDisk(path, (2_000, 4, width // 4), torch.device("cpu"))
 train_probes(warm, labels[:2_000], classes=3, memory=0, passes=3)
 before = peak()
 probes = train_probes(features, labels, classes=3, memory=0, passes=3)
@@ -282,8 +283,8 @@ def test_stored_features_come_back_in_half_precision(tmp_path: Path) -> None:
     features, labels = make()
     path = tmp_path / "features"
     features.half().numpy().tofile(path)
-    stored = Stored(path, (400, 5, 6), torch.device("cpu"))
+    stored = OnDisk(path, (400, 5, 6), torch.device("cpu"))
     torch.testing.assert_close(torch.cat(list(stored.parts(33))), features.half().float())
-    inside = Held(features.half().float().contiguous())
+    inside = InMemory(features.half().float().contiguous())
     held, read, again = (train_probes(one, labels, classes=4) for one in (inside, stored, stored))
     assert torch.equal(held.point, read.point) and torch.equal(read.point, again.point)

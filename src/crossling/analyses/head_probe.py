@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from crossling.analyses._probing import (
+from crossling.analyses._probes.probing import (
     ALL,
     Answers,
     Data,
@@ -70,9 +70,9 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """Macro F1 and accuracy of every head's probe for every task, in each language and all together."""
-    from crossling.analyses._features import read_heads
     from crossling.analyses._heads import find_attention
-    from crossling.analyses._probing import probe_task
+    from crossling.analyses._probes.features import extract_heads
+    from crossling.analyses._probes.probing import probe_task
 
     find_attention(model.encoder)
     tables = []
@@ -80,7 +80,7 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
         answers = probe_task(
             model,
             probed,
-            read=read_heads,
+            extract=extract_heads,
             key=["heads"],
             groups=model.encoder.layers * model.encoder.heads,
             settings=settings,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from crossling.analyses._probing import ALL, Answers, Data, Probed, ProbingSettings, is_own, open_probing_data
+from crossling.analyses._probes.probing import ALL, Answers, Data, Probed, ProbingSettings, is_own, open_probing_data
 from crossling.scores.metrics import score
 from crossling.scores.predictions import SCHEMAS, Kind, Predictions, Scheme
 
@@ -64,16 +64,16 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """Every score of every task's probe, in each language and all together."""
-    from crossling.analyses._features import read_texts, read_words
-    from crossling.analyses._probing import probe_task
+    from crossling.analyses._probes.features import extract_texts, extract_words
+    from crossling.analyses._probes.probing import probe_task
 
     rows: list[dict[str, Any]] = []
     for probed in data.probed:
-        read = read_words(settings.layer) if probed.of_words else read_texts(settings.layer, settings.pooling)
+        extract = extract_words(settings.layer) if probed.of_words else extract_texts(settings.layer, settings.pooling)
         answers = probe_task(
             model,
             probed,
-            read=read,
+            extract=extract,
             key=["whole", settings.layer, settings.pooling],
             groups=1,
             settings=settings,

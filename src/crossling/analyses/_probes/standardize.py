@@ -1,4 +1,4 @@
-"""Features that probes learn from: in memory or on disk, scaled, as parts of a size that a processor or a GPU likes.
+"""Standardized features, in memory or on disk, in parts that fit the cache of a CPU or keep a GPU busy.
 
 N examples (words or texts), G groups of features, D features of a group.
 """
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 LEAST = 512
-"""Examples that are looked at together, at least."""
+"""Examples in a part, at least."""
 BLOCK_BYTES = {"cpu": 1 << 19, "cuda": 1 << 28}
-"""Features, or scores, that are: what stays in a processor's own cache, or keeps a GPU busy."""
+"""Bytes of features, or scores, in a part: what stays in a CPU core's cache, or keeps a GPU busy."""
 
 
 class Features(Protocol):
@@ -34,7 +34,7 @@ class Features(Protocol):
 
 
 @dataclass(frozen=True)
-class Held:
+class InMemory:
     """Features in memory."""
 
     values: Tensor
@@ -55,26 +55,26 @@ class Held:
 
 @dataclass(frozen=True)
 class Moments:
-    """What is known of features from one pass."""
+    """Mean, standard deviation and correlations of features."""
 
     mean: Tensor
-    spread: Tensor
+    std: Tensor
     """G x D, both."""
     correlation: Tensor
     """G x D x D."""
 
-    def scale(self, part_NGD: Tensor) -> Tensor:
-        """Mean 0 and variance 1: what is large for reasons of its own weighs no more than the rest."""
-        return (part_NGD - self.mean.float()) / self.spread.float()
+    def standardize(self, part_NGD: Tensor) -> Tensor:
+        """Mean 0 and variance 1."""
+        return (part_NGD - self.mean.float()) / self.std.float()
 
 
 def choose_rows(device: torch.device, groups: int, width: int) -> int:
-    """Examples in a part, of which each group has so many numbers."""
+    """Examples in a part, each of ``groups * width`` numbers."""
     return max(LEAST, BLOCK_BYTES[device.type] // (4 * groups * width))
 
 
 def measure_moments(features: Features) -> Moments:
-    """Mean, spread and correlations of every group's features, in one pass.
+    """Mean, standard deviation and correlations of every group's features, in one pass.
 
     Sums are those of distances from the first part's mean, so that features far from 0 lose no digits.
     """
@@ -92,15 +92,15 @@ def measure_moments(features: Features) -> Moments:
     offset_GD = total_GD / count
     covariance_GDD = square_GDD / count - offset_GD[:, :, None] * offset_GD[:, None, :]
     variance_GD = covariance_GDD.diagonal(dim1=1, dim2=2).clamp(min=0)
-    # A feature that is the same everywhere says nothing, whatever it is divided by.
-    still_GD = variance_GD <= 1e-12 * (origin_GD.double() ** 2 + 1e-12)
-    spread_GD = torch.where(still_GD, 1.0, variance_GD.sqrt())
-    correlation_GDD = covariance_GDD / (spread_GD[:, :, None] * spread_GD[:, None, :])
-    return Moments(origin_GD.double() + offset_GD, spread_GD, correlation_GDD)
+    # A constant feature carries no information, whatever it is divided by.
+    constant_GD = variance_GD <= 1e-12 * (origin_GD.double() ** 2 + 1e-12)
+    std_GD = torch.where(constant_GD, 1.0, variance_GD.sqrt())
+    correlation_GDD = covariance_GDD / (std_GD[:, :, None] * std_GD[:, None, :])
+    return Moments(origin_GD.double() + offset_GD, std_GD, correlation_GDD)
 
 
-class Scaled:
-    """Scaled features of some of the groups; in memory, or read and scaled whenever they are needed."""
+class Standardized:
+    """Standardized features of some of the groups; in memory, or read and scaled whenever they are needed."""
 
     def __init__(self, features: Features, moments: Moments, *, width: int) -> None:
         self.features, self.moments, self.width = features, moments, width
@@ -119,26 +119,26 @@ class Scaled:
         self.held_GND = torch.empty(groups, count, width, device=self.features.device)
         for number, part_NGD in enumerate(self.features.parts(self.rows)):
             start = number * self.rows
-            self.held_GND[:, start : start + len(part_NGD)] = self.moments.scale(part_NGD).transpose(0, 1)
+            self.held_GND[:, start : start + len(part_NGD)] = self.moments.standardize(part_NGD).transpose(0, 1)
 
-    def select(self, groups: Tensor | slice) -> Scaled:
+    def select(self, groups: Tensor | slice) -> Standardized:
         """Those of some groups; a slice of what is held is not copied."""
-        chosen = Scaled(self.features, self.moments, width=self.width)
+        chosen = Standardized(self.features, self.moments, width=self.width)
         chosen.groups = self.groups[groups]
         if self.held_GND is not None:
             chosen.held_GND = self.held_GND[groups]
             chosen.rows = choose_rows(self.features.device, len(chosen.groups), self.width)
         return chosen
 
-    def thin(self, step: int) -> Scaled:
-        """One of every so many examples, held in memory."""
-        held_GND = torch.cat(list(self._thin_parts(step)), dim=1).contiguous()
-        few = Scaled(Held(held_GND.transpose(0, 1)), self.moments, width=self.width)
+    def subsample(self, step: int) -> Standardized:
+        """Every ``step``-th example, held in memory."""
+        held_GND = torch.cat(list(self._subsample_parts(step)), dim=1).contiguous()
+        few = Standardized(InMemory(held_GND.transpose(0, 1)), self.moments, width=self.width)
         few.held_GND = held_GND
         few.rows = choose_rows(self.features.device, len(held_GND), self.width)
         return few
 
-    def _thin_parts(self, step: int) -> Iterator[Tensor]:
+    def _subsample_parts(self, step: int) -> Iterator[Tensor]:
         start = 0
         for part_GND in self.parts():
             yield part_GND[:, -start % step :: step]
@@ -150,4 +150,4 @@ class Scaled:
             yield from torch.split(self.held_GND, self.rows, dim=1)
             return
         for part_NGD in self.features.parts(self.rows):
-            yield self.moments.scale(part_NGD)[:, self.groups].transpose(0, 1).contiguous()
+            yield self.moments.standardize(part_NGD)[:, self.groups].transpose(0, 1).contiguous()

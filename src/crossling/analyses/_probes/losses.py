@@ -1,4 +1,4 @@
-"""The losses of many linear probes as one function of all their weights, and what is known of its curvature.
+"""The losses of many linear probes as one function of all their weights, and preconditioners for it.
 
 N examples, G groups of features, D features of a group, E the same and one for the bias, R samples of the examples, C
 classes, K = R x C, H = C x E.
@@ -13,24 +13,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from crossling.analyses._probe_features import BLOCK_BYTES, Scaled
+from crossling.analyses._probes.standardize import BLOCK_BYTES, Standardized
 
 TOGETHER_BYTES = {"cpu": 1 << 27, "cuda": 1 << 36}
-"""Features whose probes are trained together: enough that steps cost little beside passes, few enough that a cache that
-processors share still helps."""
-RAREST = 1e-2
-"""A class that is rarer than this is taken to be so frequent where its curvature is guessed."""
+"""Features whose probes are trained together: enough that steps cost little beside passes, few enough for a cache that
+CPU cores share."""
+LEAST_SHARE = 1e-2
+"""The least share of a class that the preconditioner assumes."""
 MATRIX_BYTES = 1 << 27
-"""Curvatures that are inverted together."""
+"""Hessians that are inverted together."""
 DAMPING = 1e-4
-"""Added to a curvature that few examples measured, which know nothing of some directions."""
+"""Added to the diagonal of a Hessian of few examples, which is singular in some directions."""
 
 
 @dataclass
-class Losses:
+class ProbeLosses:
     """Mean cross-entropy and penalty of every probe."""
 
-    features: Scaled
+    features: Standardized
     labels: Tensor
     """N."""
     weights: Tensor
@@ -47,14 +47,14 @@ class Losses:
         counts_RC = self.weights.double() @ functional.one_hot(self.labels, self.classes).double() + 0.5
         self.shares = counts_RC / counts_RC.sum(1, keepdim=True)
 
-    def begin(self) -> Tensor:
+    def start(self) -> Tensor:
         """Probes that know how frequent the classes are, and nothing of the features."""
         groups, width = self.correlation.shape[:2]
         point_GRCE = torch.zeros(groups, *self.shares.shape, width + 1, dtype=torch.float64, device=self.shares.device)
         point_GRCE[..., -1] = self.shares.log()
         return point_GRCE
 
-    def divide(self) -> Iterator[Losses]:
+    def divide(self) -> Iterator[ProbeLosses]:
         """Groups to train together: few enough that what is held of them stays in a cache, else all.
 
         What is not held is read for all of them at once.
@@ -72,9 +72,9 @@ class Losses:
         self.correlation = self.correlation[groups]
 
     def evaluate(self, point_GRCE: Tensor) -> tuple[Tensor, Tensor]:
-        """Every probe's loss, G x R, and the derivatives; one pass over the examples."""
+        """Every probe's loss, G x R, and its gradient; one pass over the examples."""
         weight_GKD, bias_GK1 = split_point(point_GRCE)
-        loss_GR, slope_GKE = torch.zeros_like(point_GRCE[:, :, 0, 0]), torch.zeros_like(point_GRCE).flatten(1, 2)
+        loss_GR, gradient_GKE = torch.zeros_like(point_GRCE[:, :, 0, 0]), torch.zeros_like(point_GRCE).flatten(1, 2)
         start = 0
         for part_GND in self.features.parts():
             span = slice(start, start + part_GND.shape[1])
@@ -82,14 +82,14 @@ class Losses:
             for some in self._list_blocks(part_GND):
                 # Examples come last: sums over a few classes then run through memory from one end to the other.
                 scores_GKN = torch.baddbmm(bias_GK1[some], weight_GKD[some], part_GND[some].transpose(1, 2))
-                losses_GRN, errors_GKN = self._compare(scores_GKN, span)
+                losses_GRN, errors_GKN = self._cross_entropy(scores_GKN, span)
                 loss_GR[some] += losses_GRN.sum(2)
-                slope_GKE[some, :, :-1] += errors_GKN @ part_GND[some]
-                slope_GKE[some, :, -1] += errors_GKN.sum(2)
-        slope_GRCE = slope_GKE.view_as(point_GRCE) / self.totals[:, None, None]
+                gradient_GKE[some, :, :-1] += errors_GKN @ part_GND[some]
+                gradient_GKE[some, :, -1] += errors_GKN.sum(2)
+        gradient_GRCE = gradient_GKE.view_as(point_GRCE) / self.totals[:, None, None]
         penalty_R = self.l2 / self.totals
-        slope_GRCE[..., :-1] += penalty_R[:, None, None] * point_GRCE[..., :-1]
-        return loss_GR / self.totals + penalty_R / 2 * point_GRCE[..., :-1].square().sum((2, 3)), slope_GRCE
+        gradient_GRCE[..., :-1] += penalty_R[:, None, None] * point_GRCE[..., :-1]
+        return loss_GR / self.totals + penalty_R / 2 * point_GRCE[..., :-1].square().sum((2, 3)), gradient_GRCE
 
     def _list_blocks(self, part_GND: Tensor) -> Iterator[slice]:
         """Groups that are computed together."""
@@ -98,8 +98,8 @@ class Losses:
         for first in range(0, groups, size):
             yield slice(first, first + size)
 
-    def _compare(self, scores_GKN: Tensor, span: slice) -> tuple[Tensor, Tensor]:
-        """Each example's cross-entropy, and its derivatives by the scores, which are overwritten."""
+    def _cross_entropy(self, scores_GKN: Tensor, span: slice) -> tuple[Tensor, Tensor]:
+        """Each example's cross-entropy, and its gradient by the scores, which are overwritten."""
         labels_N = self.labels[span]
         scores_GRCN = scores_GKN.view(len(scores_GKN), -1, self.classes, len(labels_N))
         place_GR1N = labels_N.expand(*scores_GRCN.shape[:2], 1, -1)
@@ -113,21 +113,21 @@ class Losses:
             scores_GRCN.mul_(self.weights[:, None, span])
         return losses_GRN, scores_GKN
 
-    def thin(self, step: int) -> Losses:
-        """The same losses of one of every so many examples; the penalty counts as it does among all."""
+    def subsample(self, step: int) -> ProbeLosses:
+        """The same losses of every ``step``-th example; the penalty has the same weight."""
         labels, weights = self.labels[::step], self.weights[:, ::step]
         l2 = self.l2 * len(labels) / len(self.labels)
-        return replace(self, features=self.features.thin(step), labels=labels, weights=weights, l2=l2)
+        return replace(self, features=self.features.subsample(step), labels=labels, weights=weights, l2=l2)
 
-    def guess_curvature(self) -> SharesGuess:
-        """What the curvature is where probes know the classes' shares alone."""
+    def make_prior_preconditioner(self) -> PriorPreconditioner:
+        """The inverse Hessian where probes know the classes' shares alone."""
         values_GD, vectors_GDD = torch.linalg.eigh(self.correlation)
-        curve_RC1 = (self.shares * (1 - self.shares)).clamp(min=RAREST)[..., None]
+        curve_RC1 = (self.shares * (1 - self.shares)).clamp(min=LEAST_SHARE)[..., None]
         penalty_R11 = (self.l2 / self.totals)[:, None, None]
-        return SharesGuess(values_GD.clamp(min=0), vectors_GDD, curve_RC1, penalty_R11 + 1e-6)
+        return PriorPreconditioner(values_GD.clamp(min=0), vectors_GDD, curve_RC1, penalty_R11 + 1e-6)
 
-    def measure_curvature(self, point_GRCE: Tensor) -> MeasuredGuess:
-        """What the curvature is at a point, for each group's first sample; the others' is much like it.
+    def make_hessian_preconditioner(self, point_GRCE: Tensor) -> HessianPreconditioner:
+        """The inverse Hessian at a point, for each group's first sample; those of other samples are close to it.
 
         The second derivative by the weights of classes c and c' is the mean of (p_c [c = c'] - p_c p_c') x x^T.
         """
@@ -135,13 +135,13 @@ class Losses:
         groups, classes, width = weight_GKD.shape
         size = max(1, MATRIX_BYTES // (8 * (classes * (width + 1)) ** 2))
         found = [
-            self._measure(self.features.select(some), weight_GKD[some], bias_GK1[some])
+            self._invert_hessian(self.features.select(some), weight_GKD[some], bias_GK1[some])
             for some in (slice(first, first + size) for first in range(0, groups, size))
         ]
-        return MeasuredGuess(torch.cat(found))
+        return HessianPreconditioner(torch.cat(found))
 
-    def _measure(self, features: Scaled, weight_GKD: Tensor, bias_GK1: Tensor) -> Tensor:
-        """The inverse of some groups' curvature, in single precision."""
+    def _invert_hessian(self, features: Standardized, weight_GKD: Tensor, bias_GK1: Tensor) -> Tensor:
+        """The inverse of some groups' Hessian, in single precision."""
         groups, classes, width = weight_GKD.shape
         size = classes * (width + 1)
         total_GHH = torch.zeros(groups, size, size, device=weight_GKD.device)
@@ -161,7 +161,7 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class SharesGuess:
+class PriorPreconditioner:
     """The inverse of p (1 - p) times the features' correlations, for each class c with share p."""
 
     values: Tensor
@@ -171,30 +171,30 @@ class SharesGuess:
     """p (1 - p): R x C x 1."""
     penalty: Tensor
 
-    def select(self, groups: Tensor) -> SharesGuess:
+    def select(self, groups: Tensor) -> PriorPreconditioner:
         return replace(self, values=self.values[groups], vectors=self.vectors[groups])
 
-    def __call__(self, slope_GRCE: Tensor) -> Tensor:
+    def __call__(self, gradient_GRCE: Tensor) -> Tensor:
         inverse_GRCD = 1 / (self.values[:, None, None] * self.curve + self.penalty)
-        turned_GKD = slope_GRCE[..., :-1].flatten(1, 2) @ self.vectors
+        turned_GKD = gradient_GRCE[..., :-1].flatten(1, 2) @ self.vectors
         scaled_GKD = (turned_GKD.view_as(inverse_GRCD) * inverse_GRCD).flatten(1, 2)
         weight_GRCD = (scaled_GKD @ self.vectors.transpose(1, 2)).view_as(inverse_GRCD)
-        return torch.cat([weight_GRCD, slope_GRCE[..., -1:] / self.curve], dim=-1)
+        return torch.cat([weight_GRCD, gradient_GRCE[..., -1:] / self.curve], dim=-1)
 
 
 @dataclass(frozen=True)
-class MeasuredGuess:
-    """The inverse of a curvature that was measured, H = C x E."""
+class HessianPreconditioner:
+    """The inverse of a computed Hessian, H = C x E."""
 
     inverse: Tensor
     """G x H x H."""
 
-    def select(self, groups: Tensor) -> MeasuredGuess:
-        return MeasuredGuess(self.inverse[groups])
+    def select(self, groups: Tensor) -> HessianPreconditioner:
+        return HessianPreconditioner(self.inverse[groups])
 
-    def __call__(self, slope_GRCE: Tensor) -> Tensor:
-        flat_GRH = slope_GRCE.flatten(2).float()
-        return (flat_GRH @ self.inverse).double().view_as(slope_GRCE)
+    def __call__(self, gradient_GRCE: Tensor) -> Tensor:
+        flat_GRH = gradient_GRCE.flatten(2).float()
+        return (flat_GRH @ self.inverse).double().view_as(gradient_GRCE)
 
 
 def split_point(point_GRCE: Tensor) -> tuple[Tensor, Tensor]:

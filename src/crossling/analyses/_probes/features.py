@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LARGEST = 65_000.0
-"""Half precision ends here; what is beyond is cut off."""
+"""The largest absolute value: half precision ends at 65,504."""
 VERSION = 1
 """Counts up when features change, so that nothing stale is read from the store."""
 
 
 @dataclass(frozen=True)
-class Stored:
+class OnDisk:
     """Features on disk, in half precision."""
 
     path: Path
@@ -53,7 +53,7 @@ class Stored:
     def parts(self, rows: int) -> Iterator[Tensor]:
         """All features in their order; a part is read when it is asked for.
 
-        Read, not mapped: what is mapped counts as this program's memory for as long as the system cares to keep it.
+        Extract, not mapped: what is mapped counts as this program's memory for as long as the system cares to keep it.
         """
         count, groups, width = self.shape
         with self.path.open("rb") as file:
@@ -66,7 +66,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Sites:
-    """Where labels sit: words in their examples, or the examples themselves."""
+    """What has labels: the words of examples, or the examples themselves."""
 
     starts: Array
     """The first site of each example, and the number of all."""
@@ -91,15 +91,15 @@ def find_sites(examples: Examples) -> Sites:
     return Sites(starts, gold, np.repeat(examples.scalars("row"), counts))
 
 
-Read = Callable[["Model", "dict[str, Tensor]"], Tensor]
-"""From a batch to what is read: n x (G * D), a line for each of its sites."""
+Extract = Callable[["Model", "dict[str, Tensor]"], Tensor]
+"""From a batch to features: n x (G * D), a row for each of its sites."""
 
 
 @dataclass
-class FeatureReading:
-    """What probes read of each site; padding takes no part."""
+class FeatureObjective:
+    """The features of each site; padding takes no part."""
 
-    read: Read
+    extract: Extract
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         """Inputs, and the sites as places in the flattened batch."""
@@ -110,32 +110,32 @@ class FeatureReading:
         return {**collate_inputs(examples, plan, size=size), "sites": np.concatenate(places)}
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {"features": self.read(model, batch).clamp(-LARGEST, LARGEST).half()}
+        return {"features": self.extract(model, batch).clamp(-LARGEST, LARGEST).half()}
 
 
-def read_words(layer: int | None) -> Read:
+def extract_words(layer: int | None) -> Extract:
     """A word's vector at its first subword, in a layer; None: the last."""
 
-    def read(model: Model, batch: dict[str, Tensor]) -> Tensor:
+    def extract(model: Model, batch: dict[str, Tensor]) -> Tensor:
         hidden_BSD = _encode(model, batch, layer)
         return hidden_BSD.flatten(0, 1).index_select(0, batch["sites"])
 
-    return read
+    return extract
 
 
-def read_texts(layer: int | None, how: How) -> Read:
+def extract_texts(layer: int | None, how: How) -> Extract:
     """A text's vector, pooled as a classifier pools it."""
 
-    def read(model: Model, batch: dict[str, Tensor]) -> Tensor:
+    def extract(model: Model, batch: dict[str, Tensor]) -> Tensor:
         hidden_BSD = _encode(model, batch, layer)
         if how == "first":
             return hidden_BSD[:, 0]
         return pool_sentence(model.encoder, hidden_BSD, batch["mask"], how=how)
 
-    return read
+    return extract
 
 
-def read_heads(model: Model, batch: dict[str, Tensor]) -> Tensor:
+def extract_heads(model: Model, batch: dict[str, Tensor]) -> Tensor:
     """What every head of every layer gives out at a word's first subword, or at a text's first token."""
     with watch_heads(model.encoder) as seen:
         _encode(model, batch, None)
@@ -150,7 +150,7 @@ def _encode(model: Model, batch: dict[str, Tensor], layer: int | None) -> Tensor
 
 
 def find_folder(encoder: Encoder, store: Path) -> Path:
-    """Where an encoder's features are kept: under what it weighs, for they depend on nothing else of a model."""
+    """Where an encoder's features are kept: under the hash of its weights, on which alone they depend."""
     return store / "features" / hash_weights(encoder)[:20]
 
 
@@ -159,16 +159,16 @@ def collect_features(
     task: Any,
     rows: Rows,
     *,
-    read: Read,
+    extract: Extract,
     key: Sequence[Any],
     groups: int,
     labels: Sequence[str],
     folder: Path,
     context: AnalysisContext,
-) -> tuple[Stored, Sites]:
+) -> tuple[OnDisk, Sites]:
     """The features of every site of a data set, from ``folder`` where they were computed before.
 
-    ``key`` is all that decides them besides the rows, the task and the model, whose own folder it is.
+    ``key`` is what they depend on besides the rows, the task and the model, whose own folder it is.
     """
     examples = encode_rows(task, [rows], model.encoder, cache=context.encoded, labels=labels)
     sites = find_sites(examples)
@@ -182,7 +182,7 @@ def collect_features(
         context.progress.begin(f"reading {rows.name}", len(examples))
         outputs = predict_examples(
             model,
-            FeatureReading(read),
+            FeatureObjective(extract),
             examples,
             distributed=replace(context.distributed, precision=torch.float32),
             plan=plan_prediction(examples.lengths, context.batch),
@@ -190,11 +190,11 @@ def collect_features(
         )
         write_features(path, outputs, sites, width)
         context.progress.end()
-    return Stored(path, shape, device), sites
+    return OnDisk(path, shape, device), sites
 
 
 def write_features(path: Path, outputs: Iterator[tuple[Batch, dict[str, Any]]], sites: Sites, width: int) -> None:
-    """Put each example's features in their place, whatever the order of the batches; whole or not at all."""
+    """Write each example's features in their place, whatever the order of the batches; complete or not at all."""
     try:
         with replacing(path) as partial, partial.open("wb") as file:
             file.truncate(2 * len(sites) * width)

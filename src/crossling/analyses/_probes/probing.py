@@ -20,7 +20,7 @@ from crossling.scores.predictions import UNSEEN
 from crossling.tasks import build_task, parse_task
 
 if TYPE_CHECKING:
-    from crossling.analyses._features import Read, Sites
+    from crossling.analyses._probes.features import Extract, Sites
     from crossling.analyses.context import AnalysisContext
     from crossling.models.model import Model, ModelCard
 
@@ -198,7 +198,7 @@ def probe_task(
     model: Model,
     probed: Probed,
     *,
-    read: Read,
+    extract: Extract,
     key: Sequence[Any],
     groups: int,
     settings: ProbingSettings,
@@ -208,15 +208,23 @@ def probe_task(
     """Train the probes of a task on a model's features and let them answer every test; ``keep``: features, on disk."""
     import torch
 
-    from crossling.analyses._features import collect_features, find_folder
-    from crossling.analyses._probes import apply_probes, train_probes
+    from crossling.analyses._probes.features import collect_features, find_folder
+    from crossling.analyses._probes.training import apply_probes, train_probes
 
     folder = find_folder(model.encoder, context.store)
     labels, files = probed.labels, []
 
     def collect(rows: Rows) -> Any:
         found = collect_features(
-            model, probed.task, rows, read=read, key=key, groups=groups, labels=labels, folder=folder, context=context
+            model,
+            probed.task,
+            rows,
+            extract=extract,
+            key=key,
+            groups=groups,
+            labels=labels,
+            folder=folder,
+            context=context,
         )
         files.append(found[0].path)
         return found

@@ -1,4 +1,4 @@
-"""Linear probes: logistic regression on frozen features, many at once, to the minimum and with the same bits again.
+"""Linear probes: logistic regression on frozen features, many at once, to the minimum, reproducible bit by bit.
 
 N examples (words or texts), G groups of features (the heads of an encoder; a whole encoder is one), D features of a
 group, E the same and one for the bias, R samples of the examples, C classes, K = R x C. A probe is a group and a
@@ -13,20 +13,27 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from crossling.analyses._minimise import Minimum, minimise
-from crossling.analyses._probe_features import Features, Held, Moments, Scaled, choose_rows, measure_moments
-from crossling.analyses._probe_losses import Losses, split_point
+from crossling.analyses._probes.lbfgs import Minimum, minimise
+from crossling.analyses._probes.losses import ProbeLosses, split_point
+from crossling.analyses._probes.standardize import (
+    Features,
+    InMemory,
+    Moments,
+    Standardized,
+    choose_rows,
+    measure_moments,
+)
 
-__all__ = ["Features", "Held", "Probes", "apply_probes", "measure_moments", "train_probes"]
+__all__ = ["Features", "InMemory", "Probes", "apply_probes", "measure_moments", "train_probes"]
 
-MOST_WEIGHTS = 1_500
-"""Of a probe whose curvature is measured: its square is inverted."""
-FEW = 6
-"""Examples for each weight of a probe that measure its curvature."""
-LEAST_FEW = 1_024
-"""And at least so many."""
+MAX_HESSIAN = 1_500
+"""Weights of a probe up to which its Hessian is inverted."""
+EXAMPLES_PER_WEIGHT = 6
+"""Examples that its Hessian is computed from, for each weight of a probe;"""
+LEAST_EXAMPLES = 1_024
+"""and at least this many."""
 ROUGH = 3e-4
-"""The tolerance at which it is measured."""
+"""The tolerance of the point at which it is computed."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,8 @@ class Probes:
     moments: Moments
     loss: Tensor
     """Mean loss with its penalty."""
-    slope: Tensor
-    """The largest derivative of it that is left: G x R, both."""
+    gradient: Tensor
+    """The largest absolute partial derivative that is left: G x R, both."""
     passes: int
     """Passes over the examples that training took."""
 
@@ -62,45 +69,51 @@ def train_probes(
     scaled to variance 1, without the bias): scikit-learn's ``LogisticRegression(C=1/l2)`` after a ``StandardScaler``.
     ``weights_RN`` counts how often a sample has an example; without it there is one sample that has each once.
     ``tolerance`` bounds the derivatives of the mean loss at the end. Features that need at most ``memory`` bytes are
-    held, others are read again in every pass, which gives the same probes. ``finished`` hears of groups that are done.
+    held, others are read again in every pass, which gives the same probes. ``finished`` is called with the number of
+    groups that converged.
     """
     device = features.device
     weights_RN = torch.ones(1, features.shape[0]) if weights_RN is None else weights_RN
     moments = measure_moments(features)
-    scaled = Scaled(features, moments, width=max(features.shape[2], len(weights_RN) * classes))
-    losses = Losses(scaled, labels_N.to(device), weights_RN.to(device, torch.float32), moments.correlation, classes, l2)
+    scaled = Standardized(features, moments, width=max(features.shape[2], len(weights_RN) * classes))
+    losses = ProbeLosses(
+        scaled, labels_N.to(device), weights_RN.to(device, torch.float32), moments.correlation, classes, l2
+    )
     if scaled.bytes <= memory:
         scaled.hold()
     found = [
         _train(some, tolerance=tolerance, passes=passes, memory=memory, finished=finished) for some in losses.divide()
     ]
-    point, loss, slope = (torch.cat([getattr(one, n) for one in found]) for n in ("point", "loss", "slope"))
-    return Probes(point, moments, loss, slope, max(one.passes for one in found))
+    point, loss, gradient = (torch.cat([getattr(one, n) for one in found]) for n in ("point", "loss", "gradient"))
+    return Probes(point, moments, loss, gradient, max(one.passes for one in found))
 
 
-def _train(losses: Losses, *, tolerance: float, passes: int, memory: int, finished: Callable[[int], None]) -> Minimum:
-    """Where there are many examples, the curvature is measured first, on few of them and at the probes that those give.
+def _train(
+    losses: ProbeLosses, *, tolerance: float, passes: int, memory: int, finished: Callable[[int], None]
+) -> Minimum:
+    """Where there are many examples, the Hessian of few of them, at the probes that those give, is the preconditioner.
 
     Passes over all examples are then few as well.
     """
     step = choose_step(losses, memory)
     if not step:
-        guess = losses.guess_curvature()
-        return minimise(losses, losses.begin(), guess, tolerance=tolerance, passes=passes, finished=finished)
-    few = losses.thin(step) if step > 1 else losses
-    rough = minimise(replace(few), few.begin(), few.guess_curvature(), tolerance=max(tolerance, ROUGH), passes=passes)
-    measured = few.measure_curvature(rough.point)
+        prior = losses.make_prior_preconditioner()
+        return minimise(losses, losses.start(), prior, tolerance=tolerance, passes=passes, finished=finished)
+    few = losses.subsample(step) if step > 1 else losses
+    prior = few.make_prior_preconditioner()
+    rough = minimise(replace(few), few.start(), prior, tolerance=max(tolerance, ROUGH), passes=passes)
+    hessian = few.make_hessian_preconditioner(rough.point)
     del few
-    return minimise(losses, rough.point, measured, tolerance=tolerance, passes=passes, finished=finished)
+    return minimise(losses, rough.point, hessian, tolerance=tolerance, passes=passes, finished=finished)
 
 
-def choose_step(losses: Losses, memory: int) -> int:
-    """One of so many examples measures the curvature (1: all do); 0 where that would cost more than it saves."""
+def choose_step(losses: ProbeLosses, memory: int) -> int:
+    """Every how many-th example the Hessian is computed from (1: all); 0 where that would cost more than it saves."""
     groups, width = losses.correlation.shape[:2]
     count, weights = len(losses.labels), losses.classes * (width + 1)
-    few = max(LEAST_FEW, FEW * weights)
-    worth = count >= max(3 * LEAST_FEW, weights * weights // 60)
-    fits = weights <= MOST_WEIGHTS and 4 * groups * weights * weights <= memory
+    few = max(LEAST_EXAMPLES, EXAMPLES_PER_WEIGHT * weights)
+    worth = count >= max(3 * LEAST_EXAMPLES, weights * weights // 60)
+    fits = weights <= MAX_HESSIAN and 4 * groups * weights * weights <= memory
     return max(1, count // few) if worth and fits else 0
 
 
@@ -110,7 +123,7 @@ def apply_probes(probes: Probes, features: Features) -> Tensor:
     weight_GKD, bias_GK1 = split_point(probes.point)
     found = []
     for part_NGD in features.parts(choose_rows(features.device, groups, max(features.shape[2], samples * classes))):
-        part_GDN = probes.moments.scale(part_NGD).permute(1, 2, 0)
+        part_GDN = probes.moments.standardize(part_NGD).permute(1, 2, 0)
         scores_GKN = torch.baddbmm(bias_GK1, weight_GKD, part_GDN)
         best_GRN = scores_GKN.view(groups, samples, classes, -1).argmax(2)
         found.append(best_GRN.permute(2, 0, 1).to(torch.int16).cpu())
