@@ -155,7 +155,7 @@ def _write_values(place: Any, grid: Sequence[Sequence[float]], limits: tuple[flo
 def draw_dots(
     values: Mapping[tuple[str, str], Sequence[float]], *, axis: str, title: str, logarithmic: bool = False
 ) -> str:
-    """A dot for each model (a colour) and language (a group), as SVG: the mean of its seeds ± one standard deviation."""
+    """A dot for each model (colour) and language (group), as SVG: the mean of its seeds ± one standard deviation."""
     models, languages = (list(dict.fromkeys(key[place] for key in values)) for place in (0, 1))
     width = 2.2 + len(languages) * max(0.8, 0.16 * len(models))
     with draw_figure(size=(min(width, 14), 3.6 + 0.18 * len(models))) as drawing:
