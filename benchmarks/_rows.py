@@ -169,10 +169,10 @@ class Board:
 def describe_machine(device: Literal["cpu", "cuda"]) -> dict[str, str]:
     """Hardware and versions, of a run with this device."""
     from crossling.recipe.recipe import RunSettings
-    from crossling.study import hardware
     from crossling.training.distributed import setup_distributed
+    from crossling.training.hardware import describe_hardware
 
-    facts = hardware.describe_machine(setup_distributed(RunSettings(device=device)))
+    facts = describe_hardware(setup_distributed(RunSettings(device=device)))
     for name in PACKAGES:
         try:
             facts[name] = metadata.version(name)

@@ -55,10 +55,9 @@ def count_cpu_seconds() -> float:
 
 def grow_cells(counts: list[int]) -> None:
     from crossling.store.artefacts import Store
+    from crossling.study.folder import mark_finished
     from crossling.study.grid import load_study
-    from crossling.study.jobs import Board
-    from crossling.study.plan import find_finished, plan_study, write_plan
-    from crossling.study.results import mark_finished
+    from crossling.study.plan import JobGraph, find_finished, plan_study, write_plan
     from crossling.study.status import read_status
     from small_study import write_study
     from tiny import save_tiny
@@ -71,19 +70,19 @@ def grow_cells(counts: list[int]) -> None:
             path = write_study(folder, save_tiny(folder / "encoder", family="xlm-r"), describe(count, seeds))
             store, out = Store(folder / "store"), folder / "out"
             loading, study = clock(lambda path=path: load_study(path))
-            planning, (cells, runners) = clock(lambda s=study, t=store, o=out: plan_study(s, t, o))
+            planning, (cells, runs) = clock(lambda s=study, t=store, o=out: plan_study(s, t, o))
             assert len(cells) == count
             laying, _ = clock(
-                lambda s=study, c=cells, t=store, o=out, r=runners: write_plan(
-                    s, c, o, store=t, facts={}, command="", runners=r
+                lambda s=study, c=cells, t=store, o=out, r=runs: write_plan(
+                    s, c, o, store=t, facts={}, command="", runs=r
                 )
             )
             boarding, _ = clock(
-                lambda c=cells, t=store: Board.lay_out(c, finished=(), is_trained=t.is_complete).count()
+                lambda c=cells, t=store: JobGraph.from_cells(c, finished=(), is_trained=t.is_complete).count()
             )
             for cell in cells:
                 mark_finished(out / cell.name, {"identity": cell.identity, "seconds": 1.0})
-            finding, _ = clock(lambda c=cells, r=runners, o=out: find_finished(c, r, o, clean=False))
+            finding, _ = clock(lambda c=cells, r=runs, o=out: find_finished(c, r, o, clean=False))
             looking, status = clock(lambda o=out: read_status(o))
             assert status.count("done") == count
             times = [f"{value:.2f}" for value in (loading, planning, laying, boarding, finding, looking)]

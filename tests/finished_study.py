@@ -11,7 +11,7 @@ from crossling.scores.predictions import Predictions, write_predictions
 from crossling.store.artefacts import Store
 from crossling.study.grid import load_study
 from crossling.study.plan import PlannedCell, write_plan
-from crossling.study.run import Runner
+from crossling.study.recipe_run import RecipeRun
 from crossling.training.distributed import setup_distributed
 from small_study import write_recipe, write_study
 
@@ -58,11 +58,11 @@ def finish_study(folder: Path, encoder: Path, text: str = CHOOSING) -> Path:
         predictions = make_predictions(RIGHT.get(variant.label, 0.4), cell.seed, spans=variant.task == "ner")
         write_predictions(out / cell.name / "predictions" / "test" / "hi.parquet", predictions)
         write_once(out / cell.name / "complete.json", {"identity": cell.name, "seconds": 1, "machine": {"torch": "2"}})
-    runners = {
-        variant.folder: Runner(variant.recipe, store, out / variant.folder, setup_distributed(variant.recipe.run))
+    runs = {
+        variant.folder: RecipeRun(variant.recipe, store, out / variant.folder, setup_distributed(variant.recipe.run))
         for variant in study.variants
     }
-    write_plan(study, cells, out, store=store, facts={}, command="crossling study run", runners=runners)
+    write_plan(study, cells, out, store=store, facts={}, command="crossling study run", runs=runs)
     return out
 
 

@@ -23,7 +23,7 @@ from crossling.report.page import write_run
 from crossling.report.summary import RunSummary
 from crossling.scores.metrics import score
 from crossling.store.artefacts import Store, find_store
-from crossling.study.run import Runner, find_model, run_recipe
+from crossling.study.recipe_run import RecipeRun, find_model, run_recipe
 from crossling.study.run_report import summarise_run
 from crossling.training.distributed import setup_distributed
 
@@ -52,7 +52,7 @@ def finetune(
         tables["encoder"] = {"name": name, "revision": revision}
     recipe = parse_recipe(apply_overrides(tables, ()), where="finetune")
     with TemporaryDirectory() as out:
-        runner = Runner(
+        runner = RecipeRun(
             recipe, Store(find_store(store)), Path(out), setup_distributed(recipe.run), progress or NoProgress()
         )
         runner.run()

@@ -22,7 +22,7 @@ from crossling.stages import adapt
 from crossling.stages.context import StageContext
 from crossling.stages.masked_training import hold_out, repeat_rows
 from crossling.store.artefacts import Store
-from crossling.study.run import run_recipe
+from crossling.study.recipe_run import run_recipe
 from crossling.training.distributed import Distributed
 from crossling.training.steps import PlainSteps, build_optimiser
 from examples import make_rows
@@ -297,8 +297,8 @@ def test_adapt_then_finetune_on_the_phrasebook(tmp_path: Path, plain: Path) -> N
         "run": {"threads": 1},
     }
     store = Store(tmp_path / "store")
-    runner = run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
-    first, second = runner.identify_stages(1)
+    finished = run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
+    first, second = finished.identify_stages(1)
     assert first.startswith("adapt-1-") and second.startswith("finetune-")
     assert store.record(first)["head"]["from"] == "trained"
     assert (tmp_path / "out" / "seed-1" / "predictions").is_dir()

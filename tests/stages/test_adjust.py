@@ -20,7 +20,7 @@ from crossling.stages import adjust
 from crossling.stages.context import StageContext
 from crossling.stages.word_pairs import PairData, PairSettings, encode_pairs, filter_links
 from crossling.store.artefacts import Store
-from crossling.study.run import run_recipe
+from crossling.study.recipe_run import run_recipe
 from crossling.training.distributed import Distributed
 from parallel_text import describe, make_linked, make_raw
 from tiny import save_tiny
@@ -192,8 +192,8 @@ def test_an_adjusted_encoder_is_what_the_next_stage_starts_from(tmp_path: Path) 
     recipe = parse_recipe(tables)
     assert recipe.stage[1].replay.parallel == ("phrasebook-parallel:en-de",)
     assert recipe.stage[1].replay.sentences == 24 and recipe.stage[1].replay.pull == 0.01
-    runner = run_recipe(recipe, store=Store(tmp_path / "store"), out=tmp_path / "out")
-    records = [runner.store.record(identity) for identity in runner.identify_stages(1)]
+    finished = run_recipe(recipe, store=Store(tmp_path / "store"), out=tmp_path / "out")
+    records = [finished.store.record(identity) for identity in finished.identify_stages(1)]
     assert records[0]["pairs"] == 24
     names = set(records[1]["history"][0])
     assert {"replay_pull", "replay_stay"} <= names

@@ -14,8 +14,8 @@ from crossling.store import archive as archive_module
 from crossling.store.archive import Archive
 from crossling.store.artefacts import Store, find_store
 from crossling.study.grid import load_study
-from crossling.study.run import find_model
-from crossling.study.runner import run_study
+from crossling.study.recipe_run import find_model
+from crossling.study.scheduling import run_study
 from small_study import events_of, markers_of, predictions_of, write_study
 
 

@@ -17,9 +17,9 @@ from crossling.study.analysing import analyse, average_models, parse_settings
 from crossling.study.cell_scores import score_cells
 from crossling.study.choose import BEST, CHANCE, Pick, expect_blind, judge_choices, rank_pick, sum_up
 from crossling.study.compare import compare_study
+from crossling.study.folder import read_plan
 from crossling.study.grid import load_study
-from crossling.study.layout import read_plan
-from crossling.study.runner import run_study
+from crossling.study.scheduling import run_study
 from crossling.study.show_analysis import write_analysis
 from crossling.study.subjects import find_subjects
 from small_study import write_study

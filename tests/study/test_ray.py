@@ -20,7 +20,7 @@ from chaos import wait_until_gone
 from crossling.store.artefacts import Store
 from crossling.study.grid import load_study
 from crossling.study.ray_seat import REPORT_SECONDS
-from crossling.study.run import run_recipe
+from crossling.study.recipe_run import run_recipe
 from crossling.study.status import find_runners, read_status
 from small_study import (
     events_of,

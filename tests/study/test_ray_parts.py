@@ -53,10 +53,10 @@ def test_a_cluster_is_sized_by_what_its_machines_have(
     monkeypatch.setattr(RayCluster, "_look", lambda *_, **__: found)
     study, site = load_study(write_study(tmp_path, tiny_folder)), RayCluster("head:6379")
     size = site.choose_size(study, tmp_path, workers=None)
-    cells, runners = plan_study(study, Store(tmp_path / "s"), tmp_path / "out", join=site.join)
+    cells, runs = plan_study(study, Store(tmp_path / "s"), tmp_path / "out", join=site.join)
     here, _ = plan_study(study, Store(tmp_path / "s"), tmp_path / "out")
     assert ([cell.stages for cell in cells] == [cell.stages for cell in here]) == (device == "cpu")
-    size = size.fit(runners)
+    size = size.fit(runs)
     shape = Shape.share(size, threads=size.threads)
     if device == "cuda":
         assert (size.gpus, size.workers, size.cores) == (16, 48, 96), "half as many workers as cores"
@@ -84,8 +84,8 @@ def test_an_address_without_a_cluster_is_told_at_once(monkeypatch: pytest.Monkey
 def _order(folder: Path, encoder: Path, store: Store) -> tuple[Order, str, str]:
     """The only stage of a study's first cell, and its predictions' identity."""
     study = load_study(write_study(folder, encoder), ["seeds=[1]"])
-    cells, runners = plan_study(study, store, folder / "out")
-    write_plan(study, cells, folder / "out", store=store, facts={}, command="", runners=runners)
+    cells, runs = plan_study(study, store, folder / "out")
+    write_plan(study, cells, folder / "out", store=store, facts={}, command="", runs=runs)
     cell, recipe = cells[0], (folder / "out" / cells[0].folder / "recipe.toml").read_text(encoding="utf-8")
     order = Order(cell.stages[0], cell.name, cell.folder, cell.seed, 0, cell.stages[0], None, 1)
     return order, recipe, cell.identity

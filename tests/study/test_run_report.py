@@ -13,7 +13,7 @@ from crossling.recipe.recipe import parse_recipe
 from crossling.report.summary import AnswerSample, TagSample, TextSample
 from crossling.scores.predictions import Predictions
 from crossling.store.artefacts import Store
-from crossling.study.run import run_recipe
+from crossling.study.recipe_run import run_recipe
 from crossling.study.run_report import SAMPLES, choose_samples, summarise_run, task_name
 from crossling.tasks import PRESETS, parse_task
 from examples import make_rows

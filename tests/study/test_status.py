@@ -17,7 +17,7 @@ from crossling.cli.show_study import render_status
 from crossling.errors import ArtefactError
 from crossling.files import append_line, read_lines, write_atomic, write_once
 from crossling.report.terminal import format_seconds
-from crossling.study.layout import find_out
+from crossling.study.folder import find_out
 from crossling.study.status import announce_runner, find_runners, read_status, withdraw_runner
 from small_study import study_command
 

@@ -17,9 +17,9 @@ from crossling.recipe.recipe import load_recipe, parse_recipe
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import trained_languages
 from crossling.study.compare import compare_study, leave_out_values, load_comparison
-from crossling.study.dry_run import forecast_study
+from crossling.study.folder import read_plan
+from crossling.study.forecast import forecast_study
 from crossling.study.grid import load_study
-from crossling.study.layout import read_plan
 from crossling.study.plan import fix_threads
 from finished_study import CHOOSING, finish_study
 from small_study import write_recipe, write_study

@@ -99,7 +99,7 @@ def _run(loaded: Any, *, out: Path, store: str | None, command: str, example: tu
     from crossling.cli.console import show_run
     from crossling.report.terminal import TerminalProgress
     from crossling.store.artefacts import Store, find_store
-    from crossling.study.run import run_recipe
+    from crossling.study.recipe_run import run_recipe
     from crossling.study.run_report import summarise_run
 
     try:
@@ -135,7 +135,7 @@ def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOptio
     from crossling.cli.console import show_check
     from crossling.recipe.recipe import load_recipe
     from crossling.store.artefacts import find_store
-    from crossling.study.forecast import inspect_recipe
+    from crossling.study.memory import inspect_recipe
 
     show_check(inspect_recipe(load_recipe(recipe, overrides or ()), store=find_store(store)))
 
@@ -167,7 +167,7 @@ def predict(
 
     from crossling.inference.predictor import predict_file
     from crossling.report.terminal import TerminalProgress
-    from crossling.study.run import find_model
+    from crossling.study.recipe_run import find_model
 
     with TerminalProgress() as progress:
         # A bar would run through results that come to the same terminal.
@@ -278,7 +278,7 @@ def demo(
     from crossling.study.compare import compare_study
     from crossling.study.grid import load_study
     from crossling.study.report import report_study
-    from crossling.study.runner import run_study
+    from crossling.study.scheduling import run_study
 
     study = load_study(Path(str(files("crossling").joinpath("recipes/demo-study.toml"))), overrides or ())
     with TerminalProgress() as progress:

@@ -11,7 +11,7 @@ from rich.table import Table
 from crossling.files import write_atomic
 from crossling.report.terminal import out, tell
 from crossling.study.choose import BEST, Judgement
-from crossling.study.layout import PICKS
+from crossling.study.folder import PICKS
 
 
 def show_judgement(judgement: Judgement, folder: Path) -> None:

@@ -16,9 +16,9 @@ from crossling.study.status import STATES, StudyStatus, read_status
 
 if TYPE_CHECKING:
     from crossling.study.compare import StudyComparison
-    from crossling.study.dry_run import Forecast
+    from crossling.study.forecast import Forecast
     from crossling.study.report import Report
-    from crossling.study.runner import Outcome
+    from crossling.study.scheduling import Outcome
 
 LISTED = 12
 """Running or failed cells that are shown one by one."""

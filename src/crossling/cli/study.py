@@ -49,14 +49,14 @@ def run(
 ) -> None:
     """Run every cell of a study. Killed and started again, it goes on; started twice, both share the work."""
     from crossling.store.artefacts import Store, find_store
+    from crossling.study.folder import default_out
     from crossling.study.grid import load_study
-    from crossling.study.layout import default_out
 
     loaded = load_study(study, overrides or ())
     folder, kept = out or default_out(study), Store(find_store(store))
     if dry_run:
         from crossling.cli.show_study import show_forecast
-        from crossling.study.dry_run import forecast_study
+        from crossling.study.forecast import forecast_study
         from crossling.study.sites import open_site
 
         with open_site(ray) as site:
@@ -66,7 +66,7 @@ def run(
     from crossling.report.terminal import TerminalProgress
 
     with TerminalProgress() as progress:
-        from crossling.study.runner import run_study
+        from crossling.study.scheduling import run_study
         from crossling.study.sites import open_site
 
         command = shlex.join(["crossling", *sys.argv[1:]])
@@ -87,7 +87,7 @@ def status(
 ) -> None:
     """Show which cells are done, running, waiting or failed, and the time left."""
     from crossling.cli.show_study import show_status, watch_status
-    from crossling.study.layout import find_out
+    from crossling.study.folder import find_out
     from crossling.study.status import read_status
 
     folder = find_out(study, out)
@@ -117,7 +117,7 @@ def compare(
     """Compare all systems with the baseline, with significance; writes tables into the study's folder."""
     from crossling.cli.show_study import show_comparison
     from crossling.study.compare import compare_study
-    from crossling.study.layout import find_out
+    from crossling.study.folder import find_out
 
     folder = find_out(study, out)
     show_comparison(compare_study(folder, every=every, groups=groups or (), score=score), folder)
@@ -136,7 +136,7 @@ def report(
 ) -> None:
     """Write a study's report: one page with all that is known of it, and every table as Markdown, LaTeX and CSV."""
     from crossling.cli.show_study import show_report
-    from crossling.study.layout import find_out
+    from crossling.study.folder import find_out
     from crossling.study.report import report_study
 
     show_report(report_study(find_out(study, out), every=every, store=store))
@@ -147,7 +147,7 @@ def choices(study: FolderArgument, out: OutOption = None) -> None:
     """Judge what each choose table picks, with all seeds' models and with one's, by the scores nobody may choose by."""
     from crossling.cli.show_picks import show_judgement
     from crossling.study.choose import judge_choices
-    from crossling.study.layout import find_out
+    from crossling.study.folder import find_out
 
     folder = find_out(study, out)
     show_judgement(judge_choices(folder), folder)

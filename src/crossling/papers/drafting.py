@@ -26,8 +26,8 @@ from crossling.papers.published import Figure, PublishedTable, find_table
 from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import parse_value, set_path, to_toml
 from crossling.recipe.recipe import parse_kind
+from crossling.study.folder import name_file
 from crossling.study.grid import Study, load_study
-from crossling.study.layout import name_file
 
 SCALES: tuple[ScaleName, ...] = ("small", "full")
 NO_EVIDENCE = (

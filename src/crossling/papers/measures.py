@@ -19,7 +19,7 @@ from crossling.report.probing import list_results
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
 from crossling.study.compare import read_finished
-from crossling.study.layout import prediction_path, read_plan
+from crossling.study.folder import prediction_path, read_plan
 
 if TYPE_CHECKING:
     from crossling.study.head_probing import Heads

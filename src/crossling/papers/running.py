@@ -63,7 +63,7 @@ def reproduce(
     site: Site | None = None,
 ) -> Reproduced:
     """Make a table again. Killed and started again, it goes on: what is finished is left alone."""
-    from crossling.study.runner import run_study
+    from crossling.study.scheduling import run_study
 
     progress = progress or NoProgress()
     _extend_encoder(draft, out, store=store, progress=progress)

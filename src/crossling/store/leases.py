@@ -120,7 +120,7 @@ class Leases:
             return False
         if beat == LET_GO:
             return False
-        if owner["machine"] == describe_machine() and not is_running(owner["process"], owner["started"]):
+        if owner["machine"] == identify_machine() and not is_running(owner["process"], owner["started"]):
             return False
         now = time.monotonic()
         before = self._seen.get(name)
@@ -133,7 +133,7 @@ class Leases:
         """The exclusive link: the file appears with its content, for one of all that try."""
         path = _path(self.folder, name, generation)
         partial = self.folder / f".{uuid.uuid4().hex}.partial"
-        owner = {"machine": describe_machine(), "process": os.getpid(), "started": _started(os.getpid())}
+        owner = {"machine": identify_machine(), "process": os.getpid(), "started": _started(os.getpid())}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             partial.write_text(json.dumps(owner), encoding="utf-8")
@@ -182,7 +182,7 @@ def _generations(folder: Path, name: str) -> Iterator[tuple[int, Path]]:
 
 
 @cache
-def describe_machine() -> str:
+def identify_machine() -> str:
     """This machine since its last start, and the space that its process numbers are valid in."""
     parts = [platform.node()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):

@@ -20,7 +20,7 @@ from crossling.recipe.recipe import RunSettings, parse_kind
 from crossling.registry import load_kind
 from crossling.report.association import Correlation, Point, correlate
 from crossling.study.cell_scores import score_cells
-from crossling.study.layout import read_plan
+from crossling.study.folder import read_plan
 from crossling.study.subjects import Found, Named, Subject, find_subjects, label_cell
 from crossling.training.distributed import setup_distributed
 

@@ -12,7 +12,7 @@ from crossling.data.spec import parse_spec
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
-from crossling.study.layout import is_finished, prediction_path, set_name
+from crossling.study.folder import is_finished, prediction_path, set_name
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from crossling.recipe.recipe import load_recipe, parse_kind
 from crossling.registry import load_kind
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import CellScores, score_cells
+from crossling.study.folder import is_finished, read_plan
 from crossling.study.grid import name_values
-from crossling.study.layout import is_finished, read_plan
 
 
 @dataclass(frozen=True)

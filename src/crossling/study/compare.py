@@ -17,7 +17,7 @@ from crossling.scores.significance import Comparison, Difference, Result, compar
 from crossling.scores.significance import Settings as TestSettings
 from crossling.study.cell_scores import trained_languages
 from crossling.study.choose import Choice, make_choices
-from crossling.study.layout import CHOICES, COMPARISON, COMPLETE, name_file, prediction_path, read_plan, set_name
+from crossling.study.folder import CHOICES, COMPARISON, COMPLETE, name_file, prediction_path, read_plan, set_name
 
 MACHINE_FACTS = ("torch", "device", "gpu", "precision", "processor", "threads")
 """What can change the last bits of a result, or more."""

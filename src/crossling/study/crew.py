@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Protocol
 
-from crossling.study.jobs import Job
+from crossling.study.plan import Job
 from crossling.study.sizing import Size
 from crossling.study.worker import Order, Place, serve
 

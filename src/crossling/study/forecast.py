@@ -1,243 +1,189 @@
-"""Before a run: what it would read, and what it would need.
-
-Measured on Linux as the most memory that was ever resident, with the offline encoder (12 layers, width 384, 250,037
-subwords) on a CPU; the constants come from single steps of 32 x 16 to 8 x 384 subwords. Whole runs, forecast against
-measured, in GB: NER in batches of 32 x 24 subwords 2.0 / 1.9 trimmed and 3.5 / 3.5 whole, NLI of 16 x 24 1.9 / 1.9 and
-3.5 / 3.4, QA of 32 x 104 3.5 / 3.0 and 5.1 / 4.5, QA with recomputed activations 2.4 / 2.2 trimmed, adapting of 16 x 96
-with all subwords to choose from 4.8 / 4.3.
-"""
+"""What a study would do: its cells, what they share, what is there already, and how long the rest would take."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from crossling.encoders.encoder import load_encoder
+from crossling.files import read_json
+from crossling.store.artefacts import MARKER, Store
+from crossling.study.grid import Study
+from crossling.study.plan import Job, JobGraph, PlannedCell, count_shared, find_finished, fix_threads, plan_study
+from crossling.study.recipe_run import RecipeRun, count_subwords, estimate_subwords
+from crossling.study.sites import Here, Site
+from crossling.study.sizing import Size
 
-from crossling.data.batching import pad_length
-from crossling.data.catalogue import open_data
-from crossling.data.rows import Rows
-from crossling.encoders.encoder import Encoder, load_encoder
-from crossling.encoders.unlabelled import Reading, sample_texts
-from crossling.errors import DataError, UserError
-from crossling.inference.evaluate import check_kind
-from crossling.models.model import build_model
-from crossling.recipe.overrides import to_toml
-from crossling.recipe.recipe import Recipe
-from crossling.registry import load_kind
-from crossling.study.run import build_final_task
-from crossling.study.tracking import check_trackers
-from crossling.tasks import build_task
-
-MEGABYTE = 1e6
-OVERHEAD = 750 * MEGABYTE
-"""Resident before any weight: Python, torch, transformers, pyarrow and a tokenizer of 250,000 pieces."""
-TRAINED = 16
-"""Bytes for each trained number: itself, its gradient and AdamW's two moments."""
-LAYER_FLOATS = 26
-"""Floats that a layer keeps for its backward pass, for each subword and unit of width: what 16 x 256, 8 x 384 and
-32 x 64 or 128 subwords took (24 are in use, the rest is what the system's allocator does not give back)."""
-SCORE_FLOATS = 3
-"""The same for each pair of subwords and each head of attention."""
-CHECKPOINTED_FLOATS = 12
-"""Instead of both, where activations are recomputed; one layer at a time has all of its own."""
-WORD_FLOATS = 3
-"""For each masked subword and each subword to choose from: scores, their softmax, their gradient."""
-PREDICTION_FLOATS = 18
-"""Floats for each subword and unit of width while predicting, whatever the number of layers."""
-PREDICTED_SUBWORDS = 16_384
-"""What a batch of predictions holds at most."""
-SAMPLE = 2_000
-"""Rows of a data set that are encoded to see how long they are and how many subwords they use."""
-
-GPU_OVERHEAD = 1_500 * MEGABYTE
-"""A process's CUDA context, its libraries and their work space."""
-CAPTURE_FACTOR = 1.5
-"""Captured steps keep their buffers apart from what evaluation uses."""
+REFERENCE_PARAMETERS = 21.3e6
+"""Weights of multilingual-e5-small without its subword table, which the speeds below were measured with."""
+SPEEDS = {"cpu": 375.0, "cuda": 19_000.0}
+"""Subwords trained on in a second where nothing of the kind was trained yet: on one CPU core (measured: 750 on two, in
+float32), and in one of 15 processes side by side on an H200 (78 runs: 19,000 each, at the median)."""
+PREDICTION_FACTOR = 3.0
+"""Prediction is this much faster than training: there is no backward pass."""
+SATURATION = 15
+"""Processes side by side on one GPU that the speed above was measured with; more are taken to share it."""
 
 
 @dataclass(frozen=True)
-class Inspection:
-    """What ``crossling check`` shows."""
+class Forecast:
+    """What ``--dry-run`` shows."""
 
-    recipe: str
-    data: list[tuple[str, Rows]]
-    forecast: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Load:
-    """What a stage's data asks of memory: its largest batch, and the subwords in use."""
-
-    batch: int
-    length: int
-    subwords: int
+    rows: tuple[tuple[Any, ...], ...]
+    """For each variant: task, system, cells, cells done, cells to predict, stages to train."""
+    lines: tuple[str, ...]
+    hours: tuple[tuple[int, float, float], ...]
+    """Workers, hours until the end, hours to pay for."""
+    on_gpu: bool
+    basis: str
 
 
-@dataclass(frozen=True)
-class Need:
-    """Bytes of main memory that a stage takes at most, by what takes them."""
-
-    weights: float
-    activations: float
-    rest: float
-    is_trimmed: bool
-
-    @property
-    def total(self) -> float:
-        """All of it."""
-        return self.weights + self.activations + self.rest
-
-
-def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
-    """Open everything that a recipe names, without training; all that is missing is told at once."""
-    problems: list[str] = []
-    check_trackers(recipe)
-    stages = [_open_stage(recipe, number, store, problems) for number in range(len(recipe.stage))]
-    targets = _open_targets(recipe, store, problems)
-    if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise DataError("\n  ".join([f"{count} with the data", *problems]))
-    encoder = load_encoder(recipe.encoder.name, revision=recipe.encoder.revision)
-    loads = []
-    for settings, opened in zip(recipe.stage, stages, strict=True):
-        if hasattr(settings, "fusion"):
-            build_model(encoder, settings.fusion)  # a layer that the encoder has not is told here
-        loads.append(measure_load(settings, [rows for _, rows in opened], encoder))
-    data = [pair for opened in stages for pair in opened] + targets
-    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))
-
-
-def _open_stage(recipe: Recipe, number: int, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
-    settings = recipe.stage[number]
-    try:
-        opened = load_kind("stages", settings.kind).open_stage_data(settings, source=recipe.source, store=store)
-        return [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
-    except UserError as error:
-        problems.append(f"stage.{number}: {error}")
-        return []
-
-
-def _open_targets(recipe: Recipe, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
-    task = build_final_task(recipe)
-    opened = []
-    for number, entry in enumerate(recipe.evaluate):
-        for _, spec in entry.specs():
-            try:
-                rows = open_data(spec, split=entry.split, store=store)
-                opened.append((f"evaluate.{number}", check_kind(task, rows) if task else rows))
-            except UserError as error:
-                problems.append(f"evaluate.{number}: {error}")
-    return opened
-
-
-def measure_load(settings: Any, data: Sequence[Rows], encoder: Encoder) -> Load:
-    """The largest batch and the subwords in use, from the first rows of each set."""
-    task = build_task(settings.task, ()) if hasattr(settings, "task") else None
-    longest, used, met, expected = 0, np.zeros(0, np.int64), 0, 0.0
-    for rows in data:
-        examples = _encode_sample(task, rows, encoder, length=length_of(settings))
-        if not examples:
-            continue
-        longest = max(longest, *map(len, examples))
-        ids = np.unique(np.concatenate(examples))
-        used, met = np.union1d(used, ids), met + len(ids)
-        expected += _extrapolate(examples, len(ids), share=len(rows) / min(len(rows), SAMPLE))
-    subwords = len(used) * expected / met if met else 0
-    batch = min(settings.batch, sum(map(len, data))) * (1 + (settings.kind == "adjust"))  # both sides of a pair
-    return Load(batch, pad_length(longest), min(int(subwords), encoder.vocabulary))
-
-
-def length_of(settings: Any) -> int:
-    """Subwords of an example at most: the task's, or the stage's own."""
-    return int(settings.task.length if hasattr(settings, "task") else settings.length)
-
-
-def _encode_sample(task: Any, rows: Rows, encoder: Encoder, *, length: int) -> list[np.ndarray[Any, Any]]:
-    """The first rows as the stage reads them; what its task does not read (translations, other tasks' rows) as text."""
-    if task is not None and rows.kind is task.record:
-        chunks = islice(rows.chunks(SAMPLE), 1)
-        return [ids for chunk in task.encode(chunks, encoder, labels=()) for ids in _list_rows(chunk["ids"])]
-    return list(sample_texts(rows.head(SAMPLE), encoder, Reading(length=min(length, encoder.max_length))))
-
-
-def _list_rows(ids: Any) -> list[np.ndarray[Any, Any]]:
-    return [np.asarray(ids[row]) for row in range(len(ids))]
-
-
-def _extrapolate(examples: Sequence[np.ndarray[Any, Any]], distinct: int, *, share: float) -> float:
-    """Distinct subwords in ``share`` times as many examples: their number grows as a power (Heaps' law)."""
-    half = len(np.unique(np.concatenate(examples[: max(1, len(examples) // 2)])))
-    power = float(np.log2(distinct / half))
-    return float(distinct * share**power)
-
-
-def forecast_memory(recipe: Recipe, encoder: Encoder, loads: Sequence[Load]) -> dict[str, str]:
-    """For each stage, the most memory that training on a CPU and predicting afterwards take, and what takes it."""
-    facts = {"encoder": f"{encoder.name}: {_count_parameters(encoder) / 1e6:.1f} million parameters"}
-    for number, load in enumerate(loads):
-        need = forecast_stage(recipe, number, encoder, load)
-        facts[f"stage.{number}"] = (
-            f"about {need.total / 1e9:.1f} GB on a CPU: {need.weights / 1e9:.1f} weights and optimiser, "
-            f"{need.activations / 1e9:.1f} activations of {load.batch} x {load.length} subwords, "
-            f"{need.rest / 1e9:.1f} Python and the encoder that predicts"
-        )
-        if need.is_trimmed:
-            facts[f"stage.{number}"] += f"; trimmed to about {load.subwords:,} of {encoder.vocabulary:,} subwords"
-    return facts
-
-
-def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) -> Need:
-    """The most bytes that a stage, and predicting with what it made, hold in main memory."""
-    settings, whole = recipe.stage[number], _count_parameters(encoder)
-    trims = _is_trimmed(recipe, number)
-    width = int(encoder.model.get_input_embeddings().weight.shape[1])
-    trained = whole - ((encoder.vocabulary - load.subwords) * width if trims else 0)
-    batch = max((entry.batch for entry in recipe.evaluate), default=1)
-    activations = max(_activation_bytes(settings, encoder, load), _prediction_bytes(encoder, batch, load.length))
-    # Once more the whole encoder: the best epoch's weights are read back, and what predicts is not trimmed.
-    return Need(float(TRAINED * trained), activations, OVERHEAD + 4.0 * whole, trims)
-
-
-def forecast_gpu_bytes(recipe: Recipe, encoder: Encoder) -> float:
-    """GPU memory that one run takes at most, with the CUDA context and the captured steps' own buffers."""
-    longest = [
-        Load(settings.batch, min(length_of(settings), encoder.max_length), encoder.vocabulary)
-        for settings in recipe.stage
-    ]
-    activations = max(
-        _activation_bytes(settings, encoder, load) for settings, load in zip(recipe.stage, longest, strict=True)
+def forecast_study(
+    study: Study, *, store: Store, out: Path, workers: int | None = None, site: Site | None = None
+) -> Forecast:
+    """Plan a study without training anything."""
+    site = site or Here()
+    size = site.choose_size(study, out, workers=workers)
+    study = fix_threads(study, size.threads) if size.device == "cpu" else study
+    cells, runs = plan_study(study, store, out, join=site.join)
+    size = size.fit(runs)
+    finished = find_finished(cells, runs, out, clean=False)
+    graph = JobGraph.from_cells(cells, finished=finished, is_trained=store.is_complete)
+    speeds = Speeds.measure(store, size, runs)
+    seconds = {job.key: speeds.estimate(job, runs[job.folder]) for job in graph.jobs.values()}
+    shared = count_shared(cells, store)
+    trained = sum(job.stage is not None for job in graph.jobs.values())
+    lines = (
+        f"{len(cells)} cells, {len(finished)} of them done",
+        f"{shared.stages} stages in all, {shared.distinct} different ones: {shared.serving_several} serve several "
+        f"cells, {shared.existing} are trained already, {trained} are to be trained",
+        size.describe(),
     )
-    return GPU_OVERHEAD + TRAINED * _count_parameters(encoder) + CAPTURE_FACTOR * activations
+    hours = tuple(_forecast_hours(graph, seconds, count, size) for count in _counts(size, len(graph.jobs)))
+    return Forecast(_list_rows(study, cells, finished, graph), lines, hours, size.device != "cpu", speeds.basis)
 
 
-def _is_trimmed(recipe: Recipe, number: int) -> bool:
-    """Whether a stage trains the rows in use only: not while all subwords are chosen among, nor after that."""
-    settings = recipe.stage[number]
-    chosen = [getattr(stage, "vocabulary", None) for stage in recipe.stage[: number + 1]]
-    if "whole" in chosen or chosen[-1] == "seen":
-        return "whole" not in chosen
-    return recipe.encoder.trim if recipe.encoder.trim != "auto" else settings.weight_decay == 0
+def _list_rows(
+    study: Study, cells: Sequence[PlannedCell], finished: Iterable[str], graph: JobGraph
+) -> tuple[tuple[Any, ...], ...]:
+    done = set(finished)
+    rows = []
+    for variant in study.variants:
+        names = [cell.name for cell in cells if cell.folder == variant.folder]
+        open_cells = [name for name in names if name not in done]
+        stages = {key for name in open_cells for key in graph.cells[name] if graph.jobs[key].stage is not None}
+        rows.append(
+            (variant.task, variant.label, len(names), len(names) - len(open_cells), len(open_cells), len(stages))
+        )
+    return tuple(rows)
 
 
-def _count_parameters(encoder: Encoder) -> int:
-    return sum(parameter.numel() for parameter in encoder.parameters())
+def _counts(size: Size, jobs: int) -> list[int]:
+    """Numbers of workers worth a line: 1, 2, 4 and so on up to what would be used, or to the cores."""
+    top = max(size.workers, min(size.cores, max(1, jobs)))
+    doubling = [2**power for power in range(top.bit_length()) if 2**power <= top]
+    return sorted({*doubling, size.workers, top})
 
 
-def _activation_bytes(settings: Any, encoder: Encoder, load: Load) -> float:
-    numbers = load.batch * load.length * encoder.width
-    layer = numbers * LAYER_FLOATS + load.batch * encoder.heads * load.length**2 * SCORE_FLOATS
-    words = 0.0
-    if hasattr(settings, "vocabulary"):
-        rows = encoder.vocabulary if settings.vocabulary == "whole" else load.subwords
-        words = load.batch * load.length * settings.share * rows * WORD_FLOATS
-    if settings.gradient_checkpointing:
-        return 4.0 * (encoder.layers * numbers * CHECKPOINTED_FLOATS + layer + words)
-    return 4.0 * (encoder.layers * layer + words)
+def _forecast_hours(
+    graph: JobGraph, seconds: Mapping[str, float], workers: int, size: Size
+) -> tuple[int, float, float]:
+    """Hours until the last job ends when jobs go to free workers in their order."""
+    if size.device == "cpu":
+        # A worker has size.threads threads; more workers than cores for them share what there is.
+        slow = max(1.0, workers * size.threads / size.cores)
+    else:
+        slow = max(1.0, workers / (size.gpus * SATURATION))
+    total = _simulate(graph, {key: value * slow for key, value in seconds.items()}, workers) / 3600
+    paid = total * (
+        max(1, min(size.gpus, workers)) if size.device != "cpu" else min(size.cores, workers * size.threads)
+    )
+    return workers, total, paid
 
 
-def _prediction_bytes(encoder: Encoder, batch: int, length: int) -> float:
-    return 4.0 * min(batch * length, PREDICTED_SUBWORDS) * encoder.width * PREDICTION_FLOATS
+def _simulate(graph: JobGraph, seconds: Mapping[str, float], workers: int) -> float:
+    """The time at which everything is done, job after job handed to the first free worker."""
+    ends: dict[str, float] = {}
+    free = [0.0] * workers
+    for job in sorted(graph.jobs.values(), key=lambda job: (_depth(graph, job), job.position)):
+        begin = max(heapq.heappop(free), ends.get(job.needs or "", 0.0))
+        ends[job.key] = begin + seconds[job.key]
+        heapq.heappush(free, ends[job.key])
+    return max(ends.values(), default=0.0)
+
+
+def _depth(graph: JobGraph, job: Job) -> int:
+    return 0 if job.needs is None else 1 + _depth(graph, graph.jobs[job.needs])
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Subwords in a second, as measured in the store or as known from elsewhere."""
+
+    measured: Mapping[tuple[str, str], float]
+    """By encoder and kind of stage."""
+    size: Size
+    basis: str
+    parameters: dict[str, float]
+
+    @classmethod
+    def measure(cls, store: Store, size: Size, runs: Mapping[str, RecipeRun]) -> Speeds:
+        """Speeds of what the store's artefacts were trained with, on the same device and as many threads."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for path in (store.root / "artefacts").glob(f"*/{MARKER}"):
+            record = read_json(path) or {}
+            work, machine = record.get("work", {}), record.get("machine", {})
+            alike = machine.get("device") == size.device
+            alike &= size.device != "cpu" or machine.get("threads") == str(size.threads)
+            if alike and work.get("subwords") and work.get("seconds"):
+                kind = path.parent.name.partition("-")[0]
+                found.setdefault((work["encoder"], kind), []).append(work["subwords"] / work["seconds"])
+        measured = {key: statistics.median(values) for key, values in found.items()}
+        wanted = {(run.recipe.encoder.name, settings.kind) for run in runs.values() for settings in run.recipe.stage}
+        return cls(measured, size, _tell_basis(measured, found, wanted, size), {})
+
+    def estimate(self, job: Job, run: RecipeRun) -> float:
+        """Seconds that a job takes."""
+        if job.stage is None:
+            kind = run.recipe.stage[-1].kind
+            subwords = sum(estimate_subwords(rows) for _, _, rows in run.targets)
+            return subwords / (PREDICTION_FACTOR * self._speed(run, kind))
+        settings = run.recipe.stage[job.stage]
+        subwords = settings.epochs * count_subwords(run.opened[job.stage])
+        return float(subwords / self._speed(run, settings.kind))
+
+    def _speed(self, run: RecipeRun, kind: str) -> float:
+        name = run.recipe.encoder.name
+        if (name, kind) in self.measured:
+            return self.measured[name, kind]
+        scale = REFERENCE_PARAMETERS / self._body(run)
+        return SPEEDS[self.size.device] * (self.size.threads if self.size.device == "cpu" else 1) * scale
+
+    def _body(self, run: RecipeRun) -> float:
+        """Weights of the encoder without its subword table."""
+        name = run.recipe.encoder.name
+        if name not in self.parameters:
+            encoder = load_encoder(name, revision=run.recipe.encoder.revision)
+            table = encoder.model.get_input_embeddings().weight.numel()
+            self.parameters[name] = max(1.0, sum(p.numel() for p in encoder.parameters()) - table)
+        return self.parameters[name]
+
+
+def _tell_basis(
+    measured: Mapping[Any, float], found: Mapping[Any, Sequence[float]], wanted: Iterable[tuple[str, str]], size: Size
+) -> str:
+    where = f"{size.threads} CPU threads" if size.device == "cpu" else "this kind of device"
+    told = []
+    for name, kind in sorted(wanted):
+        if (name, kind) in measured:
+            count = len(found[name, kind])
+            told.append(
+                f"{kind} of {name}: {measured[name, kind]:,.0f} subwords/s, measured in {count} runs of the store"
+            )
+        else:
+            told.append(f"{kind} of {name}: nothing like it in the store for {where}, so a rate known from elsewhere")
+    return "Speeds: " + "; ".join(told) + "."

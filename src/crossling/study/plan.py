@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from crossling.encoders.cache import EncoderCache
 from crossling.errors import DataError, UserError
 from crossling.files import read_json, write_atomic
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe, RunSettings
 from crossling.store.artefacts import Store
-from crossling.study.encoders import Encoders
+from crossling.study.folder import COMPLETE, PLAN, is_finished, prediction_path
 from crossling.study.grid import Study, Variant
-from crossling.study.hardware import describe_machine
-from crossling.study.layout import COMPLETE, PLAN, is_finished, prediction_path
-from crossling.study.run import Runner
+from crossling.study.recipe_run import RecipeRun
 from crossling.training.distributed import Distributed, setup_distributed
+from crossling.training.hardware import describe_hardware
+
+State = Literal["waiting", "running", "done", "failed"]
+RETRY_SECONDS = 0.5
+"""Seconds before a job that another run holds is looked at again."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +49,21 @@ Join = Callable[[RunSettings], Distributed]
 
 def plan_study(
     study: Study, store: Store, out: Path, *, join: Join = setup_distributed
-) -> tuple[list[PlannedCell], dict[str, Runner]]:
+) -> tuple[list[PlannedCell], dict[str, RecipeRun]]:
     """Open all data and work out identities; whatever is missing for any variant is told at once.
 
     Gives the cells in the order of work, and by folder what each variant would run. ``join`` says what a run finds
     where it will be run: device and precision count in identities.
     """
-    runners: dict[str, Runner] = {}
+    runs: dict[str, RecipeRun] = {}
     problems: list[str] = []
-    encoders = Encoders()
+    encoders = EncoderCache()
     for variant in study.variants:
         try:
             distributed = join(variant.recipe.run)
-            runner = Runner(variant.recipe, store, out / variant.folder, distributed, encoders=encoders)
-            runner.check_targets()
-            runners[variant.folder] = runner
+            run = RecipeRun(variant.recipe, store, out / variant.folder, distributed, encoders=encoders)
+            run.check_targets()
+            runs[variant.folder] = run
         except UserError as error:
             problems.append(f"{variant.folder}: {error}")
     if problems:
@@ -66,11 +71,11 @@ def plan_study(
     cells = []
     for cell in study.cells:
         join(cell.variant.recipe.run)  # the number of threads counts in identities
-        cells.append(_plan_cell(cell.variant, cell.seed, cell.name, runners[cell.variant.folder]))
-    return cells, runners
+        cells.append(_plan_cell(cell.variant, cell.seed, cell.name, runs[cell.variant.folder]))
+    return cells, runs
 
 
-def _plan_cell(variant: Variant, seed: int, name: str, runner: Runner) -> PlannedCell:
+def _plan_cell(variant: Variant, seed: int, name: str, run: RecipeRun) -> PlannedCell:
     return PlannedCell(
         name,
         variant.folder,
@@ -78,8 +83,8 @@ def _plan_cell(variant: Variant, seed: int, name: str, runner: Runner) -> Planne
         variant.system,
         variant.label,
         seed,
-        runner.identify_stages(seed),
-        runner.identify_predictions(seed),
+        run.identify_stages(seed),
+        run.identify_predictions(seed),
     )
 
 
@@ -107,29 +112,29 @@ def write_plan(
     store: Store,
     facts: Mapping[str, Any],
     command: str,
-    runners: Mapping[str, Runner],
+    runs: Mapping[str, RecipeRun],
 ) -> None:
     """Lay out the study's folder: the plan, and for each variant what the folder of a run has."""
     stages: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
         stages.setdefault(cell.folder, {})[str(cell.seed)] = list(cell.stages)
-    run = {"store": str(store.root.resolve()), "command": command}
+    common = {"store": str(store.root.resolve()), "command": command}
     for variant in study.variants:
-        folder, runner = out / variant.folder, runners[variant.folder]
+        folder, run = out / variant.folder, runs[variant.folder]
         write_atomic(folder / "recipe.toml", to_toml(variant.recipe.model_dump(mode="json")))
         own = {
-            "encoder": runner.encoders.label(variant.recipe.encoder),
-            "data": runner.describe_data(),
-            "machine": describe_machine(runner.distributed),
+            "encoder": run.encoders.label(variant.recipe.encoder),
+            "data": run.describe_data(),
+            "machine": describe_hardware(run.distributed),
         }
-        text = json.dumps({**run, **own, "stages": stages[variant.folder]}, indent=1, ensure_ascii=False)
+        text = json.dumps({**common, **own, "stages": stages[variant.folder]}, indent=1, ensure_ascii=False)
         write_atomic(folder / "run.json", text)
     plan = {
         "name": study.name,
         "identity": study.identity,
         "settings": study.settings.model_dump(mode="json"),
         "overrides": list(study.overrides),
-        "store": run["store"],
+        "store": common["store"],
         "command": command,
         **facts,
         "variants": [
@@ -148,16 +153,16 @@ def write_plan(
 
 
 def find_finished(
-    cells: Iterable[PlannedCell], runners: Mapping[str, Runner], out: Path, *, clean: bool = True
+    cells: Iterable[PlannedCell], runs: Mapping[str, RecipeRun], out: Path, *, clean: bool = True
 ) -> set[str]:
     """Names of the cells whose results are all there; ``clean`` takes away a marker of other work."""
     finished = set()
     for cell in cells:
-        runner, path = runners[cell.folder], out / cell.name / COMPLETE
-        files = (prediction_path(runner.out, cell.seed, entry, language) for entry, language, _ in runner.targets)
+        run, path = runs[cell.folder], out / cell.name / COMPLETE
+        files = (prediction_path(run.out, cell.seed, entry, language) for entry, language, _ in run.targets)
         marker = read_json(path)
         if marker is None:
-            continue  # not there; another runner may be writing it at this moment
+            continue  # not there; another run may be writing it at this moment
         if is_finished(out, cell.name, cell.identity) and all(file.is_file() for file in files):
             finished.add(cell.name)
         elif clean:
@@ -184,3 +189,106 @@ def count_shared(cells: Sequence[PlannedCell], store: Store) -> Shared:
         existing=sum(store.is_complete(identity) for identity in uses),
         serving_several=sum(count > 1 for count in uses.values()),
     )
+
+
+@dataclass
+class Job:
+    """One stage to train, or one cell to predict."""
+
+    key: str
+    """The stage's identity, or the cell's name."""
+    lease: str
+    """What it is known by among all runs."""
+    cell: str
+    """The first cell that needs it."""
+    folder: str
+    seed: int
+    stage: int | None
+    """The number of the stage; none for predictions."""
+    needs: str | None
+    position: int
+    state: State = "waiting"
+    attempts: int = 0
+    error: str = ""
+    not_before: float = 0.0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Finish cells first, then what is nearest to finishing one, then the order of the study."""
+        return (-1_000 if self.stage is None else -self.stage, self.position)
+
+
+@dataclass
+class JobGraph:
+    """All jobs of a study."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    cells: dict[str, list[str]] = field(default_factory=dict)
+    """The jobs that each cell still needs, its predictions last."""
+
+    @classmethod
+    def from_cells(
+        cls, cells: Sequence[PlannedCell], *, finished: Collection[str], is_trained: Callable[[str], bool]
+    ) -> JobGraph:
+        """Jobs for all that is neither finished nor trained."""
+        graph = cls()
+        for position, cell in enumerate(cells):
+            graph.cells[cell.name] = [] if cell.name in finished else graph._add(cell, position, is_trained)
+        return graph
+
+    def _add(self, cell: PlannedCell, position: int, is_trained: Callable[[str], bool]) -> list[str]:
+        missing: list[int] = []
+        for number in reversed(range(len(cell.stages))):
+            if is_trained(cell.stages[number]):
+                break
+            missing.insert(0, number)
+        keys: list[str] = []
+        for number in missing:
+            key = cell.stages[number]
+            before = keys[-1] if keys else None
+            self.jobs.setdefault(key, Job(key, key, cell.name, cell.folder, cell.seed, number, before, position))
+            keys.append(key)
+        before = keys[-1] if keys else None
+        lease = f"predict-{cell.identity}"
+        self.jobs[cell.name] = Job(cell.name, lease, cell.name, cell.folder, cell.seed, None, before, position)
+        return [*keys, cell.name]
+
+    def ready(self) -> Iterator[Job]:
+        """Jobs that could begin now, the most useful first."""
+        now = time.monotonic()
+        waiting = (job for job in self.jobs.values() if job.state == "waiting" and job.not_before <= now)
+        yield from sorted((job for job in waiting if self._is_unblocked(job)), key=lambda job: job.rank)
+
+    def _is_unblocked(self, job: Job) -> bool:
+        return job.needs is None or self.jobs[job.needs].state == "done"
+
+    def postpone(self, job: Job) -> None:
+        """Another run has it: look again later."""
+        job.state, job.not_before = "waiting", time.monotonic() + RETRY_SECONDS
+
+    def fail(self, job: Job, error: str) -> list[str]:
+        """Give a job up, with all that needs it; the names of the cells that this costs."""
+        lost = [name for name, keys in self.cells.items() if job.key in keys and self.state_of(name) != "failed"]
+        job.state, job.error = "failed", error
+        for other in self.jobs.values():
+            if other.needs == job.key and other.state != "failed":
+                self.fail(other, error)
+        return lost
+
+    def state_of(self, cell: str) -> State:
+        """How a cell stands."""
+        states = [self.jobs[key].state for key in self.cells[cell]]
+        if not states or states[-1] == "done":
+            return "done"
+        if "failed" in states:
+            return "failed"
+        return "running" if "running" in states else "waiting"
+
+    def is_finished(self) -> bool:
+        """Whether every job is done or given up."""
+        return all(job.state in ("done", "failed") for job in self.jobs.values())
+
+    def count(self) -> dict[State, int]:
+        """Cells in each state."""
+        states = [self.state_of(cell) for cell in self.cells]
+        return {state: states.count(state) for state in ("done", "running", "waiting", "failed")}

@@ -17,7 +17,7 @@ from typing import Any
 from crossling import __version__
 from crossling.errors import UserError
 from crossling.files import write_atomic
-from crossling.store.leases import describe_machine
+from crossling.store.leases import identify_machine
 from crossling.study.worker import Order, Place, Worker, import_all
 
 REPORT_SECONDS = 2.0
@@ -125,7 +125,7 @@ class FarWorker(Worker):
 
     def _note(self, event: str, order: Order) -> None:
         facts = {"time": round(time.time(), 3), "event": event, "job": order.key, "cell": order.cell}
-        self._tell(order, "note", facts={**facts, "process": os.getpid(), "machine": describe_machine()})
+        self._tell(order, "note", facts={**facts, "process": os.getpid(), "machine": identify_machine()})
 
 
 @dataclass

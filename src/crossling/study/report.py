@@ -35,8 +35,8 @@ from crossling.study.compare import (
     load_comparison,
     read_finished,
 )
+from crossling.study.folder import COMPARISON, PICKS, name_file, prediction_path, read_plan
 from crossling.study.found_analyses import find_analyses
-from crossling.study.layout import COMPARISON, PICKS, name_file, prediction_path, read_plan
 from crossling.study.report_charts import (
     draw_learning,
     draw_sweeps,

@@ -20,8 +20,8 @@ from crossling.store.artefacts import Store
 from crossling.study.cell_scores import score_cells
 from crossling.study.choose import group_variants
 from crossling.study.compare import Part, StudyComparison
+from crossling.study.folder import EVENTS, name_file
 from crossling.study.grid import name_values
-from crossling.study.layout import EVENTS, name_file
 
 MEAN = "mean"
 """The line of means among those of languages."""

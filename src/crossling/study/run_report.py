@@ -22,8 +22,8 @@ from crossling.report.summary import (
     gather_result,
 )
 from crossling.scores.predictions import Predictions, read_predictions
-from crossling.study.layout import prediction_path, set_name
-from crossling.study.run import read_run_file
+from crossling.study.folder import prediction_path, set_name
+from crossling.study.recipe_run import read_run_file
 
 SAMPLES = 4
 """Examples shown of each language."""

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from crossling.encoders.encoder import load_encoder
 from crossling.errors import UserError
 from crossling.files import read_json
-from crossling.study.forecast import forecast_gpu_bytes
+from crossling.study.folder import PLAN
 from crossling.study.grid import Study
-from crossling.study.layout import PLAN
+from crossling.study.memory import forecast_gpu_bytes
 from crossling.training.distributed import setup_distributed
 
 if TYPE_CHECKING:
-    from crossling.study.run import Runner
+    from crossling.study.recipe_run import RecipeRun
 
 GPU_SHARE = 0.9
 """Of a GPU's memory, what runs may fill."""
@@ -27,7 +27,7 @@ CORES_PER_GPU_WORKER = 2
 
 @dataclass(frozen=True)
 class Size:
-    """The shape of a runner."""
+    """The shape of a run."""
 
     device: str
     workers: int
@@ -46,11 +46,11 @@ class Size:
         """The same with another number of workers; threads stay, since they count in identities."""
         return replace(self, workers=workers)
 
-    def fit(self, runners: Mapping[str, Runner]) -> Size:
+    def fit(self, runs: Mapping[str, RecipeRun]) -> Size:
         """On GPUs, as many workers as their memory and the cores hold, unless the user said how many."""
         if self.device == "cpu" or self.is_given:
             return self
-        need = _most_bytes(runners)
+        need = _most_bytes(runs)
         fitting = max(1, int(GPU_SHARE * self.gpu_bytes / need))
         workers = max(self.gpus, min(self.gpus * fitting, self.cores // CORES_PER_GPU_WORKER))
         note = f"{need / 1e9:.1f} GB each of {self.gpu_bytes / 1e9:.0f}"
@@ -112,11 +112,11 @@ def _earlier_threads(out: Path) -> int | None:
     return plan.get("threads") if isinstance(plan, dict) and plan.get("device") == "cpu" else None
 
 
-def _most_bytes(runners: Mapping[str, Runner]) -> float:
+def _most_bytes(runs: Mapping[str, RecipeRun]) -> float:
     """GPU memory of the largest run; each encoder is read once."""
     needs = []
-    for settings in {runner.recipe.encoder for runner in runners.values()}:
+    for settings in {run.recipe.encoder for run in runs.values()}:
         encoder = load_encoder(settings.name, revision=settings.revision)
-        of_encoder = [runner.recipe for runner in runners.values() if runner.recipe.encoder == settings]
+        of_encoder = [run.recipe for run in runs.values() if run.recipe.encoder == settings]
         needs += [forecast_gpu_bytes(recipe, encoder) for recipe in of_encoder]
     return max(needs)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from crossling.files import read_json, write_atomic
-from crossling.store.leases import describe_machine, is_running
-from crossling.study.layout import COMPLETE, FAILED, RUNNERS, read_plan
+from crossling.store.leases import identify_machine, is_running
+from crossling.study.folder import COMPLETE, FAILED, RUNNERS, read_plan
 
 FRESH_SECONDS = 60.0
 """A runner on another machine counts as at work for this long after its last sign."""
@@ -142,7 +142,7 @@ def announce_runner(out: Path, study: str, *, workers: int, working: list[dict[s
     facts = {
         "study": study,
         "host": platform.node(),
-        "machine": describe_machine(),
+        "machine": identify_machine(),
         "process": os.getpid(),
         "updated": time.time(),
         "workers": workers,
@@ -168,7 +168,7 @@ def find_runners(out: Path) -> list[dict[str, Any]]:
         facts = read_json(path)
         if not isinstance(facts, dict):
             continue
-        if facts["machine"] == describe_machine():
+        if facts["machine"] == identify_machine():
             is_there = is_running(facts["process"])
         else:
             is_there = time.time() - facts["updated"] < FRESH_SECONDS

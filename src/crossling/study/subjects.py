@@ -18,8 +18,8 @@ from crossling.errors import ArtefactError, nearest
 from crossling.models.model import read_card
 from crossling.recipe.recipe import load_recipe
 from crossling.store.artefacts import Store, find_artefact, find_store
-from crossling.study.layout import PLAN, default_out, is_finished, read_plan
-from crossling.study.run import read_run_file
+from crossling.study.folder import PLAN, default_out, is_finished, read_plan
+from crossling.study.recipe_run import read_run_file
 
 
 @dataclass(frozen=True)

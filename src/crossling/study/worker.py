@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from crossling.errors import UserError
 from crossling.files import append_line
-from crossling.store.leases import Lease, LeaseLostError, describe_machine
-from crossling.study.layout import EVENTS, prediction_path
+from crossling.store.leases import Lease, LeaseLostError, identify_machine
+from crossling.study.folder import EVENTS, prediction_path
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from crossling.study.encoders import Encoders
-    from crossling.study.run import Runner
+    from crossling.encoders.cache import EncoderCache
+    from crossling.study.recipe_run import RecipeRun
 
 WATCH_SECONDS = 1.0
 REPORT_SECONDS = 0.25
@@ -83,7 +83,7 @@ def import_all() -> None:
     """Pay for all imports at once, while the runner plans, and not in the first cell."""
     from transformers import AutoModel, AutoTokenizer  # noqa: F401
 
-    from crossling.study import run, tracking  # noqa: F401
+    from crossling.study import recipe_run  # noqa: F401
 
 
 def _die_with(parent: int) -> None:
@@ -107,8 +107,8 @@ class Worker:
     place: Place
     connection: Voice
     report_seconds: float = REPORT_SECONDS
-    runners: dict[str, Runner] = field(default_factory=dict)
-    _encoders: Encoders | None = None
+    runners: dict[str, RecipeRun] = field(default_factory=dict)
+    _encoders: EncoderCache | None = None
 
     def do(self, order: Order) -> None:
         """Do a job and tell how it ended; an error is told, too, and the worker goes on."""
@@ -128,7 +128,7 @@ class Worker:
             self._tell(order, "done", seconds=round(time.monotonic() - began, 3))
 
     def _carry_out(self, order: Order) -> None:
-        from crossling.study.tracking import open_trackers
+        from crossling.training.tracking import open_trackers
 
         runner = self._open(order)
         if order.stage is not None:
@@ -140,7 +140,7 @@ class Worker:
             self._predict(runner, order)
         self._free_memory(runner)
 
-    def _train(self, runner: Runner, order: Order, stage: int) -> None:
+    def _train(self, runner: RecipeRun, order: Order, stage: int) -> None:
         if order.lease is not None:
             runner.train(stage, order.seed, still_held=order.lease.check)
             return
@@ -150,12 +150,12 @@ class Worker:
             if not runner.store.is_complete(order.key):
                 runner.train(stage, order.seed, still_held=lease.check)
 
-    def _open(self, order: Order) -> Runner:
+    def _open(self, order: Order) -> RecipeRun:
         import torch
 
         from crossling.recipe.recipe import load_recipe
         from crossling.store.artefacts import Store
-        from crossling.study.run import Runner
+        from crossling.study.recipe_run import RecipeRun
         from crossling.training.distributed import setup_distributed
 
         torch.set_num_threads(order.threads)
@@ -163,7 +163,7 @@ class Worker:
         if runner is None:
             folder = self.place.out / order.folder
             recipe = load_recipe(folder / "recipe.toml")
-            runner = Runner(
+            runner = RecipeRun(
                 recipe, Store(self.place.store), folder, setup_distributed(recipe.run), encoders=self.encoders
             )
         runner.distributed = setup_distributed(runner.recipe.run)
@@ -174,21 +174,21 @@ class Worker:
         return runner
 
     @property
-    def encoders(self) -> Encoders:
+    def encoders(self) -> EncoderCache:
         """What all variants share: an encoder is read once."""
-        from crossling.study.encoders import Encoders
+        from crossling.encoders.cache import EncoderCache
 
-        self._encoders = self._encoders or Encoders(keep=True)
+        self._encoders = self._encoders or EncoderCache(keep=True)
         return self._encoders
 
     def _check(self, identity: str, order: Order) -> None:
         if identity != order.identity:
             raise UserError(f"{order.cell}: data or settings changed since the study was planned; start it again")
 
-    def _predict(self, runner: Runner, order: Order) -> None:
+    def _predict(self, runner: RecipeRun, order: Order) -> None:
         """Predictions into the cell's folder, then its marker."""
-        from crossling.study.hardware import describe_machine as describe_hardware
-        from crossling.study.results import mark_finished, send_results
+        from crossling.study.folder import mark_finished, send_results
+        from crossling.training.hardware import describe_hardware
 
         began = time.monotonic()
         runner.predict(order.seed)
@@ -206,7 +206,7 @@ class Worker:
         send_results(runner.store, folder, files, facts)
         mark_finished(folder, facts)
 
-    def _free_memory(self, runner: Runner) -> None:
+    def _free_memory(self, runner: RecipeRun) -> None:
         """Leave room for the others on a GPU."""
         if runner.distributed.device.type == "cuda":
             import gc
@@ -218,7 +218,7 @@ class Worker:
 
     def _note(self, event: str, order: Order) -> None:
         facts = {"time": round(time.time(), 3), "event": event, "job": order.key, "cell": order.cell}
-        append_line(self.place.out / EVENTS, {**facts, "process": os.getpid(), "machine": describe_machine()})
+        append_line(self.place.out / EVENTS, {**facts, "process": os.getpid(), "machine": identify_machine()})
 
     def _tell(self, order: Order, outcome: str, **facts: Any) -> None:
         self.connection.send({"outcome": outcome, "key": order.key, **facts})

@@ -26,8 +26,8 @@ from crossling.recipe.recipe import parse_recipe
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store
-from crossling.study import run as run_module
-from crossling.study.run import Runner, find_model, run_recipe
+from crossling.study import recipe_run
+from crossling.study.recipe_run import RecipeRun, find_model, run_recipe
 from examples import make_rows
 from small_study import predictions_of, weights_of
 
@@ -287,10 +287,10 @@ def test_what_is_predicted_is_encoded_while_a_gpu_trains(
 ) -> None:
     """As the last stage begins, with its task; a processor has no time to spare."""
     asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(run_module, "encode_ahead", lambda *given, cache: asked.append((*given, cache)))
+    monkeypatch.setattr(recipe_run, "encode_ahead", lambda *given, cache: asked.append((*given, cache)))
     begun: list[tuple[Any, Any]] = []
-    ahead = Runner._encode_targets
-    monkeypatch.setattr(Runner, "_encode_targets", lambda self, *given: (begun.append(given), ahead(self, *given)))
+    ahead = RecipeRun._encode_targets
+    monkeypatch.setattr(RecipeRun, "_encode_targets", lambda self, *given: (begun.append(given), ahead(self, *given)))
     tables = make_tables(tmp_path, tiny_folder, epochs=1)
     tables["stage"] *= 2
     store = Store(tmp_path / "store")

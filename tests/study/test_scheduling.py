@@ -20,10 +20,10 @@ from crossling.store.artefacts import Store
 from crossling.store.leases import LeaseLostError, is_running
 from crossling.study import crew
 from crossling.study.grid import load_study
-from crossling.study.jobs import Board
-from crossling.study.run import Runner, find_model, run_recipe
+from crossling.study.plan import JobGraph
+from crossling.study.recipe_run import RecipeRun, find_model, run_recipe
 from crossling.study.run_report import summarise_run
-from crossling.study.runner import refuse_other_study, run_study
+from crossling.study.scheduling import refuse_other_study, run_study
 from crossling.study.status import announce_runner, read_status
 from crossling.training.distributed import setup_distributed
 from small_study import (
@@ -64,23 +64,23 @@ class _Planned:
 
 def test_a_shared_stage_is_one_job_and_others_wait_for_it() -> None:
     cells = [_Planned("a", ("first", "a2")), _Planned("b", ("first", "b2")), _Planned("c", ("other",))]
-    board = Board.lay_out(cells, finished=(), is_trained=lambda identity: identity == "other")
-    assert set(board.jobs) == {"first", "a2", "b2", "a", "b", "c"}
-    assert [job.key for job in board.ready()] == ["c", "first"], "what finishes a cell comes first"
-    board.jobs["first"].state = "running"
-    assert [job.key for job in board.ready()] == ["c"]
-    assert (board.state_of("a"), board.state_of("b"), board.state_of("c")) == ("running", "running", "waiting")
-    board.jobs["first"].state = "done"
-    assert [job.key for job in board.ready()] == ["c", "a2", "b2"]
-    assert board.fail(board.jobs["a2"], "broken") == ["a"]
-    assert board.count() == {"done": 0, "running": 0, "waiting": 2, "failed": 1}
+    graph = JobGraph.from_cells(cells, finished=(), is_trained=lambda identity: identity == "other")
+    assert set(graph.jobs) == {"first", "a2", "b2", "a", "b", "c"}
+    assert [job.key for job in graph.ready()] == ["c", "first"], "what finishes a cell comes first"
+    graph.jobs["first"].state = "running"
+    assert [job.key for job in graph.ready()] == ["c"]
+    assert (graph.state_of("a"), graph.state_of("b"), graph.state_of("c")) == ("running", "running", "waiting")
+    graph.jobs["first"].state = "done"
+    assert [job.key for job in graph.ready()] == ["c", "a2", "b2"]
+    assert graph.fail(graph.jobs["a2"], "broken") == ["a"]
+    assert graph.count() == {"done": 0, "running": 0, "waiting": 2, "failed": 1}
 
 
 def test_what_is_finished_needs_no_job() -> None:
     cells = [_Planned("a", ("first", "a2")), _Planned("b", ("first", "b2"))]
-    board = Board.lay_out(cells, finished={"a"}, is_trained=lambda identity: identity == "b2")
-    assert set(board.jobs) == {"b"}, "a trained last stage needs no stage before it"
-    assert board.state_of("a") == "done"
+    graph = JobGraph.from_cells(cells, finished={"a"}, is_trained=lambda identity: identity == "b2")
+    assert set(graph.jobs) == {"b"}, "a trained last stage needs no stage before it"
+    assert graph.state_of("a") == "done"
 
 
 def test_a_study_equals_its_runs_one_by_one_and_its_folders_are_those_of_runs(
@@ -162,7 +162,7 @@ def test_a_full_gpu_costs_a_worker_and_no_cell(
 def test_work_that_was_taken_over_is_not_published(tmp_path: Path, tiny_folder: Path) -> None:
     recipe = load_study(write_study(tmp_path, tiny_folder, epochs=6)).variants[0].recipe
     store = Store(tmp_path / "s")
-    runner = Runner(recipe, store, tmp_path / "out", setup_distributed(recipe.run))
+    runner = RecipeRun(recipe, store, tmp_path / "out", setup_distributed(recipe.run))
     (identity,) = runner.identify_stages(1)
     lease = store.leases.try_acquire(identity)
     assert lease is not None

@@ -11,8 +11,8 @@ import pytest
 from crossling.errors import RecipeError
 from crossling.recipe.recipe import parse_recipe
 from crossling.store.artefacts import Store
-from crossling.study import tracking
-from crossling.study.run import run_recipe
+from crossling.study.recipe_run import run_recipe
+from crossling.training import tracking
 
 accumulation = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 

@@ -14,7 +14,7 @@ from crossling import __version__
 from crossling.training.distributed import Distributed
 
 
-def describe_machine(distributed: Distributed) -> dict[str, str]:
+def describe_hardware(distributed: Distributed) -> dict[str, str]:
     """Hardware and versions, as text."""
     versions = {name: _version(name) for name in ("torch", "transformers", "tokenizers", "numpy")}
     facts = {

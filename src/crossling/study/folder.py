@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from crossling.errors import ArtefactError
-from crossling.files import read_json
+from crossling.errors import ArtefactError, UserError
+from crossling.files import copy_atomic, read_json, write_once
+from crossling.store.artefacts import Store
 
 if TYPE_CHECKING:
     from crossling.recipe.recipe import EvaluateSettings
@@ -76,3 +79,36 @@ def name_file(*parts: str) -> str:
 
 def _file_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-_.@" else "-" for c in text).strip("-")
+
+
+def mark_finished(folder: Path, facts: dict[str, Any]) -> None:
+    """Write a cell's marker, last of all; another runner may have been first with the same work."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not write_once(folder / COMPLETE, facts):
+        marker = read_json(folder / COMPLETE)
+        if not isinstance(marker, dict) or marker.get("identity") != facts["identity"]:
+            raise UserError(f"{folder}: holds the marker of other work; start the study again")
+
+
+def send_results(store: Store, folder: Path, files: Iterable[Path], facts: dict[str, Any]) -> None:
+    """Put a cell's predictions where all machines find them, if the store is at an address."""
+    if store.archive is not None:
+        named = {path.relative_to(folder).as_posix(): path for path in files}
+        store.archive.publish(_result_name(facts["identity"]), named, facts)
+
+
+def bring_results(store: Store, folder: Path, identity: str) -> bool:
+    """Bring a cell's predictions from the store's address, then its marker; tells whether they were there."""
+    if store.archive is None or not store.archive.is_complete(_result_name(identity)):
+        return False
+    with TemporaryDirectory(dir=store.root, prefix=".fetch-") as name:
+        fetched = Path(name)
+        facts = store.archive.fetch(_result_name(identity), fetched)
+        for path in (path for path in fetched.rglob("*") if path.is_file()):
+            copy_atomic(path, folder / path.relative_to(fetched))
+    mark_finished(folder, facts)
+    return True
+
+
+def _result_name(identity: str) -> str:
+    return f"predict-{identity}"

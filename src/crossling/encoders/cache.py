@@ -14,7 +14,7 @@ KEPT_BYTES = 1.5e9
 
 
 @dataclass
-class Encoders:
+class EncoderCache:
     """Encoders by name and revision, each with the identity it was first met with."""
 
     keep: bool = False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
+from crossling.encoders.cache import EncoderCache
 from crossling.encoders.encoder import Encoder
 from crossling.errors import ArtefactError, DataError, RecipeError
 from crossling.files import copy_atomic, fsync, write_atomic
@@ -31,22 +33,23 @@ from crossling.scores.predictions import write_predictions
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import Store, find_artefact
 from crossling.store.leases import Lease
-from crossling.study.effort import count_subwords
-from crossling.study.encoders import Encoders
-from crossling.study.hardware import describe_machine
-from crossling.study.layout import prediction_path
-from crossling.study.tracking import open_trackers
+from crossling.study.folder import prediction_path
 from crossling.tasks import build_task, restore_task
 from crossling.training.distributed import Distributed, setup_distributed
+from crossling.training.hardware import describe_hardware
 from crossling.training.loop import VERSION as LOOP_VERSION
+from crossling.training.tracking import open_trackers
 
 PREDICTION_VERSION = 1
+SAMPLE_ROWS = 100
+"""Rows from which the length of a data set is estimated."""
+_known: dict[str, float] = {}
 HELD_SECONDS = 1.0
 """Between two looks at a lease: hundreds of workers ask one file system, and one that was held up asks at once."""
 
 
 @dataclass
-class Runner:
+class RecipeRun:
     """All that the steps of one run share."""
 
     recipe: Recipe
@@ -55,7 +58,7 @@ class Runner:
     distributed: Distributed
     progress: Progress = field(default_factory=NoProgress)
     track: Callable[..., None] = lambda values, step, seed: None
-    encoders: Encoders = field(default_factory=Encoders)
+    encoders: EncoderCache = field(default_factory=EncoderCache)
 
     def run(self, *, command: str = "") -> None:
         """Train and predict for every seed; what is already there is not done again."""
@@ -192,7 +195,7 @@ class Runner:
         self.store.work(identity).mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=self.store.work(identity), ignore_cleanup_errors=True) as folder:
             save_model(model, card, Path(folder))
-            machine = describe_machine(self.distributed)
+            machine = describe_hardware(self.distributed)
             self.store.publish(identity, Path(folder), {**record, "work": work, "machine": machine})
 
     def _encode_targets(self, task: Any, encoder: Encoder) -> None:
@@ -278,7 +281,7 @@ class Runner:
                 "command": command,
                 "data": self.describe_data(),
             }
-            text = json.dumps({**facts, "machine": describe_machine(self.distributed)}, indent=1, ensure_ascii=False)
+            text = json.dumps({**facts, "machine": describe_hardware(self.distributed)}, indent=1, ensure_ascii=False)
             write_atomic(self.out / "run.json", text)
 
 
@@ -331,11 +334,11 @@ class Watched:
 
 def run_recipe(
     recipe: Recipe, *, store: Store, out: Path, progress: Progress | None = None, command: str = ""
-) -> Runner:
+) -> RecipeRun:
     """Carry a recipe out; predictions and the record of the run are then in ``out``."""
     distributed = setup_distributed(recipe.run)
     shown = progress if progress and distributed.is_main else NoProgress()  # else every process would say the same
-    runner = Runner(recipe, store, out, distributed, shown)
+    runner = RecipeRun(recipe, store, out, distributed, shown)
     runner.run(command=command)
     return runner
 
@@ -372,3 +375,29 @@ def find_model(run: Path, *, seed: int | None = None) -> Path:
         again = f"crossling run {run / 'recipe.toml'} --out {run}"
         raise ArtefactError(f"{folder}: the model of {run} is gone; run its recipe again: {again}")
     return folder
+
+
+def count_subwords(data: Any) -> float:
+    """Subwords that one epoch of a stage reads."""
+    if hasattr(data, "efforts"):
+        return float(sum(times * estimate_subwords(rows) for rows, times in data.efforts()))
+    return sum(estimate_subwords(rows) for role, rows in data.described() if role != "dev")
+
+
+def estimate_subwords(rows: Rows) -> float:
+    """Subwords of a data set, from the letters of its first rows: about four make one, and each text has two marks."""
+    if rows.fingerprint not in _known:
+        sample = [_letters(record) for record in islice(rows, SAMPLE_ROWS)]
+        _known[rows.fingerprint] = len(rows) * (2 + statistics.mean(sample) / 4) if sample else 0.0
+    return _known[rows.fingerprint]
+
+
+def _letters(record: Any) -> int:
+    """Letters of a record's texts; labels and tags are not read by an encoder."""
+    letters = 0
+    for name in record.__dataclass_fields__:
+        if name in ("tags", "label", "id", "starts", "answers", "links"):
+            continue
+        value = getattr(record, name)
+        letters += sum(len(word) + 1 for word in value) if isinstance(value, tuple) else len(value)
+    return letters

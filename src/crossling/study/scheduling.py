@@ -15,13 +15,11 @@ from crossling.errors import ArtefactError, UserError
 from crossling.files import append_line, write_atomic
 from crossling.progress import NoProgress, Progress
 from crossling.store.artefacts import Store
-from crossling.store.leases import Lease, describe_machine
+from crossling.store.leases import Lease, identify_machine
 from crossling.study.crew import Crew, Worker
+from crossling.study.folder import EVENTS, FAILED, LOGS, bring_results, is_finished
 from crossling.study.grid import Study
-from crossling.study.jobs import Board, Job
-from crossling.study.layout import EVENTS, FAILED, LOGS, is_finished
-from crossling.study.plan import PlannedCell, find_finished, fix_threads, plan_study, write_plan
-from crossling.study.results import bring_results
+from crossling.study.plan import Job, JobGraph, PlannedCell, find_finished, fix_threads, plan_study, write_plan
 from crossling.study.sites import Here, Site
 from crossling.study.sizing import Size
 from crossling.study.status import announce_runner, find_runners, withdraw_runner
@@ -99,7 +97,7 @@ class _Run:
     crew: Crew
     size: Size
     progress: Progress
-    board: Board = field(default_factory=Board)
+    graph: JobGraph = field(default_factory=JobGraph)
     cells: dict[str, PlannedCell] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -111,9 +109,9 @@ class _Run:
         self._plan(command)
         self.progress.say(self.size.describe())
         self.progress.begin(f"study {self.study.name}", len(self.cells))
-        self.progress.advance(self.board.count()["done"])
+        self.progress.advance(self.graph.count()["done"])
         try:
-            while not self.board.is_over():
+            while not self.graph.is_finished():
                 self._hire()
                 self._hand_out()
                 for worker, message in self.crew.listen(LISTEN_SECONDS):
@@ -123,22 +121,22 @@ class _Run:
             for lease in self.leases.values():
                 self.store.leases.release(lease, finished=False)
         self.progress.end()
-        return Outcome(len(self.cells), self.board.count()["done"], self.failed)
+        return Outcome(len(self.cells), self.graph.count()["done"], self.failed)
 
     def _plan(self, command: str) -> None:
-        planned, runners = plan_study(self.study, self.store, self.out, join=self.site.join)
-        self.size = self.crew.resize(self.size.fit(runners))
+        planned, runs = plan_study(self.study, self.store, self.out, join=self.site.join)
+        self.size = self.crew.resize(self.size.fit(runs))
         self.cells = {cell.name: cell for cell in planned}
         facts = {"threads": self.size.threads, "device": self.size.device}
-        write_plan(self.study, planned, self.out, store=self.store, facts=facts, command=command, runners=runners)
-        finished = find_finished(planned, runners, self.out)
+        write_plan(self.study, planned, self.out, store=self.store, facts=facts, command=command, runs=runs)
+        finished = find_finished(planned, runs, self.out)
         for cell in planned:
             (self.out / cell.name / FAILED).unlink(missing_ok=True)
-        self.board = Board.lay_out(planned, finished=finished, is_trained=self.store.is_complete)
+        self.graph = JobGraph.from_cells(planned, finished=finished, is_trained=self.store.is_complete)
 
     def _hire(self) -> None:
         """As many workers as are wanted and have something to do; the others' places go back."""
-        useful = sum(job.state in ("waiting", "running") for job in self.board.jobs.values())
+        useful = sum(job.state in ("waiting", "running") for job in self.graph.jobs.values())
         self.size = self.crew.resize(self.size)
         while len(self.crew.workers) < min(self.size.workers, useful):
             self.crew.hire()
@@ -151,7 +149,7 @@ class _Run:
         """Give every idle worker the next job that nobody else has."""
         idle = self.crew.idle()
         while idle:
-            job = next(self.board.ready(), None)
+            job = next(self.graph.ready(), None)
             if job is None:
                 return
             if self._is_there(job):
@@ -159,7 +157,7 @@ class _Run:
                 continue
             lease = self.store.leases.try_acquire(job.lease)
             if lease is None:
-                self.board.put_off(job)
+                self.graph.postpone(job)
             elif self._is_there(job):  # finished by another runner just before
                 self.store.leases.release(lease, finished=True)
                 self._finish(job)
@@ -207,7 +205,7 @@ class _Run:
         """Another runner took the work over: it is looked at again like any other's."""
         job, _ = worker.rest()
         self._release(job, finished=False)
-        self.board.put_off(job)
+        self.graph.postpone(job)
 
     def _handle_memory(self, worker: Worker, message: dict[str, Any]) -> None:
         """A GPU was too full: from now on fewer workers, so that the rest has room."""
@@ -233,7 +231,7 @@ class _Run:
         log = self.out / LOGS / f"{job.cell.replace('/', '-')}.log"
         write_atomic(log, f"{job.cell}, job {job.key}, after {job.attempts + 1} tries\n\n{trace}\n")
         line = " ".join(error.split())
-        for cell in self.board.fail(job, line):
+        for cell in self.graph.fail(job, line):
             self.failed[cell] = line
             text = {"error": line, "log": str(log.relative_to(self.out)), "time": time.time()}
             write_atomic(self.out / cell / FAILED, _to_json(text))
@@ -255,7 +253,7 @@ class _Run:
 
     def _note(self, event: str, job: Job, reason: str) -> None:
         facts = {"time": round(time.time(), 3), "event": event, "job": job.key, "cell": job.cell, "reason": reason}
-        append_line(self.out / EVENTS, {**facts, "process": os.getpid(), "machine": describe_machine()})
+        append_line(self.out / EVENTS, {**facts, "process": os.getpid(), "machine": identify_machine()})
 
     def _announce(self) -> None:
         """Renew this runner's file, from which status is read."""

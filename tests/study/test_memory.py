@@ -20,8 +20,8 @@ from crossling.encoders.tokenization import Subwords
 from crossling.errors import DataError, RecipeError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import parse_recipe
-from crossling.study import forecast
-from crossling.study.forecast import Load, forecast_memory, forecast_stage, inspect_recipe, measure_load
+from crossling.study import memory
+from crossling.study.memory import Load, forecast_memory, forecast_stage, inspect_recipe, measure_load
 from examples import make_rows
 
 
@@ -62,7 +62,7 @@ def test_what_the_encoder_or_the_machine_lacks_is_told(
     fused = make_tables(tiny_folder, fusion={"kind": "dlfa", "layer": 7})
     with pytest.raises(RecipeError, match="the encoder has 3 layers"):
         inspect_recipe(parse_recipe(fused), store=tmp_path)
-    monkeypatch.setattr("crossling.study.tracking.find_spec", lambda name: None)
+    monkeypatch.setattr("crossling.training.tracking.find_spec", lambda name: None)
     tracked = {**make_tables(tiny_folder), "run": {"track": ["mlflow"]}}
     with pytest.raises(RecipeError, match="mlflow not installed"):
         inspect_recipe(parse_recipe(tracked), store=tmp_path)
@@ -84,7 +84,7 @@ def test_a_sample_tells_of_the_rest(tiny_folder: Path, monkeypatch: pytest.Monke
     settings = parse_recipe(make_tables(tiny_folder)).stage[0]
     rows = make_rows(TaggedSentence, 30)
     whole = measure_load(settings, [rows], encoder)
-    monkeypatch.setattr(forecast, "SAMPLE", 4)
+    monkeypatch.setattr(memory, "SAMPLE", 4)
     part = measure_load(settings, [rows], encoder)
     assert measure_load(settings, [rows.head(4)], encoder).subwords < part.subwords <= encoder.vocabulary
     assert part.subwords >= 0.8 * whole.subwords
@@ -93,7 +93,7 @@ def test_a_sample_tells_of_the_rest(tiny_folder: Path, monkeypatch: pytest.Monke
 def test_memory_falls_with_trimming_and_recomputing_and_rises_with_batches(tiny_folder: Path) -> None:
     encoder = load_encoder(str(tiny_folder))
 
-    def need(load: Load, trim: bool, **changes: Any) -> forecast.Need:
+    def need(load: Load, trim: bool, **changes: Any) -> memory.Need:
         tables = make_tables(tiny_folder, **changes)
         tables["encoder"]["trim"] = trim
         return forecast_stage(parse_recipe(tables), 0, encoder, load)

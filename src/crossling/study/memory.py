@@ -1,0 +1,243 @@
+"""Before a run: what it would read, and what it would need.
+
+Measured on Linux as the most memory that was ever resident, with the offline encoder (12 layers, width 384, 250,037
+subwords) on a CPU; the constants come from single steps of 32 x 16 to 8 x 384 subwords. Whole runs, forecast against
+measured, in GB: NER in batches of 32 x 24 subwords 2.0 / 1.9 trimmed and 3.5 / 3.5 whole, NLI of 16 x 24 1.9 / 1.9 and
+3.5 / 3.4, QA of 32 x 104 3.5 / 3.0 and 5.1 / 4.5, QA with recomputed activations 2.4 / 2.2 trimmed, adapting of 16 x 96
+with all subwords to choose from 4.8 / 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossling.data.batching import pad_length
+from crossling.data.catalogue import open_data
+from crossling.data.rows import Rows
+from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.unlabelled import Reading, sample_texts
+from crossling.errors import DataError, UserError
+from crossling.inference.evaluate import check_kind
+from crossling.models.model import build_model
+from crossling.recipe.overrides import to_toml
+from crossling.recipe.recipe import Recipe
+from crossling.registry import load_kind
+from crossling.study.recipe_run import build_final_task
+from crossling.tasks import build_task
+from crossling.training.tracking import check_trackers
+
+MEGABYTE = 1e6
+OVERHEAD = 750 * MEGABYTE
+"""Resident before any weight: Python, torch, transformers, pyarrow and a tokenizer of 250,000 pieces."""
+TRAINED = 16
+"""Bytes for each trained number: itself, its gradient and AdamW's two moments."""
+LAYER_FLOATS = 26
+"""Floats that a layer keeps for its backward pass, for each subword and unit of width: what 16 x 256, 8 x 384 and
+32 x 64 or 128 subwords took (24 are in use, the rest is what the system's allocator does not give back)."""
+SCORE_FLOATS = 3
+"""The same for each pair of subwords and each head of attention."""
+CHECKPOINTED_FLOATS = 12
+"""Instead of both, where activations are recomputed; one layer at a time has all of its own."""
+WORD_FLOATS = 3
+"""For each masked subword and each subword to choose from: scores, their softmax, their gradient."""
+PREDICTION_FLOATS = 18
+"""Floats for each subword and unit of width while predicting, whatever the number of layers."""
+PREDICTED_SUBWORDS = 16_384
+"""What a batch of predictions holds at most."""
+SAMPLE = 2_000
+"""Rows of a data set that are encoded to see how long they are and how many subwords they use."""
+
+GPU_OVERHEAD = 1_500 * MEGABYTE
+"""A process's CUDA context, its libraries and their work space."""
+CAPTURE_FACTOR = 1.5
+"""Captured steps keep their buffers apart from what evaluation uses."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What ``crossling check`` shows."""
+
+    recipe: str
+    data: list[tuple[str, Rows]]
+    forecast: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a stage's data asks of memory: its largest batch, and the subwords in use."""
+
+    batch: int
+    length: int
+    subwords: int
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes of main memory that a stage takes at most, by what takes them."""
+
+    weights: float
+    activations: float
+    rest: float
+    is_trimmed: bool
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.weights + self.activations + self.rest
+
+
+def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
+    """Open everything that a recipe names, without training; all that is missing is told at once."""
+    problems: list[str] = []
+    check_trackers(recipe)
+    stages = [_open_stage(recipe, number, store, problems) for number in range(len(recipe.stage))]
+    targets = _open_targets(recipe, store, problems)
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise DataError("\n  ".join([f"{count} with the data", *problems]))
+    encoder = load_encoder(recipe.encoder.name, revision=recipe.encoder.revision)
+    loads = []
+    for settings, opened in zip(recipe.stage, stages, strict=True):
+        if hasattr(settings, "fusion"):
+            build_model(encoder, settings.fusion)  # a layer that the encoder has not is told here
+        loads.append(measure_load(settings, [rows for _, rows in opened], encoder))
+    data = [pair for opened in stages for pair in opened] + targets
+    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))
+
+
+def _open_stage(recipe: Recipe, number: int, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
+    settings = recipe.stage[number]
+    try:
+        opened = load_kind("stages", settings.kind).open_stage_data(settings, source=recipe.source, store=store)
+        return [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
+    except UserError as error:
+        problems.append(f"stage.{number}: {error}")
+        return []
+
+
+def _open_targets(recipe: Recipe, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
+    task = build_final_task(recipe)
+    opened = []
+    for number, entry in enumerate(recipe.evaluate):
+        for _, spec in entry.specs():
+            try:
+                rows = open_data(spec, split=entry.split, store=store)
+                opened.append((f"evaluate.{number}", check_kind(task, rows) if task else rows))
+            except UserError as error:
+                problems.append(f"evaluate.{number}: {error}")
+    return opened
+
+
+def measure_load(settings: Any, data: Sequence[Rows], encoder: Encoder) -> Load:
+    """The largest batch and the subwords in use, from the first rows of each set."""
+    task = build_task(settings.task, ()) if hasattr(settings, "task") else None
+    longest, used, met, expected = 0, np.zeros(0, np.int64), 0, 0.0
+    for rows in data:
+        examples = _encode_sample(task, rows, encoder, length=length_of(settings))
+        if not examples:
+            continue
+        longest = max(longest, *map(len, examples))
+        ids = np.unique(np.concatenate(examples))
+        used, met = np.union1d(used, ids), met + len(ids)
+        expected += _extrapolate(examples, len(ids), share=len(rows) / min(len(rows), SAMPLE))
+    subwords = len(used) * expected / met if met else 0
+    batch = min(settings.batch, sum(map(len, data))) * (1 + (settings.kind == "adjust"))  # both sides of a pair
+    return Load(batch, pad_length(longest), min(int(subwords), encoder.vocabulary))
+
+
+def length_of(settings: Any) -> int:
+    """Subwords of an example at most: the task's, or the stage's own."""
+    return int(settings.task.length if hasattr(settings, "task") else settings.length)
+
+
+def _encode_sample(task: Any, rows: Rows, encoder: Encoder, *, length: int) -> list[np.ndarray[Any, Any]]:
+    """The first rows as the stage reads them; what its task does not read (translations, other tasks' rows) as text."""
+    if task is not None and rows.kind is task.record:
+        chunks = islice(rows.chunks(SAMPLE), 1)
+        return [ids for chunk in task.encode(chunks, encoder, labels=()) for ids in _list_rows(chunk["ids"])]
+    return list(sample_texts(rows.head(SAMPLE), encoder, Reading(length=min(length, encoder.max_length))))
+
+
+def _list_rows(ids: Any) -> list[np.ndarray[Any, Any]]:
+    return [np.asarray(ids[row]) for row in range(len(ids))]
+
+
+def _extrapolate(examples: Sequence[np.ndarray[Any, Any]], distinct: int, *, share: float) -> float:
+    """Distinct subwords in ``share`` times as many examples: their number grows as a power (Heaps' law)."""
+    half = len(np.unique(np.concatenate(examples[: max(1, len(examples) // 2)])))
+    power = float(np.log2(distinct / half))
+    return float(distinct * share**power)
+
+
+def forecast_memory(recipe: Recipe, encoder: Encoder, loads: Sequence[Load]) -> dict[str, str]:
+    """For each stage, the most memory that training on a CPU and predicting afterwards take, and what takes it."""
+    facts = {"encoder": f"{encoder.name}: {_count_parameters(encoder) / 1e6:.1f} million parameters"}
+    for number, load in enumerate(loads):
+        need = forecast_stage(recipe, number, encoder, load)
+        facts[f"stage.{number}"] = (
+            f"about {need.total / 1e9:.1f} GB on a CPU: {need.weights / 1e9:.1f} weights and optimiser, "
+            f"{need.activations / 1e9:.1f} activations of {load.batch} x {load.length} subwords, "
+            f"{need.rest / 1e9:.1f} Python and the encoder that predicts"
+        )
+        if need.is_trimmed:
+            facts[f"stage.{number}"] += f"; trimmed to about {load.subwords:,} of {encoder.vocabulary:,} subwords"
+    return facts
+
+
+def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) -> Need:
+    """The most bytes that a stage, and predicting with what it made, hold in main memory."""
+    settings, whole = recipe.stage[number], _count_parameters(encoder)
+    trims = _is_trimmed(recipe, number)
+    width = int(encoder.model.get_input_embeddings().weight.shape[1])
+    trained = whole - ((encoder.vocabulary - load.subwords) * width if trims else 0)
+    batch = max((entry.batch for entry in recipe.evaluate), default=1)
+    activations = max(_activation_bytes(settings, encoder, load), _prediction_bytes(encoder, batch, load.length))
+    # Once more the whole encoder: the best epoch's weights are read back, and what predicts is not trimmed.
+    return Need(float(TRAINED * trained), activations, OVERHEAD + 4.0 * whole, trims)
+
+
+def forecast_gpu_bytes(recipe: Recipe, encoder: Encoder) -> float:
+    """GPU memory that one run takes at most, with the CUDA context and the captured steps' own buffers."""
+    longest = [
+        Load(settings.batch, min(length_of(settings), encoder.max_length), encoder.vocabulary)
+        for settings in recipe.stage
+    ]
+    activations = max(
+        _activation_bytes(settings, encoder, load) for settings, load in zip(recipe.stage, longest, strict=True)
+    )
+    return GPU_OVERHEAD + TRAINED * _count_parameters(encoder) + CAPTURE_FACTOR * activations
+
+
+def _is_trimmed(recipe: Recipe, number: int) -> bool:
+    """Whether a stage trains the rows in use only: not while all subwords are chosen among, nor after that."""
+    settings = recipe.stage[number]
+    chosen = [getattr(stage, "vocabulary", None) for stage in recipe.stage[: number + 1]]
+    if "whole" in chosen or chosen[-1] == "seen":
+        return "whole" not in chosen
+    return recipe.encoder.trim if recipe.encoder.trim != "auto" else settings.weight_decay == 0
+
+
+def _count_parameters(encoder: Encoder) -> int:
+    return sum(parameter.numel() for parameter in encoder.parameters())
+
+
+def _activation_bytes(settings: Any, encoder: Encoder, load: Load) -> float:
+    numbers = load.batch * load.length * encoder.width
+    layer = numbers * LAYER_FLOATS + load.batch * encoder.heads * load.length**2 * SCORE_FLOATS
+    words = 0.0
+    if hasattr(settings, "vocabulary"):
+        rows = encoder.vocabulary if settings.vocabulary == "whole" else load.subwords
+        words = load.batch * load.length * settings.share * rows * WORD_FLOATS
+    if settings.gradient_checkpointing:
+        return 4.0 * (encoder.layers * numbers * CHECKPOINTED_FLOATS + layer + words)
+    return 4.0 * (encoder.layers * layer + words)
+
+
+def _prediction_bytes(encoder: Encoder, batch: int, length: int) -> float:
+    return 4.0 * min(batch * length, PREDICTED_SUBWORDS) * encoder.width * PREDICTION_FLOATS
