@@ -110,7 +110,7 @@ def _reference(module: Any, hidden: dict[int, Tensor], lengths: list[int], *, tr
 @pytest.mark.parametrize("lengths", [[5, 2, 3], [4]], ids=["several", "one"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @torch.no_grad()
-def test_it_is_the_equations(settings: dict[str, Any], lengths: list[int], training: bool) -> None:
+def test_dlfa_equals_equations_1_to_4(settings: dict[str, Any], lengths: list[int], training: bool) -> None:
     module = _build(r=2, **settings).train(training)
     hidden, mask = _hidden([*lengths, 1, 1], 7)  # two rows that only fill the batch up
     expected = _reference(module, hidden, lengths, training=training)
@@ -122,7 +122,7 @@ def test_it_is_the_equations(settings: dict[str, Any], lengths: list[int], train
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=lambda s: "-".join(s.values()))
-def test_the_last_layer_fused_with_itself_is_the_last_layer(settings: dict[str, Any]) -> None:
+def test_last_layer_fused_with_itself_is_unchanged(settings: dict[str, Any]) -> None:
     module = _build(LAYERS, **settings)
     assert module.reads == (LAYERS,)
     hidden, mask = _hidden([5, 3, 2], 5)
@@ -137,7 +137,7 @@ def test_the_last_layer_fused_with_itself_is_the_last_layer(settings: dict[str, 
 
 
 @pytest.mark.parametrize("reading", ["gate", "weighted"])
-def test_it_can_start_as_the_last_layer(reading: str) -> None:
+def test_identity_start_equals_last_layer_until_first_update(reading: str) -> None:
     module = build(Settings(layer=2, reading=reading, start="identity"), layers=LAYERS, width=WIDTH)
     hidden, mask = _hidden([5, 3, 2], 5)
     optimiser = torch.optim.AdamW(module.parameters(), lr=0.1, weight_decay=0.0)
@@ -152,7 +152,7 @@ def test_it_can_start_as_the_last_layer(reading: str) -> None:
         optimiser.step()
 
 
-def test_the_gate_stays_between_the_two_layers_and_the_literal_reading_does_not() -> None:
+def test_gate_stays_between_the_layers_and_weighted_does_not() -> None:
     hidden, mask = _hidden([5, 5, 5], 5)
     low, high = torch.minimum(hidden[2], hidden[LAYERS]), torch.maximum(hidden[2], hidden[LAYERS])
     gated, literal = (_build(reading=reading)(hidden, mask) for reading in ("gate", "weighted"))
@@ -161,7 +161,7 @@ def test_the_gate_stays_between_the_two_layers_and_the_literal_reading_does_not(
 
 
 @pytest.mark.parametrize("branches", ["both", "global", "local"])
-def test_a_prediction_does_not_depend_on_its_batch(branches: str) -> None:
+def test_prediction_does_not_depend_on_its_batch(branches: str) -> None:
     """After training steps that moved all statistics: alone, with neighbours, with more padding."""
     lengths = [7, 2, 4, 5]
     module = _build(branches=branches)
@@ -196,7 +196,7 @@ def test_padding_and_empty_rows_do_not_change_a_training_step(branches: str) -> 
         assert torch.allclose(plain, filled, rtol=1e-4, atol=1e-5)
 
 
-def test_a_single_sentence_trains() -> None:
+def test_single_sentence_trains() -> None:
     module = build(Settings(layer=2), layers=LAYERS, width=WIDTH)
     hidden, mask = _hidden([5], 5)
     target = torch.randn(1, 5, WIDTH)
@@ -212,7 +212,7 @@ def test_a_single_sentence_trains() -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_ablations_have_as_many_weights() -> None:
+def test_ablations_have_equal_parameter_counts() -> None:
     counts = {b: sum(p.numel() for p in _build(branches=b).parameters()) for b in ("both", "global", "local")}
     assert len(set(counts.values())) == 1
     narrow = WIDTH // 4
@@ -221,7 +221,7 @@ def test_ablations_have_as_many_weights() -> None:
     assert not torch.equal(first.narrow.weight, second.narrow.weight)
 
 
-def test_weights_start_as_kaiming_says() -> None:
+def test_initial_weights_have_kaiming_deviation() -> None:
     torch.manual_seed(0)
     module = build(Settings(layer=1, r=4), layers=12, width=384)
     for branch in (*module.attention_map.global_branches, *module.attention_map.local_branches):
@@ -230,12 +230,12 @@ def test_weights_start_as_kaiming_says() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, "eight", 2.5, True, None])
-def test_what_is_no_layer_is_told_with_the_range(value: Any) -> None:
+def test_invalid_layer_error_names_valid_range(value: Any) -> None:
     with pytest.raises(ValidationError, match=r"from 1 .* to the one before its last"):
         Settings(layer=value)
 
 
-def test_what_the_encoder_cannot_do_is_told_with_the_range() -> None:
+def test_layer_or_reduction_beyond_encoder_names_valid_values() -> None:
     with pytest.raises(RecipeError, match=r"layer = 13: the encoder has 12 layers\. Valid: 1 to 11"):
         build(Settings(layer=13), layers=12, width=384)
     with pytest.raises(RecipeError, match=r"r = 5: does not divide .* 12\. Valid: 1, 2, 3, 4, 6, 12\."):
@@ -246,7 +246,7 @@ def test_what_the_encoder_cannot_do_is_told_with_the_range() -> None:
         assert layer in build(Settings(layer=layer), layers=12, width=12).reads
 
 
-def test_its_own_learning_rate_stands_on_the_module() -> None:
+def test_module_holds_its_learning_rate() -> None:
     assert build(Settings(layer=1, lr=1e-3), layers=2, width=8).lr == 1e-3
     assert build(Settings(layer=1), layers=2, width=8).lr is None
     with pytest.raises(ValidationError, match="lr"):
@@ -254,7 +254,7 @@ def test_its_own_learning_rate_stands_on_the_module() -> None:
 
 
 @pytest.mark.gpu
-def test_a_cuda_graph_holds_a_training_step() -> None:
+def test_cuda_graph_replays_a_training_step() -> None:
     eager, captured = (_build().cuda() for _ in range(2))
     batches = [_hidden([5, 2, 4, 1], 6, seed=seed) for seed in range(5)]
     place = {layer: h.cuda() for layer, h in batches[0][0].items()}

@@ -66,7 +66,7 @@ def _train(task: Any, model: Model, rows: Any, folder: Path, **settings: Any) ->
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 12])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_fusion_reads_layers_that_there_are_and_keeps_the_shape(kind: str, layers: int) -> None:
+def test_every_fusion_reads_existing_layers_and_keeps_the_shape(kind: str, layers: int) -> None:
     fusion = _fusion(kind, layers=layers)
     assert isinstance(fusion.reads, tuple)
     assert fusion.reads == tuple(sorted(set(fusion.reads)))
@@ -197,7 +197,7 @@ def test_every_fusion_is_saved_and_loaded_with_its_model(kind: str, tmp_path: Pa
     assert np.allclose(own.column("confidence"), again.column("confidence"), atol=1e-6)
 
 
-def test_a_stopped_run_takes_its_statistics_along(tmp_path: Path) -> None:
+def test_stopped_run_restores_running_statistics(tmp_path: Path) -> None:
     """Cut after the first of two epochs and continued: the same weights and the same running statistics."""
 
     class StoppedError(Exception):

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, distributed, multiprocessing, nn
 from torch._subclasses import FakeTensorMode
 
-from crossling.fusions._aif import DoubleLayerFusion
-from crossling.fusions._masked_norm import MaskedBatchNorm, RealPositions
+from crossling.fusions.dlfa import DLFA, Settings
+from crossling.fusions.masked_norm import MaskedBatchNorm, RealPositions
 
 CHANNELS = 5
 
@@ -37,7 +37,7 @@ def _pair() -> tuple[MaskedBatchNorm, nn.BatchNorm1d]:
     return ours, theirs
 
 
-def test_it_is_torchs_normalisation_of_the_real_tokens() -> None:
+def test_equals_torch_batch_norm_of_real_tokens() -> None:
     """Outputs, gradients and running statistics over several steps, then in evaluation."""
     ours, theirs = _pair()
     for step, lengths in enumerate(([4, 2, 3], [1, 1, 4], [4, 4, 4])):
@@ -57,7 +57,7 @@ def test_it_is_torchs_normalisation_of_the_real_tokens() -> None:
     assert torch.allclose(ours.eval()(x, RealPositions(real))[real], theirs.eval()(x[real]), atol=1e-5)
 
 
-def test_gradients_are_those_of_the_formula_even_of_losses_on_padding() -> None:
+def test_gradients_equal_formula_even_for_losses_on_padding() -> None:
     norm, reference = _pair()[0], _pair()[0]
     real = _mask([4, 2, 3], 4)
     x, y = (_values(3, 4, CHANNELS).requires_grad_() for _ in range(2))
@@ -71,7 +71,7 @@ def test_gradients_are_those_of_the_formula_even_of_losses_on_padding() -> None:
     assert torch.allclose(norm.bias.grad, reference.bias.grad, rtol=1e-4)
 
 
-def test_padding_leaves_no_trace() -> None:
+def test_padding_changes_nothing() -> None:
     real = _mask([4, 2, 1], 4)
     results = []
     for filler in (0.0, 1e4):
@@ -85,7 +85,7 @@ def test_padding_leaves_no_trace() -> None:
         assert torch.equal(with_zeros, with_thousands)
 
 
-def test_one_value_is_normalised_with_the_running_statistics_and_moves_them() -> None:
+def test_single_value_uses_and_updates_running_statistics() -> None:
     norm, _ = _pair()
     with torch.no_grad():
         norm.running_mean.fill_(0.5)
@@ -102,7 +102,7 @@ def test_one_value_is_normalised_with_the_running_statistics_and_moves_them() ->
     assert torch.allclose(norm.running_var, 0.9 * 4.0 + 0.1 * (x[1].detach() - 0.5) ** 2)
 
 
-def test_sentences_that_come_one_by_one_teach_it_their_statistics() -> None:
+def test_running_statistics_are_learnt_from_single_sentences() -> None:
     norm = MaskedBatchNorm(CHANNELS, momentum=0.01)
     values = _values(4000, CHANNELS)
     for value in values:
@@ -111,7 +111,7 @@ def test_sentences_that_come_one_by_one_teach_it_their_statistics() -> None:
     assert torch.allclose(norm.running_var, values.var(0), rtol=0.4)
 
 
-def test_a_batch_without_real_positions_moves_nothing() -> None:
+def test_batch_without_real_positions_updates_nothing() -> None:
     norm, _ = _pair()
     before = {name: value.clone() for name, value in norm.state_dict().items()}
     out = norm(_values(2, 3, CHANNELS), RealPositions(torch.zeros(2, 3, dtype=torch.bool)))
@@ -119,7 +119,7 @@ def test_a_batch_without_real_positions_moves_nothing() -> None:
     assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
 
 
-def test_evaluation_moves_nothing_and_needs_no_neighbours() -> None:
+def test_evaluation_updates_nothing_and_ignores_the_batch() -> None:
     norm, _ = _pair()
     for seed in range(5):
         norm(_values(4, 3, CHANNELS, seed=seed), RealPositions(_mask([3, 2, 1, 3], 3)))
@@ -130,14 +130,14 @@ def test_evaluation_moves_nothing_and_needs_no_neighbours() -> None:
     assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
 
 
-def test_statistics_keep_their_digits_where_the_mean_is_large() -> None:
+def test_statistics_are_precise_where_the_mean_is_large() -> None:
     norm = MaskedBatchNorm(1)
     x = torch.tensor([[10_000.0], [10_001.0], [10_002.0], [10_003.0]])
     out = norm(x, RealPositions(torch.ones(4, dtype=torch.bool)))
     assert torch.allclose(out[:, 0], torch.tensor([-1.3416, -0.4472, 0.4472, 1.3416]), atol=1e-3)
 
 
-def test_autocast_leaves_it_in_float32_inside() -> None:
+def test_autocast_computes_in_float32() -> None:
     norm, reference = _pair()[0], _pair()[0]
     x = (_values(64, 32, CHANNELS) + 30).bfloat16()
     real = _mask([32] * 64, 32)
@@ -149,19 +149,19 @@ def test_autocast_leaves_it_in_float32_inside() -> None:
     assert torch.equal(norm.running_var, reference.running_var)
 
 
-def _fusion() -> DoubleLayerFusion:
+def _fusion() -> DLFA:
     torch.manual_seed(3)
-    module = DoubleLayerFusion(1, layers=2, width=8, r=4, branches="both", reading="gate", start="random")
+    module = DLFA(Settings(layer=1, r=4, start="random"), last=2, width=8)
     with torch.no_grad():  # a signal that padding or a neighbour would change
         for parameter in module.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape))
     return module
 
 
-def test_no_step_of_it_looks_at_a_value() -> None:
+def test_no_operation_reads_a_value_on_the_cpu() -> None:
     """Fake tensors have none: what asks for one (a branch, a nonzero) fails, as it would in a CUDA graph."""
     with FakeTensorMode():
-        module = DoubleLayerFusion(1, layers=2, width=8, r=4, branches="both", reading="gate", start="identity")
+        module = DLFA(Settings(layer=1, r=4, start="identity"), last=2, width=8)
         hidden = {layer: torch.randn(3, 4, 8, requires_grad=True) for layer in (1, 2)}
         module(hidden, torch.ones(3, 4, dtype=torch.long)).sum().backward()
         assert all(parameter.grad is not None for parameter in module.parameters())
@@ -230,7 +230,7 @@ def test_two_processes_equal_one(name: str, two_processes: Path) -> None:
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(1 + expected.abs().max())), key
 
 
-def test_gradients_keep_their_digits_under_autocast() -> None:
+def test_gradients_are_precise_under_autocast() -> None:
     norm, reference = _pair()[0], _pair()[0]
     x, y = (_values(64, CHANNELS).requires_grad_() for _ in range(2))
     real = RealPositions(torch.ones(64, dtype=torch.bool))

@@ -11,7 +11,7 @@ from crossling.fusions.scalar_mix import Settings, build
 
 
 @pytest.mark.parametrize(("embeddings", "reads"), [(True, (0, 1, 2, 3)), (False, (1, 2, 3))])
-def test_it_is_gamma_times_a_weighted_sum(embeddings: bool, reads: tuple[int, ...]) -> None:
+def test_scalar_mix_is_gamma_times_weighted_sum(embeddings: bool, reads: tuple[int, ...]) -> None:
     module = build(Settings(embeddings=embeddings), layers=3, width=4)
     assert module.reads == reads
     hidden = {layer: torch.randn(2, 3, 4) for layer in reads}
@@ -27,7 +27,7 @@ def test_it_is_gamma_times_a_weighted_sum(embeddings: bool, reads: tuple[int, ..
     assert torch.allclose(module(hidden, mask), expected, atol=1e-5)
 
 
-def test_it_learns_which_layer_counts() -> None:
+def test_scalar_mix_learns_weight_of_the_right_layer() -> None:
     module = build(Settings(lr=0.1), layers=3, width=4)
     assert module.lr == 0.1
     hidden = {layer: torch.randn(2, 3, 4) for layer in range(4)}

@@ -1,4 +1,8 @@
-"""Double layers feature aggregation: one lower layer and the last, mixed by an attention map (equations 1 to 4)."""
+"""Double layers feature aggregation (DLFA) of the layer-fusion paper, equations 1 to 4.
+
+Attentional information fusion (AIF) of the mean of two layers, by a global and a local branch, gives the weights by
+which a lower layer and the last are mixed. Shapes: B sentences, S subwords, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from crossling.fusions._settings import Layer, Rate, check_layer, check_reduction
+from crossling.errors import RecipeError
+from crossling.fusions import Layer, LearningRate, Module, check_layer
 from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor
+
+    from crossling.fusions.masked_norm import RealPositions
 
 
 class Settings(FrozenSettings):
@@ -29,24 +36,127 @@ class Settings(FrozenSettings):
     start: Literal["random", "identity"] = "random"
     """random: from the first step about half of each layer; identity: the last layer exactly, and what training makes
     of it. Either moves with the learning rate, which identity wants much higher than an encoder does."""
-    lr: Rate = None
+    lr: LearningRate = None
     """The module's own learning rate; default: the stage's."""
 
 
-def build(settings: Settings, *, layers: int, width: int) -> nn.Module:
+def build(settings: Settings, *, layers: int, width: int) -> DLFA:
     """The module for an encoder of this many layers and this width."""
-    from crossling.fusions._aif import DoubleLayerFusion
-
     check_layer(settings.layer, layers=layers)
-    check_reduction(settings.r, width=width)
-    module = DoubleLayerFusion(
-        settings.layer,
-        layers=layers,
-        width=width,
-        r=settings.r,
-        branches=settings.branches,
-        reading=settings.reading,
-        start=settings.start,
-    )
-    module.lr = settings.lr
-    return module
+    if width % settings.r:
+        divisors = ", ".join(str(n) for n in range(1, width + 1) if width % n == 0)
+        raise RecipeError(f"fusion.r = {settings.r}: does not divide the encoder's width, {width}. Valid: {divisors}.")
+    return DLFA(settings, last=layers, width=width)
+
+
+class Branch(Module):
+    """``B(C2(ReLU(B(C1(x)))))`` of equations 1 and 2: 1 x 1 convolutions C1 and C2, batch normalisation B.
+
+    A 1 x 1 convolution is a linear layer on the last dimension. It has no bias, because the normalisation after it
+    removes any constant and adds its own. That normalisation also makes the result independent of the scale of the
+    initial weights, so it does not matter which of Kaiming's variants is meant.
+    """
+
+    def __init__(self, width: int, r: int) -> None:
+        from torch import nn
+
+        from crossling.fusions.masked_norm import MaskedBatchNorm
+
+        super().__init__()
+        self.narrow = nn.Linear(width, width // r, bias=False)
+        self.narrow_norm = MaskedBatchNorm(width // r)
+        self.widen = nn.Linear(width // r, width, bias=False)
+        self.widen_norm = MaskedBatchNorm(width)
+        for linear in (self.narrow, self.widen):
+            nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+
+    def forward(self, x: Tensor, real: RealPositions) -> Tensor:
+        narrow: Tensor = self.narrow_norm(self.narrow(x), real).relu()
+        wide: Tensor = self.widen_norm(self.widen(narrow), real)
+        return wide
+
+
+class AIF(Module):
+    """``Sigmoid(W_global + W_local)``, the attention map of equation 3: weights between 0 and 1.
+
+    ``W_global`` is a branch of the sentence's mean (equation 1), ``W_local`` one of each token (equation 2). The
+    ablations of figure 4 have two global or two local branches, each with its own weights, so that all variants have
+    the same number of parameters.
+    """
+
+    def __init__(self, width: int, *, r: int, branches: Literal["both", "global", "local"]) -> None:
+        from torch import nn
+
+        super().__init__()
+        count = {"both": 1, "global": 2, "local": 0}[branches]
+        self.global_branches = nn.ModuleList(Branch(width, r) for _ in range(count))
+        self.local_branches = nn.ModuleList(Branch(width, r) for _ in range(2 - count))
+
+    def forward(self, x_BSD: Tensor, mask_BS: Tensor) -> Tensor:
+        """B x S x D, or B x 1 x D where there are only global branches."""
+        from crossling.fusions.masked_norm import RealPositions
+
+        sentence_B = find_sentences(mask_BS)
+        w: list[Tensor] = []
+        if self.global_branches:
+            pooled_BD, sentences = pool_tokens(x_BSD, mask_BS), RealPositions(sentence_B)
+            w += [branch(pooled_BD, sentences).unsqueeze(1) for branch in self.global_branches]
+        if self.local_branches:
+            tokens = RealPositions(mask_BS.bool() & sentence_B.unsqueeze(1))
+            w += [branch(x_BSD, tokens) for branch in self.local_branches]
+        return (w[0] + w[1]).sigmoid()
+
+
+def find_sentences(mask_BS: Tensor) -> Tensor:
+    """Which rows are sentences, B.
+
+    A batch of a fixed size is filled up with empty rows of one visible position, since attention over nothing is not a
+    number. A sentence, even an empty one, has at least two special tokens.
+    """
+    return mask_BS.sum(1) > 1
+
+
+def pool_tokens(x_BSD: Tensor, mask_BS: Tensor) -> Tensor:
+    """``Pool`` of equation 1: the mean of each sentence's tokens, special ones included, B x D."""
+    visible_BS1 = mask_BS.unsqueeze(-1).float()
+    return (x_BSD * visible_BS1).sum(1) / visible_BS1.sum(1).clamp(min=1)
+
+
+class DLFA(Module):
+    """Equation 4: ``L1 * A + L2 * (1 - A)`` of a lower layer L1 and the last layer L2, element by element.
+
+    With the mean ``W = (L1 + L2) / 2`` and its attention map ``M = AIF(W)``, ``A`` is by ``reading``:
+
+    - ``gate``: ``A = M``. Every element lies between those of the two layers, which is what the paper's text says of
+      the equation (it keeps "the scale of the final output consistent") and what attentional feature fusion does.
+    - ``weighted``: ``A = W * M``, equation 4 with equation 3 put in as printed. ``A`` has no bounds, and the mix is
+      quadratic in the hidden states.
+
+    With ``start = "identity"``, ``A`` is multiplied by a learnt share of each channel that starts at 0: the mix starts
+    as the last layer exactly, and gradients reach the share at once. A bias that closes the gate would be neither
+    exact, for a sigmoid never reaches 0, nor able to open again, for there its gradient vanishes.
+
+    For the last layer with itself L1 - L2 is 0, so the mix is the last layer and no gradient reaches the map.
+    """
+
+    def __init__(self, settings: Settings, *, last: int, width: int) -> None:
+        import torch
+        from torch import nn
+
+        super().__init__()
+        self.layer, self.last = settings.layer, last
+        self.reads = tuple(sorted({settings.layer, last}))
+        self.reading, self.lr = settings.reading, settings.lr
+        self.attention_map = AIF(width, r=settings.r, branches=settings.branches)
+        self.share_D = nn.Parameter(torch.zeros(width)) if settings.start == "identity" else None
+
+    def forward(self, hidden: dict[int, Tensor], mask_BS: Tensor) -> Tensor:
+        L1_BSD, L2_BSD = hidden[self.layer], hidden[self.last]
+        W_BSD = (L1_BSD + L2_BSD) / 2
+        A_BSD: Tensor = self.attention_map(W_BSD, mask_BS)
+        if self.reading == "weighted":
+            A_BSD = W_BSD * A_BSD
+        if self.share_D is not None:
+            A_BSD = self.share_D * A_BSD
+        # L1 * A + L2 * (1 - A), in the form that is exactly L2 where A or L1 - L2 is 0
+        return L2_BSD + (A_BSD * (L1_BSD - L2_BSD)).to(L2_BSD.dtype)

@@ -1,13 +1,14 @@
-"""The last layer, as it is: what a plain fine-tuned encoder reads."""
+"""The last layer, as it is: what the head of a plainly fine-tuned encoder reads."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from crossling.fusions import Module
 from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 
 class Settings(FrozenSettings):
@@ -16,14 +17,17 @@ class Settings(FrozenSettings):
     kind: Literal["last"] = "last"
 
 
-def build(settings: Settings, *, layers: int, width: int) -> nn.Module:
-    """A module from the hidden states of the layers in its ``reads`` to one representation."""
-    from torch import nn
+def build(settings: Settings, *, layers: int, width: int) -> LastLayer:
+    """The module for an encoder of this many layers."""
+    return LastLayer(layers)
 
-    class LastLayer(nn.Module):
-        reads = (layers,)
 
-        def forward(self, hidden_BSD: dict[int, Tensor], mask_BS: Tensor) -> Tensor:
-            return hidden_BSD[layers]
+class LastLayer(Module):
+    """Nothing is fused, nothing is learnt."""
 
-    return LastLayer()
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.reads = (last,)
+
+    def forward(self, hidden: dict[int, Tensor], mask_BS: Tensor) -> Tensor:
+        return hidden[self.reads[0]]

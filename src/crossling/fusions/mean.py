@@ -1,4 +1,4 @@
-"""A fixed mean of one lower layer and the last: what an attention map has to beat."""
+"""A fixed mean of one lower layer and the last: the baseline for an attention map."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from crossling.fusions._settings import Layer, check_layer
+from crossling.fusions import Layer, Module, check_layer
 from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor
 
 
 class Settings(FrozenSettings):
@@ -23,9 +23,21 @@ class Settings(FrozenSettings):
     """The lower layer's share; the last has the rest."""
 
 
-def build(settings: Settings, *, layers: int, width: int) -> nn.Module:
+def build(settings: Settings, *, layers: int, width: int) -> TwoLayerMean:
     """The module for an encoder of this many layers."""
-    from crossling.fusions._mixes import TwoLayerMean
-
     check_layer(settings.layer, layers=layers)
-    return TwoLayerMean(settings.layer, layers=layers, weight=settings.weight)
+    return TwoLayerMean(settings.layer, last=layers, weight=settings.weight)
+
+
+class TwoLayerMean(Module):
+    """``weight * L1 + (1 - weight) * L2`` of a lower layer L1 and the last layer L2; nothing is learnt."""
+
+    def __init__(self, layer: int, *, last: int, weight: float) -> None:
+        super().__init__()
+        self.layer, self.last = layer, last
+        self.reads = tuple(sorted({layer, last}))
+        self.weight = weight
+
+    def forward(self, hidden: dict[int, Tensor], mask_BS: Tensor) -> Tensor:
+        last_BSD = hidden[self.last]
+        return last_BSD + (self.weight * (hidden[self.layer] - last_BSD)).to(last_BSD.dtype)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from crossling.fusions._settings import Rate
+from crossling.fusions import LearningRate, Module
 from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor
 
 
 class Settings(FrozenSettings):
@@ -17,15 +17,32 @@ class Settings(FrozenSettings):
     kind: Literal["scalar_mix"] = "scalar_mix"
     embeddings: bool = True
     """Whether the embeddings' output, layer 0, takes part, as in ELMo; else the mix is of layers 1 to the last."""
-    lr: Rate = None
+    lr: LearningRate = None
     """The weights' own learning rate; default: the stage's, at which they hardly leave the plain mean (1e-3 to 1e-2
     is usual)."""
 
 
-def build(settings: Settings, *, layers: int, width: int) -> nn.Module:
+def build(settings: Settings, *, layers: int, width: int) -> ScalarMix:
     """The module for an encoder of this many layers."""
-    from crossling.fusions._mixes import ScalarMix
+    return ScalarMix(tuple(range(0 if settings.embeddings else 1, layers + 1)), lr=settings.lr)
 
-    module = ScalarMix(tuple(range(0 if settings.embeddings else 1, layers + 1)))
-    module.lr = settings.lr
-    return module
+
+class ScalarMix(Module):
+    """``gamma * sum_j softmax(scores)_j * hidden_j``; it starts as the plain mean of its layers."""
+
+    def __init__(self, reads: tuple[int, ...], *, lr: float | None) -> None:
+        import torch
+        from torch import nn
+
+        super().__init__()
+        self.reads, self.lr = reads, lr
+        self.scores = nn.Parameter(torch.zeros(len(reads)))
+        self.gamma = nn.Parameter(torch.ones(()))
+
+    def forward(self, hidden: dict[int, Tensor], mask_BS: Tensor) -> Tensor:
+        weights = self.gamma * self.scores.softmax(dim=0)
+        first, *others = self.reads
+        mix_BSD = weights[0] * hidden[first]
+        for place, layer in enumerate(others, start=1):
+            mix_BSD = mix_BSD + weights[place] * hidden[layer]
+        return mix_BSD.to(hidden[self.reads[-1]].dtype)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from crossling.encoders.encoder import Encoder, load_encoder
 from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
+from crossling.fusions import Fusion
 from crossling.models.heads import Head
 from crossling.registry import load_kind
 
@@ -31,7 +32,7 @@ ROWS = "vocabulary.rows"
 class Model(nn.Module):
     """What is trained: an encoder, a fusion, heads by name."""
 
-    def __init__(self, encoder: Encoder, fusion: nn.Module, heads: dict[str, nn.Module] | None = None) -> None:
+    def __init__(self, encoder: Encoder, fusion: Fusion, heads: dict[str, nn.Module] | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.fusion = fusion
@@ -40,15 +41,13 @@ class Model(nn.Module):
 
     def represent(self, batch: dict[str, Tensor]) -> Tensor:
         """The representation that heads read, B x S x D."""
-        reads: tuple[int, ...] = self.fusion.reads  # type: ignore[assignment]
-        hidden = self.encoder(batch["ids"], batch["mask"], batch.get("types"), layers=reads)
-        fused: Tensor = self.fusion(hidden, batch["mask"])
-        return fused
+        hidden = self.encoder(batch["ids"], batch["mask"], batch.get("types"), layers=self.fusion.reads)
+        return self.fusion(hidden, batch["mask"])
 
     def prepare(self, arrays: dict[str, np.ndarray[Any, Any]], device: torch.device) -> dict[str, Tensor]:
         """A batch as tensors: subwords as rows of the table at hand, padding as the encoder's own.
 
-        For a GPU they lie in pinned memory, from which copying does not hold up the processor.
+        For a GPU they lie in pinned memory, from which copying does not hold up the CPU.
         """
         ids = np.where(arrays["ids"] < 0, self.encoder.tokenizer.pad_token_id, arrays["ids"])
         if self.trimmed is not None:

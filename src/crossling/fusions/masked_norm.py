@@ -1,4 +1,4 @@
-"""Batch normalisation that sees only what is real: no padding, and all processes' share of a batch.
+"""Batch normalisation over real positions only: padding does not count, all processes' shares of a batch do.
 
 Shapes: N positions of any number of dimensions, C channels.
 """
@@ -16,14 +16,14 @@ class MaskedBatchNorm(nn.Module):
     """Normalise each channel over the real positions of the whole batch, then scale and shift it.
 
     Momentum, epsilon and the running statistics (unbiased variance) are those of ``nn.BatchNorm1d``, which has no
-    mask, refuses a batch of one value, and whose synchronised kin runs on GPUs only. In evaluation the running
-    statistics serve, so that a prediction depends on its own sentence alone.
+    mask, refuses a batch of one value, and whose synchronised variant runs on GPUs only. Evaluation uses the
+    running statistics, so that a prediction depends on its own sentence alone.
 
     A variance needs two values. Where a training batch has but one (the only sentence of a batch, in a global
     branch), it is normalised with the running statistics, which it then moves: their mean towards it, their variance
     towards its squared distance from that mean. A batch without any real position moves nothing.
 
-    All of this is written without a look at a value, so that a CUDA graph can hold it.
+    No step depends on a value that the CPU must read, so that a CUDA graph can capture it.
     """
 
     running_mean: Tensor
@@ -45,7 +45,7 @@ class MaskedBatchNorm(nn.Module):
                 with torch.no_grad():
                     centred_NC, inverse_C = self._measure(values_NC.float(), real)
                 normal_NC: Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]
-                    values_NC, self.weight, self.bias, centred_NC, inverse_C, real.pull
+                    values_NC, self.weight, self.bias, centred_NC, inverse_C, real.share
                 )
             else:
                 scale_C = self.weight * torch.rsqrt(self.running_var + self.eps)
@@ -59,17 +59,17 @@ class MaskedBatchNorm(nn.Module):
         large beside its spread, as it is in some channels of every encoder.
         """
         batch_mean_C = real.average(wide_NC)
-        centred_NC = wide_NC - torch.where(real.several, batch_mean_C, self.running_mean)
+        centred_NC = wide_NC - torch.where(real.has_variance, batch_mean_C, self.running_mean)
         batch_variance_C = real.average(centred_NC.square())
-        variance_C = torch.where(real.several, batch_variance_C, self.running_var)
-        rate = real.moves * self.momentum
+        variance_C = torch.where(real.has_variance, batch_variance_C, self.running_var)
+        rate = real.is_any * self.momentum
         self.running_mean.lerp_(batch_mean_C, rate)
         self.running_var.lerp_(batch_variance_C * real.correction, rate)
         return centred_NC, torch.rsqrt(variance_C + self.eps)
 
 
 class RealPositions:
-    """Which positions count, as the figures that normalisations of the same batch share: each is found once.
+    """Which positions count, with figures that normalisations of the same batch share: each is computed once.
 
     A sum is one product with ones and zeros, which on a GPU is one kernel where masking and adding up are two or three.
     """
@@ -84,35 +84,35 @@ class RealPositions:
 
     @cached_property
     def _count(self) -> Tensor:
-        return add_up_processes(self._ones.sum())
+        return sum_processes(self._ones.sum())
 
     @cached_property
     def _divisor(self) -> Tensor:
         return self._count.clamp(min=1)
 
     @cached_property
-    def several(self) -> Tensor:
-        """Whether there are enough for a variance."""
+    def has_variance(self) -> Tensor:
+        """Whether there are at least two positions, as a variance needs."""
         return self._count > 1
 
     @cached_property
-    def moves(self) -> Tensor:
-        """1, or 0 where there is none at all."""
+    def is_any(self) -> Tensor:
+        """1, or 0 where there is no real position."""
         return self._count.clamp(max=1)
 
     @cached_property
     def correction(self) -> Tensor:
-        """What makes a mean of squares an unbiased variance; 1 for a single value."""
+        """The factor from a mean of squares to an unbiased variance; 1 for a single value."""
         return self._count / (self._count - 1).clamp(min=1)
 
     @cached_property
-    def pull(self) -> Tensor:
-        """N x 1: each position's part in mean and deviation; 0 where it has none."""
-        return (self._ones * (self.several / self._divisor)).reshape(*self.real_N.shape, 1)
+    def share(self) -> Tensor:
+        """N x 1: each position's share in mean and deviation; 0 at padding."""
+        return (self._ones * (self.has_variance / self._divisor)).reshape(*self.real_N.shape, 1)
 
     def average(self, values_NC: Tensor) -> Tensor:
         """The mean over the real positions of all processes, C."""
-        return add_up_processes((self._ones @ values_NC.flatten(0, -2)).squeeze(0)) / self._divisor
+        return sum_processes((self._ones @ values_NC.flatten(0, -2)).squeeze(0)) / self._divisor
 
 
 class _Normalise(torch.autograd.Function):
@@ -131,23 +131,23 @@ class _Normalise(torch.autograd.Function):
         bias_C: Tensor,
         centred_NC: Tensor,
         inverse_C: Tensor,
-        pull_N1: Tensor,
+        share_N1: Tensor,
     ) -> Tensor:
         scale_C = inverse_C * weight_C
-        ctx.save_for_backward(scale_C, centred_NC, inverse_C, pull_N1)
+        ctx.save_for_backward(scale_C, centred_NC, inverse_C, share_N1)
         ctx.precision = values_NC.dtype
         return torch.addcmul(bias_C, centred_NC, scale_C)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scale_C, centred_NC, inverse_C, pull_N1 = ctx.saved_tensors
+        scale_C, centred_NC, inverse_C, share_N1 = ctx.saved_tensors
         gradient_NC = gradients[0]
-        with torch.autocast(gradient_NC.device.type, enabled=False):  # it would sum in half the digits
+        with torch.autocast(gradient_NC.device.type, enabled=False):  # which would sum in half precision
             bias_gradient_C = _sum(gradient_NC)
             weight_gradient_C = _sum(gradient_NC * centred_NC) * inverse_C
-        shift_C, stretch_C = (add_up_processes(one, copy=True) for one in (bias_gradient_C, weight_gradient_C))
+        shift_C, stretch_C = (sum_processes(one, copy=True) for one in (bias_gradient_C, weight_gradient_C))
         shared_NC = torch.addcmul(shift_C, centred_NC, inverse_C * stretch_C)
-        values_gradient_NC = torch.addcmul(gradient_NC, pull_N1, shared_NC, value=-1) * scale_C
+        values_gradient_NC = torch.addcmul(gradient_NC, share_N1, shared_NC, value=-1) * scale_C
         return values_gradient_NC.to(ctx.precision), weight_gradient_C, bias_gradient_C, None, None, None
 
 
@@ -157,7 +157,7 @@ def _sum(values_NC: Tensor) -> Tensor:
     return (rows.new_ones(1, len(rows)) @ rows).squeeze(0)
 
 
-def add_up_processes(values: Tensor, *, copy: bool = False) -> Tensor:
+def sum_processes(values: Tensor, *, copy: bool = False) -> Tensor:
     """The sum over all processes that train together; the tensor itself where there is one."""
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         values = values.clone() if copy else values
