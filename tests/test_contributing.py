@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -12,12 +10,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-import crossling.tasks
+from crossling import registry
 from crossling.data.records import LabelledText
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.inference.evaluate import encode_rows, predict_rows
 from crossling.models.model import build_model
-from crossling.registry import list_kinds, load_kind
+from crossling.registry import add_plugin, load_kind
 from crossling.tasks import build_task, parse_task
 from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
@@ -26,16 +24,14 @@ NAME = "classify_long"
 
 
 @pytest.fixture
-def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The listing as one more file among the tasks."""
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The listing as one more task."""
     text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (listing,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     (tmp_path / f"{NAME}.py").write_text(listing, encoding="utf-8")
-    monkeypatch.setattr(crossling.tasks, "__path__", [*crossling.tasks.__path__, str(tmp_path)])
-    list_kinds.cache_clear()
-    yield load_kind("tasks", NAME)
-    sys.modules.pop(f"crossling.tasks.{NAME}", None)
-    list_kinds.cache_clear()
+    monkeypatch.setattr(registry, "_plugins", {})
+    add_plugin("tasks", tmp_path / f"{NAME}.py")
+    return load_kind("tasks", NAME)
 
 
 def test_every_word_of_a_long_text_is_read(added: ModuleType, tmp_path: Path) -> None:

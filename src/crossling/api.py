@@ -19,6 +19,7 @@ from crossling.inference.predictor import Predictor
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import apply_overrides
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe, parse_recipe, validate_table
+from crossling.registry import add_plugin
 from crossling.report.page import write_run
 from crossling.report.summary import RunSummary
 from crossling.scores.metrics import score
@@ -30,6 +31,8 @@ from crossling.training.distributed import setup_distributed
 __all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
 
 DataSpec = str | Mapping[str, Any]
+Plugins = Mapping[str, Sequence[str]]
+"""Files that define custom kinds, by family: ``{"fusions": ["gated.py"]}``."""
 
 
 def finetune(
@@ -41,13 +44,14 @@ def finetune(
     source: str = "en",
     store: str | Path | None = None,
     progress: Progress | None = None,
+    plugins: Plugins | None = None,
     **settings: Any,
 ) -> Predictor:
     """Train a task on an encoder; further settings are those of a recipe's finetune stage (``epochs=2``, ``dev=…``)."""
     name, revision = _origin(encoder)
     several = isinstance(train, Sequence) and not isinstance(train, str)
     stage = {"kind": "finetune", "task": task, "train": list(train) if several else train, **settings}
-    tables = {"seeds": [seed], "source": source, "encoder": {"name": name}, "stage": [stage]}
+    tables = {"seeds": [seed], "source": source, "encoder": {"name": name}, "stage": [stage], "plugins": plugins or {}}
     if revision is not None:
         tables["encoder"] = {"name": name, "revision": revision}
     recipe = parse_recipe(apply_overrides(tables, ()), where="finetune")
@@ -110,8 +114,11 @@ def save(model: Predictor, folder: str | Path) -> None:
     model.save(folder)
 
 
-def load(folder: str | Path, *, seed: int | None = None) -> Predictor:
-    """A trained model, from the folder that it was saved in or the folder of a run."""
+def load(folder: str | Path, *, seed: int | None = None, plugins: Plugins | None = None) -> Predictor:
+    """A trained model, from the folder that it was saved in or the folder of a run; ``plugins`` as in a recipe."""
+    for family, files in (plugins or {}).items():
+        for file in files:
+            add_plugin(family, file)
     return Predictor.load(find_model(Path(folder), seed=seed))
 
 

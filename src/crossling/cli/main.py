@@ -28,6 +28,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train a tagger, a classifier or a reader in one language, use it in a hundred.",
 )
+
+
+@app.callback()
+def _load_plugins(
+    plugins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plugin",
+            metavar="FAMILY=FILE.py",
+            help="Run a file that defines a custom kind, such as fusions=gated_mean.py. Repeat as needed.",
+        ),
+    ] = None,
+) -> None:
+    for plugin in plugins or ():
+        from crossling.errors import UserError
+        from crossling.registry import add_plugin
+
+        family, equals, file = plugin.partition("=")
+        if not equals:
+            raise UserError(f"--plugin {plugin}: write FAMILY=FILE.py, such as fusions=gated_mean.py")
+        add_plugin(family, file)
+
+
 data_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, help="List data sets, or look into one.")
 app.add_typer(data_app, name="data")
 app.add_typer(study_app, name="study")

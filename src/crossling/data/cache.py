@@ -74,6 +74,8 @@ def fingerprint_rows(format_name: str, settings: BaseModel) -> str:
     }
     stamp = reader.stamp(settings) if hasattr(reader, "stamp") else ""
     parts = [format_name, reader.VERSION, kept, [hash_file(path) for path in paths], stamp]
+    if plugins := registry.identify_plugins({"format": format_name}):
+        parts.append(plugins)
     return hash_text(json.dumps(parts, sort_keys=True, ensure_ascii=True))
 
 

@@ -20,7 +20,7 @@ from crossling.errors import DataError
 from crossling.models.model import Model
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
-from crossling.registry import load_kind
+from crossling.registry import identify_plugins, load_kind
 from crossling.scores.predictions import Predictions
 from crossling.training.distributed import Distributed
 from crossling.training.loop import predict_examples
@@ -45,15 +45,16 @@ def check_kind(task: Any, rows: Rows) -> Rows:
 
 def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Path, labels: Sequence[str]) -> Examples:
     """Encoded examples of one or more sets, from the cache where they were encoded before."""
-    identity = content_hash(
-        {
-            "rows": [part.fingerprint for part in rows],
-            "encoder": encoder.identity,
-            "task": task.settings.model_dump(mode="json"),
-            "labels": list(labels),
-            "version": load_kind("tasks", task.settings.kind).VERSION,
-        }
-    )
+    facts = {
+        "rows": [part.fingerprint for part in rows],
+        "encoder": encoder.identity,
+        "task": task.settings.model_dump(mode="json"),
+        "labels": list(labels),
+        "version": load_kind("tasks", task.settings.kind).VERSION,
+    }
+    if plugins := identify_plugins(facts["task"]):
+        facts["plugins"] = plugins
+    identity = content_hash(facts)
     path = cache / f"{identity}.arrow"
     if path.exists():
         return Examples(path)

@@ -23,7 +23,7 @@ from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.fusions import Fusion
 from crossling.models.heads import Head
-from crossling.registry import load_kind
+from crossling.registry import identify_plugins, load_kind
 
 ROWS = "vocabulary.rows"
 """The name under which a weights file lists the subword rows that it holds."""
@@ -84,6 +84,12 @@ class ModelCard:
     """For each head: its number of classes and its dropout; filled in when the model is saved."""
     source: str = "en"
     notes: dict[str, Any] = field(default_factory=dict)
+    plugins: dict[str, str] = field(default_factory=dict)
+    """Hashes of the custom kinds that it was trained with; filled in when the model is saved."""
+
+    def custom_kinds(self) -> dict[str, str]:
+        """Hashes of the custom kinds that it names, as they are now."""
+        return identify_plugins(self.fusion, self.tasks)
 
 
 def build_model(encoder: Encoder, fusion: dict[str, Any]) -> Model:
@@ -108,7 +114,8 @@ def save_model(model: Model, card: ModelCard, folder: Path) -> None:
     shapes = {name: head.shape() for name, head in model.heads.items() if isinstance(head, Head)}
     base = Path(card.encoder).expanduser()
     # A folder is named in full, so that the model is found from wherever it is used.
-    card = replace(card, heads=shapes, encoder=str(base.resolve()) if base.is_dir() else card.encoder)
+    encoder = str(base.resolve()) if base.is_dir() else card.encoder
+    card = replace(card, heads=shapes, encoder=encoder, plugins=card.custom_kinds())
     (folder / "model.json").write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
@@ -168,6 +175,11 @@ def load_model(
             f"under that name now is {encoder.identity[:12]}. Name the same revision, or run the recipe again."
         )
     model = build_model(encoder, card.fusion)
+    if card.custom_kinds() != card.plugins:
+        raise ArtefactError(
+            f"{folder}: the code of {', '.join(card.plugins)} has changed since the model was trained; "
+            "restore the old file, or run the recipe again"
+        )
     for name, shape in card.heads.items():
         model.heads[name] = Head(encoder.width, shape["classes"], shape["dropout"])
     try:

@@ -10,11 +10,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from crossling.errors import RecipeError, nearest
 from crossling.recipe.overrides import apply_overrides, read_toml
-from crossling.registry import list_kinds, load_kind
+from crossling.registry import add_plugin, list_kinds, load_kind
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -101,6 +110,8 @@ class Recipe(FrozenSettings):
     stage: tuple[Any, ...] = ()
     evaluate: tuple[EvaluateSettings, ...] = ()
     run: RunSettings = RunSettings()
+    plugins: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Custom kinds: Python files by family, ``{ fusions = ["gated.py"] }``, relative to the recipe. They are run."""
 
     @field_validator("seeds", "stage", "evaluate", mode="before")
     @classmethod
@@ -114,17 +125,26 @@ class Recipe(FrozenSettings):
             raise ValueError("one or more different seeds, none negative")
         return value
 
+    @model_serializer(mode="wrap")
+    def _leave_out_no_plugins(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        tables: dict[str, Any] = dump(self)
+        return tables if self.plugins else {name: value for name, value in tables.items() if name != "plugins"}
+
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe file, apply ``key=value`` overrides, validate."""
     path = Path(path)
-    return parse_recipe(apply_overrides(read_toml(path), overrides), where=str(path))
+    return parse_recipe(apply_overrides(read_toml(path), overrides), where=str(path), folder=path.parent)
 
 
-def parse_recipe(tables: Mapping[str, Any], *, where: str = "recipe") -> Recipe:
-    """Validate nested tables into a :class:`Recipe`, or raise one error that lists every problem."""
+def parse_recipe(tables: Mapping[str, Any], *, where: str = "recipe", folder: Path | None = None) -> Recipe:
+    """Validate nested tables into a :class:`Recipe`, or raise one error that lists every problem.
+
+    Plugins are loaded first, from ``folder`` where their paths are relative.
+    """
     problems: list[str] = []
     stages, envelope = [], dict(tables)
+    envelope["plugins"] = load_plugins(tables.get("plugins", {}), folder or Path(), problems)
     raw_stages = envelope.get("stage", [])
     if isinstance(raw_stages, list):
         for number, table in enumerate(raw_stages):
@@ -137,6 +157,29 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str = "recipe") -> Recipe:
         raise RecipeError(f"{where}: {count}\n" + "\n".join(f"  {problem}" for problem in problems))
     assert recipe is not None
     return recipe.model_copy(update={"stage": tuple(stages)})
+
+
+def load_plugins(table: object, folder: Path, problems: list[str]) -> dict[str, list[str]]:
+    """Add the plugins of a recipe to the registry; returns the table with absolute paths."""
+    if not isinstance(table, Mapping):
+        problems.append(f'plugins = {table!r}: must be a table of files by family: {{ fusions = ["gated.py"] }}')
+        return {}
+    resolved: dict[str, list[str]] = {}
+    for family, files in table.items():
+        for file in files if isinstance(files, list | tuple) else [files]:
+            try:
+                resolved.setdefault(family, []).append(str(add_plugin(family, folder / str(file))))
+            except RecipeError as error:
+                problems.append(f"plugins.{family}: {error}")
+    return resolved
+
+
+def reload_plugins(recipe: Path) -> None:
+    """Load the plugins of a stored recipe, for what was trained with them."""
+    problems: list[str] = []
+    load_plugins(read_toml(recipe).get("plugins", {}), recipe.parent, problems)
+    if problems:
+        raise RecipeError("\n  ".join([f"{recipe}: a plugin cannot be loaded", *problems]))
 
 
 def _complete_stages(stages: list[Any], problems: list[str]) -> None:

@@ -243,7 +243,7 @@ def _expand(settings: StudySettings, folder: Path, overrides: list[str], problem
                     tables = {**apply_overrides(tables, overrides), "seeds": list(settings.seeds)}
                     # Last, so that a stage has the number that it has in the file, whatever is left out.
                     tables = _keep_stages(tables, system.stages)
-                    recipe = parse_recipe(tables, where=str(path))
+                    recipe = parse_recipe(tables, where=str(path), folder=path.parent)
                     if not recipe.stage:
                         raise RecipeError(f"{path}: has no [[stage]] to train")
                 except UserError as error:

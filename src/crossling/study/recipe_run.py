@@ -27,8 +27,8 @@ from crossling.models.model import load_model, save_model
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import to_toml
-from crossling.recipe.recipe import EvaluateSettings, Recipe
-from crossling.registry import load_kind
+from crossling.recipe.recipe import EvaluateSettings, Recipe, reload_plugins
+from crossling.registry import identify_plugins, load_kind
 from crossling.scores.predictions import write_predictions
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import Store, find_artefact
@@ -144,6 +144,8 @@ class RecipeRun:
             kind = load_kind("stages", settings.kind)
             start = identities[-1] if identities else self.encoders.identify(self.recipe.encoder)
             facts = {"start": start, "seed": seed, "loop": LOOP_VERSION, **self._numerics()}
+            if plugins := identify_plugins(settings.model_dump(mode="json")):
+                facts["plugins"] = plugins
             inputs = {**kind.identity_inputs(settings, data), **facts}
             identities.append(self.store.identify(settings.kind, kind.VERSION, inputs))
         return tuple(identities)
@@ -366,6 +368,8 @@ def find_model(run: Path, *, seed: int | None = None) -> Path:
     if (run / "model.json").exists():
         return run
     facts = read_run_file(run)
+    if (run / "recipe.toml").is_file():
+        reload_plugins(run / "recipe.toml")
     seeds = list(facts["stages"])
     wanted = str(seed) if seed is not None else seeds[0]
     if wanted not in seeds:
