@@ -110,13 +110,13 @@ def test_custom_fusion_of_an_installed_package_trains(
 
 def test_plugins_content_counts_where_it_is_used(tiny_folder: Path, tmp_path: Path) -> None:
     from crossling.store.artefacts import Store
-    from crossling.study.run import Runner
+    from crossling.study.recipe_run import RecipeRun
     from crossling.training.distributed import setup_distributed
 
     def identify() -> tuple[str, ...]:
         recipe = load_recipe(path)
-        runner = Runner(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
-        return runner.identify_stages(1)
+        run = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
+        return run.identify_stages(1)
 
     plugin = write_plugin(tmp_path)
     path = write_recipe(tmp_path, tiny_folder, plugins={"fusions": ["gated_mean.py"]})

@@ -60,7 +60,7 @@ def run(
     from crossling.aligners.corpus import read_corpus
     from crossling.aligners.links import write_links
     from crossling.recipe.overrides import apply_overrides
-    from crossling.report.terminal import TerminalProgress, tell
+    from crossling.report.terminal import TerminalProgress, print_message
 
     table = {"kind": aligner} | ({"symmetrize": symmetrize} if symmetrize else {})
     settings = parse_aligner(apply_overrides(table, overrides or ()))
@@ -68,7 +68,7 @@ def run(
     with TerminalProgress() as progress:
         links = align_words(corpus, settings, progress=progress)
     write_links(links, out)
-    tell(f"{len(links.pairs):,} links between the words of {len(corpus):,} sentence pairs: {out}")
+    print_message(f"{len(links.pairs):,} links between the words of {len(corpus):,} sentence pairs: {out}")
 
 
 @app.command()
@@ -80,15 +80,21 @@ def score(
     """Precision, recall, F1 and alignment error rate against links that people drew."""
     from crossling.aligners.links import read_links
     from crossling.aligners.score import read_gold, score_links
-    from crossling.report.terminal import tell
+    from crossling.report.terminal import print_message
 
     right = read_gold(gold, base=base)
     result = score_links(read_links(links), right)
     if base is None:
         why = "no word 0 occurs" if right.base else "a word 0 occurs"
-        tell(f"{gold}: words are counted from {right.base}, for {why} (--base {1 - right.base} if that is wrong)")
-    tell(f"AER {result.aer:.4f}  precision {result.precision:.4f}  recall {result.recall:.4f}  F1 {result.f1:.4f}")
-    tell(f"{result.proposed:,} links, {result.right:,} of them right; {result.found:,} of {result.sure:,} sure ones")
+        print_message(
+            f"{gold}: words are counted from {right.base}, for {why} (--base {1 - right.base} if that is wrong)"
+        )
+    print_message(
+        f"AER {result.aer:.4f}  precision {result.precision:.4f}  recall {result.recall:.4f}  F1 {result.f1:.4f}"
+    )
+    print_message(
+        f"{result.proposed:,} links, {result.right:,} of them right; {result.found:,} of {result.sure:,} sure ones"
+    )
 
 
 @app.command()
@@ -104,7 +110,7 @@ def draw(
 ) -> None:
     """Draw one pair's links as a grid of words."""
     from crossling.aligners.align import draw_pair
-    from crossling.report.terminal import tell
+    from crossling.report.terminal import print_message
 
     out.write_text(draw_pair(links, source, target, line=line, gold=gold, base=base), encoding="utf-8")
-    tell(f"the links of line {line}: {out}")
+    print_message(f"the links of line {line}: {out}")

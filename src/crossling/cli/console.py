@@ -14,7 +14,7 @@ from rich.table import Table
 from crossling.data.languages import name_of
 from crossling.data.records import TaggedSentence
 from crossling.errors import UserError, nearest
-from crossling.report.terminal import out, tell
+from crossling.report.terminal import out, print_message
 
 if TYPE_CHECKING:
     from crossling.data.catalogue import SetDescription
@@ -30,16 +30,16 @@ def show_run(summary: RunSummary, folder: Path) -> None:
     for table in score_tables(summary):
         out.print(table.to_rich())
     write_run(summary, folder)
-    tell(f"page:    {folder / 'page.html'}")
-    tell(f"scores:  {folder / 'scores.md'}")
+    print_message(f"page:    {folder / 'page.html'}")
+    print_message(f"scores:  {folder / 'scores.md'}")
     if summary.next_command:
-        tell(f"next:    {summary.next_command}")
+        print_message(f"next:    {summary.next_command}")
 
 
 def show_rows(rows: Rows, count: int) -> None:
     """The first rows of a data set, and how often each label occurs."""
     losses = rows.tell_losses()
-    tell(
+    print_message(
         f"{rows.name}: {len(rows):,} rows of {rows.kind.__name__}, language {rows.language}"
         + (f"; {losses}" if losses else "")
     )
@@ -62,7 +62,7 @@ def show_cleaning(data: Any, rows: Rows) -> None:
     from crossling.data.cleaning import explain_checks
 
     if isinstance(data, dict) and "clean" in data:
-        tell(f"Languages: {explain_checks(data['clean'], rows.language)}.")
+        print_message(f"Languages: {explain_checks(data['clean'], rows.language)}.")
 
 
 def _describe_record(record: Any) -> dict[str, str]:
@@ -90,8 +90,8 @@ def show_catalogue() -> None:
         if entry.roles:
             parts.append(f"{shown}:{entry.roles[0]}=en,{entry.roles[1]}={entry.languages[-1]}")
     out.print(table)
-    tell(f"Parts of a row in a language each: {' '.join(parts)}")
-    tell("Look into one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
+    print_message(f"Parts of a row in a language each: {' '.join(parts)}")
+    print_message("Look into one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
 
 
 def _tell_where(entry: SetDescription) -> str:
@@ -229,7 +229,7 @@ def show_coverage(coverage: Any) -> None:
     if near:
         out.print(table)
     compared = " ".join(language for language, _, _ in coverage.neighbours)
-    tell(
+    print_message(
         ("" if near else "No language of the embedded corpus is cut alike. ")
         + f"Compared with {compared}, by the subwords in use: 1 is the same, 0 none in common; other text of the same "
         "language has about 0.4, another language in the same script about 0.1."
@@ -243,7 +243,7 @@ def show_extended(extended: Any) -> None:
     for name, (before, now) in extended.changes().items():
         table.add_row(name, before, now)
     out.print(table)
-    tell(
+    print_message(
         "The rows of the new subwords are a first guess, the mean of what they are made of. Adapt the encoder to text "
         "of the language before you fine-tune it, by a stage such as:\n\n" + extended.next_recipe()
     )

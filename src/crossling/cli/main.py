@@ -90,15 +90,9 @@ def main() -> None:
 
 
 def _tell(message: str) -> None:
-    from rich.console import Console
+    from crossling.report.terminal import print_error
 
-    Console(stderr=True, highlight=False).print(f"[bold red]crossling:[/] {_plain(message)}", soft_wrap=True)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    print_error(message)
 
 
 @app.command()
@@ -263,10 +257,10 @@ def trim(
 ) -> None:
     """Write a smaller encoder that has only the subwords that some data uses."""
     from crossling.encoders.trimming import trim_on
-    from crossling.report.terminal import tell
+    from crossling.report.terminal import print_message
     from crossling.store.artefacts import find_store
 
-    tell(trim_on(name, on, out, blocks=blocks, store=find_store(store)))
+    print_message(trim_on(name, on, out, blocks=blocks, store=find_store(store)))
 
 
 @app.command()
@@ -296,7 +290,7 @@ def demo(
     from importlib.resources import files
 
     from crossling.cli.show_study import show_comparison, show_report
-    from crossling.report.terminal import TerminalProgress, tell
+    from crossling.report.terminal import TerminalProgress, print_message
     from crossling.store.artefacts import Store, find_store
     from crossling.study.compare import compare_study
     from crossling.study.grid import load_study
@@ -315,8 +309,10 @@ def demo(
         raise typer.Exit(1)
     show_comparison(compare_study(out), out)
     show_report(report_study(out))
-    tell("This is a tour of simple, generated sentences: what wins here is no evidence of what wins on real text.")
-    tell(f"next:    echo 'Мария работает в Берлине.' | {_program()} predict {out / 'plain'} --language ru")
+    print_message(
+        "This is a tour of simple, generated sentences: what wins here is no evidence of what wins on real text."
+    )
+    print_message(f"next:    echo 'Мария работает в Берлине.' | {_program()} predict {out / 'plain'} --language ru")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from crossling.files import write_atomic
 from crossling.papers.published import PAPERS, Figure, PublishedTable, load_paper
 from crossling.report.table import Table
-from crossling.report.terminal import out, tell
+from crossling.report.terminal import out, print_message
 
 if TYPE_CHECKING:
     from crossling.papers.definitions import Address
@@ -36,11 +36,11 @@ def show_tables(paper: str = "") -> None:
     """Every table, by paper, with a line on what it holds."""
     for name in [paper] if paper else PAPERS:
         found = load_paper(name)
-        tell(f"{found.title} ({found.authors})")
+        print_message(f"{found.title} ({found.authors})")
         for table in found.tables.values():
-            tell(f"  {table.name:15} {table.holds}")
-        tell("")
-    tell(
+            print_message(f"  {table.name:15} {table.holds}")
+        print_message("")
+    print_message(
         "run one: crossling reproduce layer-fusion/4; its cells: --dry-run; the paper's data and encoder: --scale full"
     )
 
@@ -67,14 +67,14 @@ def show_draft(draft: Draft, study: Study) -> None:
     title = f"{len(study.cells)} cells of the study: {len(variants)} systems, {seeds}; encoder {draft.encoder}"
     _print(Table(title, ("task", "system", "training"), variants, names=3))
     for name, settings in draft.analyses.items():
-        tell(f"then: {settings['kind']} of {len(draft.list_variants(name))} systems' models ({name})")
+        print_message(f"then: {settings['kind']} of {len(draft.list_variants(name))} systems' models ({name})")
     if draft.extend is not None:
-        tell(f"before: {draft.encoder} gets up to {draft.extend.pieces:,} subwords of {draft.extend.text}")
+        print_message(f"before: {draft.encoder} gets up to {draft.extend.pieces:,} subwords of {draft.extend.text}")
     _show_notes(draft)
 
 
 def _print(sheet: Table) -> None:
-    tell(sheet.title)
+    print_message(sheet.title)
     out.print(sheet.to_rich())
 
 
@@ -117,13 +117,15 @@ def show_reproduced(made: Reproduced) -> None:
     _show_head(draft.table, draft.scale)
     for sheet in lay_out(made, width=out.width):
         out.print(sheet.to_rich())
-    tell(explain(made))
+    print_message(explain(made))
     _show_notes(draft)
     for cell, error in made.failed.items():
-        tell(f"failed: {cell}: {error}")
+        print_message(f"failed: {cell}: {error}")
     for path in write_reproduced(made):
-        tell(f"written: {path}")
-    tell(f"tests of significance: crossling study compare {made.out}    page: crossling study report {made.out}")
+        print_message(f"written: {path}")
+    print_message(
+        f"tests of significance: crossling study compare {made.out}    page: crossling study report {made.out}"
+    )
 
 
 def explain(made: Reproduced) -> str:
@@ -135,14 +137,14 @@ def explain(made: Reproduced) -> str:
 
 
 def _show_head(table: PublishedTable, scale: str) -> None:
-    tell(f"{table.name}, {scale} scale: {table.holds}")
+    print_message(f"{table.name}, {scale} scale: {table.holds}")
 
 
 def _show_notes(draft: Draft) -> None:
     for note in draft.notes:
-        tell(f"Note: {note}")
+        print_message(f"Note: {note}")
     for sentence in draft.table.contradictions:
-        tell(f"The paper contradicts itself: {sentence}")
+        print_message(f"The paper contradicts itself: {sentence}")
 
 
 def lay_out(made: Reproduced, *, width: int | None = None) -> list[Table]:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from crossling.files import write_atomic
-from crossling.report.terminal import out, tell
+from crossling.report.terminal import out, print_message
 from crossling.study.choose import BEST, Judgement
 from crossling.study.folder import PICKS
 
@@ -27,8 +27,10 @@ def show_judgement(judgement: Judgement, folder: Path) -> None:
         figures = (f"{record.mean_rank:.1f}", f"{100 * record.share_of_best:.0f} %", f"{100 * record.mean_regret:.2f}")
         records.add_row(escape(record.criterion), str(record.picks), *figures)
     out.print(records)
-    tell("Ranks and regret (points below the best) are by the mean score over languages not trained on and over seeds.")
+    print_message(
+        "Ranks and regret (points below the best) are by the mean score over languages not trained on and over seeds."
+    )
     for note in judgement.notes:
-        tell(f"Note: {note}.")
+        print_message(f"Note: {note}.")
     write_atomic(folder / PICKS, judgement.to_csv())
-    tell(f"written: {folder / PICKS}")
+    print_message(f"written: {folder / PICKS}")

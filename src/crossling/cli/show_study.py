@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from crossling.report.terminal import format_seconds, out, tell
+from crossling.report.terminal import format_seconds, out, print_message
 from crossling.study.status import STATES, StudyStatus, read_status
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ _STYLES = {"done": "green", "running": "cyan", "waiting": "dim", "failed": "bold
 def show_outcome(outcome: Outcome, folder: Path) -> None:
     """The end of a run: what is there, what is not, what to do next."""
     if outcome.failed:
-        tell(f"{outcome.done} of {outcome.cells} cells done, {len(outcome.failed)} failed:")
+        print_message(f"{outcome.done} of {outcome.cells} cells done, {len(outcome.failed)} failed:")
         for cell, error in list(outcome.failed.items())[:LISTED]:
-            tell(f"  {cell}: {error}")
-        tell(f"logs:    {folder / 'logs'}; the same command tries them again")
+            print_message(f"  {cell}: {error}")
+        print_message(f"logs:    {folder / 'logs'}; the same command tries them again")
     else:
-        tell(f"all {outcome.cells} cells done: {folder}")
-    tell(f"next:    crossling study compare {folder}")
+        print_message(f"all {outcome.cells} cells done: {folder}")
+    print_message(f"next:    crossling study compare {folder}")
 
 
 def show_status(status: StudyStatus) -> None:
@@ -104,12 +104,12 @@ def show_forecast(forecast: Forecast) -> None:
         table.add_row(*(escape(str(value)) for value in row))
     out.print(table)
     for line in forecast.lines:
-        tell(line)
+        print_message(line)
     hours = Table("workers", "hours", "GPU-hours" if forecast.on_gpu else "core-hours")
     for workers, wall, paid in forecast.hours:
         hours.add_row(str(workers), f"{wall:.3g}", f"{paid:.3g}")
     out.print(hours)
-    tell(forecast.basis)
+    print_message(forecast.basis)
 
 
 def show_comparison(comparison: StudyComparison, folder: Path) -> None:
@@ -120,17 +120,17 @@ def show_comparison(comparison: StudyComparison, folder: Path) -> None:
         for table in part.tables:
             out.print(table.to_rich())
     for line in comparison.lines:
-        tell(line)
+        print_message(line)
     for name in comparison.files:
-        tell(f"written: {folder / name}")
-    tell(f"page:    crossling study report {folder}")
+        print_message(f"written: {folder / name}")
+    print_message(f"page:    crossling study report {folder}")
 
 
 def show_report(report: Report) -> None:
     """The summary in words, what a reader must not miss, and where the rest is."""
     for line in (*report.document.summary, *report.document.notes):
-        tell(line)
+        print_message(line)
     page, text, *tables = report.files
     for path in (page, text):
-        tell(f"written: {path}")
-    tell(f"written: {tables[0].parent}, {len(tables)} files: every table as CSV and LaTeX")
+        print_message(f"written: {path}")
+    print_message(f"written: {tables[0].parent}, {len(tables)} files: every table as CSV and LaTeX")

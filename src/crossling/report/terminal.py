@@ -27,9 +27,14 @@ QUIET_SECONDS = 15.0
 """Without a terminal there is no bar: a line is written this often instead."""
 
 
-def tell(message: str) -> None:
-    """One line for the reader."""
+def print_message(message: str) -> None:
+    """One line on standard output."""
     out.print(escape(message), soft_wrap=True)
+
+
+def print_error(message: str) -> None:
+    """What went wrong or is waited for, on standard error, with the program's name."""
+    err.print(f"[bold red]crossling:[/] {escape(message)}", soft_wrap=True)
 
 
 def format_seconds(seconds: float) -> str:

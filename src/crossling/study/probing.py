@@ -22,7 +22,7 @@ from crossling.report.probing import (
     to_csv,
 )
 from crossling.report.table import Table
-from crossling.report.terminal import out, tell
+from crossling.report.terminal import out, print_message
 from crossling.study.analysing import Analysis, analyse, describe_settings
 from crossling.study.show_analysis import FOLDER, name_files
 from crossling.study.subjects import Subject, find_subjects
@@ -132,16 +132,16 @@ def write_markdown(analysis: Analysis, sheets: Sequence[Table], lines: Sequence[
 def show_sheets(sheets: Sequence[Table], lines: Sequence[str]) -> None:
     """Sheets on the terminal with their notes."""
     for sheet in sheets:
-        tell(sheet.title)
+        print_message(sheet.title)
         out.print(sheet.to_rich())
         for note in sheet.notes:
-            tell(note)
+            print_message(note)
     for line in lines:
-        tell(line)
+        print_message(line)
 
 
 def write_files(files: dict[Path, str]) -> None:
     """Write files and say where they are."""
     for place, text in files.items():
         write_atomic(place, text)
-        tell(f"written: {place}")
+        print_message(f"written: {place}")

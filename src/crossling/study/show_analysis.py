@@ -14,7 +14,7 @@ from rich.table import Table
 from crossling.files import write_atomic
 from crossling.report.association import draw_points
 from crossling.report.table import markdown_head, markdown_row, markdown_text
-from crossling.report.terminal import out, tell
+from crossling.report.terminal import out, print_message
 from crossling.study.analysing import Analysis, describe_settings, list_lines
 
 FOLDER = Path("analyses")
@@ -67,9 +67,9 @@ def show_analysis(analysis: Analysis, files: list[Path]) -> None:
         table.add_row(*map(escape, row))
     out.print(table)
     for line in list_lines(analysis):
-        tell(line)
+        print_message(line)
     for path in files:
-        tell(f"written: {path}")
+        print_message(f"written: {path}")
 
 
 def summarise(analysis: Analysis) -> tuple[list[str], list[list[str]]]:
