@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from _rows import clock
-from crossling.aligners.align import align_words, parse_aligner
+from crossling.aligners import align_words, parse_aligner
 from crossling.aligners.corpus import Corpus, build_corpus
 from crossling.aligners.links import Links
 from crossling.aligners.score import AlignmentScore, Gold, score_links

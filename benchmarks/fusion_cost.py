@@ -21,7 +21,7 @@ import torch
 
 from _speed import take_turns
 from crossling.data.catalogue import open_data
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.inference.evaluate import encode_rows
 from crossling.models.model import build_model
 from crossling.recipe.recipe import RunSettings

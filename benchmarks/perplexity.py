@@ -29,9 +29,10 @@ from crossling.analyses._masked_copies import Words, score_copies
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.records import PlainText
 from crossling.data.rows import SCHEMAS, Rows
-from crossling.encoders.encoder import Encoder, load_encoder, locate_checkpoint
-from crossling.encoders.masked_word_head import WordHead, build_head, load_head
-from crossling.encoders.unlabelled import FIELDS, Reading, encode_texts
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder, locate_checkpoint
+from crossling.encoders.masked_word_head import MaskedWordHead, build_head, load_head
+from crossling.encoders.unlabelled import FIELDS, Chunking, encode_unlabelled
 from crossling.models.model import build_model
 from crossling.progress import NoProgress
 from crossling.training.distributed import Distributed
@@ -107,7 +108,7 @@ def read_texts(data: str, count: int, store: Path) -> list[str]:
 
 
 def prepare_ours(
-    encoder: Encoder, head: WordHead, texts: Sequence[str], folder: Path, device: torch.device
+    encoder: Encoder, head: MaskedWordHead, texts: Sequence[str], folder: Path, device: torch.device
 ) -> tuple[Score, int]:
     """A function that scores all texts, and how many subwords they have."""
     model = build_model(encoder, {"kind": "last"}).to(device).eval()
@@ -119,7 +120,7 @@ def prepare_ours(
     def score(method: str, encoded: Path = folder) -> np.ndarray:
         # Cutting texts into subwords is part of the time, as it is for the peer.
         path = Path(tempfile.mkdtemp(dir=encoded))
-        examples = encode_texts([rows], encoder, Reading(encoder.max_length, words=True), cache=path).examples
+        examples = encode_unlabelled([rows], encoder, Chunking(encoder.max_length, words=True), cache=path).examples
         found = score_copies(
             model, words, examples, whole_rest=method != "original", distributed=distributed, progress=NoProgress()
         )
@@ -130,7 +131,7 @@ def prepare_ours(
 
 
 def prepare_peer(
-    scorer: Any, encoder: Encoder, head: WordHead, device: torch.device
+    scorer: Any, encoder: Encoder, head: MaskedWordHead, device: torch.device
 ) -> Callable[[Sequence[str], int], Score]:
     """minicons with the very weights that we use."""
     tokenizer = encoder.tokenizer
@@ -150,7 +151,7 @@ def prepare_peer(
     return prepare
 
 
-def build_masked_model(encoder: Encoder, head: WordHead) -> Any:
+def build_masked_model(encoder: Encoder, head: MaskedWordHead) -> Any:
     """transformers' model for masked words: the checkpoint's, or BERT's with our head."""
     from transformers import AutoModelForMaskedLM, BertForMaskedLM
 

@@ -196,7 +196,7 @@ def measure_perplexity(scale: Scale, rate: float, board: Board) -> Iterator[Row]
 
 def measure_alignment(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
     import alignment
-    from crossling.aligners.align import parse_aligner
+    from crossling.aligners import parse_aligner
     from crossling.aligners.corpus import build_corpus
 
     if not (Path(os.environ.get("CROSSLING_DATA", "-")) / "multi30k").is_dir():

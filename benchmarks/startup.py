@@ -28,7 +28,7 @@ device = torch.device(sys.argv[2])
 torch.zeros(1, device=device)
 imported = time.perf_counter()
 import numpy as np
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.models.model import build_model
 encoder = load_encoder(sys.argv[1])
 loaded = time.perf_counter()
@@ -64,7 +64,7 @@ def has_offline_encoder() -> bool:
 def save_random_encoder(folder: Path, size: Any) -> Path:
     """An encoder on the disk, as a download would leave it."""
     from _synthetic import TEXTS, build_encoder
-    from crossling.encoders.encoder import save_encoder
+    from crossling.encoders.loading import save_encoder
 
     return save_encoder(build_encoder(TEXTS, size), folder)
 

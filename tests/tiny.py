@@ -24,7 +24,8 @@ from transformers import (
     XLMRobertaModel,
 )
 
-from crossling.encoders.encoder import Encoder, save_encoder
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import save_encoder
 
 FAMILIES = ("bert", "xlm-r", "distilbert", "modernbert")
 

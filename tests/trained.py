@@ -10,7 +10,7 @@ import torch
 
 from crossling.data.records import LabelledPair, LabelledText, Question, TaggedSentence
 from crossling.data.rows import Rows
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.inference.predictor import Predictor
 from crossling.models.model import Model, ModelCard, save_model
 from crossling.recipe.recipe import EncoderSettings

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossling.data.catalogue import open_data
-from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import RecipeError
 from crossling.inference.evaluate import predict_sets
 from crossling.inference.predictor import Predictor

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from crossling.errors import ArtefactError
 
 
 @contextmanager
@@ -28,8 +31,27 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def write_folder(out: Path, write: Callable[[Path], Any]) -> None:
+    """Make a folder that is complete or absent: ``write`` fills a temporary one beside it, which takes the name."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
+            write(Path(folder) / "whole")
+            (Path(folder) / "whole").replace(out)
+    except OSError as error:
+        raise ArtefactError(f"{out}: cannot be written: {error.strerror or error}. Name another with --out.") from None
+
+
+def check_new_folder(out: Path) -> None:
+    """Refuse a folder that holds something: it may be the very encoder that another is made from."""
+    if out.is_dir() and any(out.iterdir()):
+        raise ArtefactError(f"{out}: is not empty. Name another folder with --out, or delete this one.")
+    if out.exists() and not out.is_dir():
+        raise ArtefactError(f"{out}: is a file. Name another folder with --out.")
+
+
 def write_once(path: Path, facts: Any) -> bool:
-    """Write JSON so that the first of several writers wins; tells whether this one did."""
+    """Write JSON so that the first of several writers wins; returns whether this one did."""
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
         partial.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -55,7 +77,7 @@ def copy_atomic(source: Path, path: Path) -> None:
 
 
 def append_line(path: Path, facts: dict[str, Any]) -> None:
-    """Add a line to a log that several processes write: one small write, which the system does not mix with others."""
+    """Add a line to a log that several processes write: one small write, which others do not interrupt."""
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(facts, ensure_ascii=False) + "\n"
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -66,7 +88,7 @@ def append_line(path: Path, facts: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, or none where it is not there or damaged."""
+    """The content of a JSON file, or none if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -74,7 +96,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; one that a killed process left unfinished is passed over."""
+    """The lines of a log; a line that a killed process left unfinished is skipped."""
     found = []
     try:
         text = path.read_text(encoding="utf-8")

@@ -10,8 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from crossling.aligners.corpus import Corpus, build_corpus
-from crossling.aligners.neural import Settings
-from crossling.aligners.word_vectors import align_with, carry_words, iterate_argmax
+from crossling.aligners.neural import Settings, align_with, iterate_argmax, transport_words
 from crossling.encoders.encoder import Encoder, pool_words
 from crossling.encoders.tokenization import encode_words, special_layout
 from tiny import FAMILIES, tiny_encoder
@@ -110,19 +109,19 @@ def test_transport_gives_every_word_its_share() -> None:
     cosine = torch.rand(2, 4, 5)
     source = torch.tensor([[True] * 4, [True, True, False, False]])
     target = torch.tensor([[True] * 5, [True, True, True, False, False]])
-    plan = carry_words(cosine, source, target, temperature=0.1).exp()
+    plan = transport_words(cosine, source, target, temperature=0.1).exp()
     assert torch.allclose(plan[0].sum(1), torch.full((4,), 1 / 4), atol=1e-3)
     assert torch.allclose(plan[0].sum(0), torch.full((5,), 1 / 5), atol=1e-3)
     assert torch.allclose(plan[1].sum(0), torch.tensor([1 / 3, 1 / 3, 1 / 3, 0, 0]), atol=1e-3)
     assert plan[1][2:].abs().max() == 0
-    alone = carry_words(cosine[1:, :2, :3], source[1:, :2], target[1:, :3], temperature=0.1).exp()
+    alone = transport_words(cosine[1:, :2, :3], source[1:, :2], target[1:, :3], temperature=0.1).exp()
     assert torch.allclose(plan[1, :2, :3], alone[0], atol=1e-6)
 
 
 def test_transport_holds_back_a_word_that_is_near_to_all() -> None:
     cosine = torch.tensor([[[0.9, 0.88], [0.8, 0.1]]])  # source word 0 is nearest to both
     assert cosine[0].argmax(0).tolist() == [0, 0]
-    assert carry_words(cosine, *everything(cosine), temperature=0.05)[0].argmax(0).tolist() == [1, 0]
+    assert transport_words(cosine, *everything(cosine), temperature=0.05)[0].argmax(0).tolist() == [1, 0]
 
 
 def test_itermax_is_not_symmetrised() -> None:

@@ -13,8 +13,7 @@ import pytest
 from scipy.special import digamma
 
 from crossling.aligners.corpus import Corpus, build_corpus
-from crossling.aligners.diagonal import Prior, fit_direction, rank_words
-from crossling.aligners.statistical import Settings, align
+from crossling.aligners.statistical import Settings, align, fit_direction, rank_words
 from crossling.data.ragged import build_ragged
 
 Sentences = list[list[int]]
@@ -23,7 +22,7 @@ Sentences = list[list[int]]
 class Slow:
     """The model as it is written down; dictionaries, no shortcuts. The empty word is -1."""
 
-    def __init__(self, source: Sentences, target: Sentences, prior: Prior) -> None:
+    def __init__(self, source: Sentences, target: Sentences, prior: Settings) -> None:
         self.pairs = list(zip(source, target, strict=True))
         self.prior, self.tension = prior, prior.tension
         self.table: dict[int, dict[int, float]] = defaultdict(dict)
@@ -92,10 +91,10 @@ def number(sentences: Sentences) -> Sentences:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_same_as_the_slow_one(seed: int) -> None:
     source, target = made_up_text(seed)
-    slow = Slow(source, target, Prior())
+    slow = Slow(source, target, Settings())
     for iteration in range(4):
         slow.update(moves_tension=iteration > 0)
-    found = fit_direction(build_ragged(source), build_ragged(target), Prior(), iterations=5)
+    found = fit_direction(build_ragged(source), build_ragged(target), Settings(iterations=5))
     assert found.tension == pytest.approx(slow.tension, abs=1e-5)
     for word, row in slow.table.items():
         for token, value in row.items():
@@ -105,7 +104,7 @@ def test_same_as_the_slow_one(seed: int) -> None:
 
 
 def test_only_pairs_that_occur_are_stored() -> None:
-    found = fit_direction(build_ragged([[0, 1, 0], [2]]), build_ragged([[0, 1], [2, 0]]), Prior())
+    found = fit_direction(build_ragged([[0, 1, 0], [2]]), build_ragged([[0, 1], [2, 0]]), Settings())
     table = found.table
     assert [table.columns[a:b].tolist() for a, b in pairwise(table.rows)] == [
         [0, 1, 2],
@@ -124,7 +123,7 @@ def test_threads_do_not_change_a_bit() -> None:
     try:
         for threads in {1, before}:
             numba.set_num_threads(threads)
-            results.append(fit_direction(source, target, Prior()))
+            results.append(fit_direction(source, target, Settings()))
     finally:
         numba.set_num_threads(before)
     for other in results[1:]:

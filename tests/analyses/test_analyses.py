@@ -11,7 +11,7 @@ import torch
 from crossling.analyses import _stored
 from crossling.analyses._stored import analyse_model
 from crossling.analyses.context import AnalysisContext
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.models.model import ModelCard, build_model, save_model
 from crossling.registry import list_kinds, load_kind
 from crossling.training.distributed import Distributed

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torch import Tensor
 from typer.testing import CliRunner
 
-from crossling.aligners import word_vectors
+from crossling.aligners import neural
 from crossling.aligners.linked_text import Sentences
 from crossling.analyses._stored import Original
 from crossling.analyses._word_pairs import WordPairs, draw_pairs
@@ -29,7 +29,7 @@ from crossling.analyses.distances import (
     share_dimensions,
 )
 from crossling.cli.main import app
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, EncoderError, RecipeError
 from crossling.models.model import Model, ModelCard, build_model
 from crossling.training.distributed import Distributed
@@ -290,13 +290,13 @@ def test_links_are_the_original_encoders_and_the_same_for_all_models(
     original = load_encoder(str(tiny_folder))
     assert data.linker.aligner.layer == round(original.layers * 7 / 12)
     calls = []
-    real = word_vectors.align_with
+    real = neural.align_with
 
     def count(encoder: Any, corpus: Any, *rest: Any, **more: Any) -> Any:
         calls.append((encoder.identity, len(corpus)))
         return real(encoder, corpus, *rest, **more)
 
-    monkeypatch.setattr(word_vectors, "align_with", count)
+    monkeypatch.setattr(neural, "align_with", count)
     assert data.fingerprints(), "to know whether the work was done before, nothing is linked"
     assert calls == []
     context = AnalysisContext(WORLD, tmp_path)

@@ -21,7 +21,8 @@ from crossling.analyses._heads import (
     watch_heads,
 )
 from crossling.analyses.context import AnalysisContext
-from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import EncoderError
 from crossling.models.model import ModelCard, build_model
 from crossling.training.distributed import Distributed

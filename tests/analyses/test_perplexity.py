@@ -20,9 +20,9 @@ from crossling.analyses._stored import Original
 from crossling.analyses.context import AnalysisContext
 from crossling.cli.main import app
 from crossling.data.records import LabelledPair, ParallelPair, PlainText
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.encoders.masked_word_head import load_head
-from crossling.encoders.unlabelled import Reading, encode_texts
+from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.errors import ArtefactError, DataError
 from crossling.models.model import Model, ModelCard, build_model, save_model
 from crossling.progress import NoProgress
@@ -53,7 +53,7 @@ def score_one_by_one(model: Model, head: Any, table: Any, text: str, *, l2r: boo
     encoder = model.encoder
     encoded = encoder.tokenizer(text)
     ids = torch.tensor(encoded["input_ids"])
-    words = encode_texts([rows_of([PlainText(text)])], encoder, Reading(words=True), cache=_scratch)
+    words = encode_unlabelled([rows_of([PlainText(text)])], encoder, Chunking(words=True), cache=_scratch)
     number = words.examples.get("words", 0)
     losses = []
     for place in range(len(ids)):
@@ -93,8 +93,8 @@ def load_tiny(folder: Path, family: str) -> tuple[Model, Words]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_equals_one_subword_at_a_time_whatever_the_batch(family: str, l2r: bool, tmp_path: Path) -> None:
     model, words = load_tiny(tmp_path / "encoder", family)
-    texts = encode_texts(
-        [rows_of([PlainText(text) for text in TEXTS])], model.encoder, Reading(words=True), cache=tmp_path
+    texts = encode_unlabelled(
+        [rows_of([PlainText(text) for text in TEXTS])], model.encoder, Chunking(words=True), cache=tmp_path
     )
     expected = [score_one_by_one(model, words.head, words.table, text, l2r=l2r) for text in TEXTS]
     for tokens, scores in ((100_000, 2**26), (64, 2**26), (1, 2**26), (100_000, 700)):
@@ -116,7 +116,7 @@ def test_equals_one_subword_at_a_time_whatever_the_batch(family: str, l2r: bool,
 def test_hiding_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) -> None:
     model, words = load_tiny(tmp_path / "encoder", "bert")
     rows = rows_of([PlainText("the cat sleeps"), PlainText("walking cats")])
-    texts = encode_texts([rows], model.encoder, Reading(words=True), cache=tmp_path).examples
+    texts = encode_unlabelled([rows], model.encoder, Chunking(words=True), cache=tmp_path).examples
     plain, rest = (
         score_copies(model, words, texts, whole_rest=flag, distributed=WORLD, progress=NoProgress())
         for flag in (False, True)
@@ -300,7 +300,7 @@ def test_what_cannot_be_is_told(tmp_path: Path) -> None:
 def test_rows_of_every_kind_can_be_scored(tmp_path: Path) -> None:
     model, words = load_tiny(tmp_path / "encoder", "bert")
     for records in ([LabelledPair("the cat", "fish", "x")], [ParallelPair("the cat", "не")]):
-        texts = encode_texts([rows_of(records, "en-ru")], model.encoder, Reading(words=True), cache=tmp_path)
+        texts = encode_unlabelled([rows_of(records, "en-ru")], model.encoder, Chunking(words=True), cache=tmp_path)
         found = score_copies(model, words, texts.examples, whole_rest=False, distributed=WORLD, progress=NoProgress())
         assert np.isfinite(found.loss).all() and len(found.loss) == 3
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from crossling.cli import main as cli
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.recipe.overrides import to_toml
 
 Trained = Callable[[str], Path]

@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from crossling.cli.main import app
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, UserError
 from crossling.models.model import ModelCard, build_model, save_model
 from crossling.study.probing import parse_pairs

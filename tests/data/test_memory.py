@@ -42,7 +42,7 @@ import json, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from crossling.encoders.blocks import BlockFile
+from crossling.encoders.four_bit_blocks import BlockFile
 from crossling.data.batching import pad_column, plan_epoch
 from crossling.data.catalogue import open_data
 from crossling.inference.evaluate import encode_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossling.encoders.blocks import BLOCKS_DESCRIPTION, BLOCKS_FILE, BlockFile, expand_blocks, write_blocks
+from crossling.encoders.four_bit_blocks import BLOCKS_DESCRIPTION, BLOCKS_FILE, BlockFile, expand_blocks, write_blocks
 from crossling.errors import EncoderError
 from tiny_blocks import PIECES, SIZES, write_tiny_blocks
 

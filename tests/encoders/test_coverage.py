@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from crossling.encoders.coverage import divergence, find_scripts, measure_coverage
-from crossling.encoders.encoder import load_encoder
-from crossling.encoders.tokenization import Subwords
-from crossling.encoders.vocabulary import write_trimmed
+from crossling.encoders.loading import load_encoder
+from crossling.encoders.tokenization import SubwordTokenizer
+from crossling.encoders.trimming import write_trimmed
 from crossling.errors import DataError
 from tiny import tiny_encoder, tiny_tokenizer
 
@@ -64,7 +64,7 @@ def test_a_trimmed_encoder_is_not_blamed_for_letters_that_it_has_within_pieces(
 ) -> None:
     encoder = tiny_encoder("xlm-r")
     file = write(tmp_path / "text.txt", "the cat sleeps\n")
-    kept = Subwords(encoder.tokenizer).encode_words([["the", "cat", "sleeps"]]).pieces.values
+    kept = SubwordTokenizer(encoder.tokenizer).encode_words([["the", "cat", "sleeps"]]).pieces.values
     smaller = load_encoder(str(write_trimmed(encoder, kept, tmp_path / "smaller")))
     found = measure_coverage(smaller, file, references=REFERENCES)
     assert found.unknown_words == 0 and found.unwritable == () and not caplog.records

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from crossling.encoders.encoder import Encoder, load_encoder, pool_words, save_encoder
+from crossling.encoders.encoder import Encoder, pool_words
+from crossling.encoders.loading import load_encoder, save_encoder
 from crossling.errors import EncoderError
 from hub import environment, serve
 from tiny import FAMILIES, save_tiny, tiny_encoder
@@ -254,7 +255,7 @@ def test_pooling_by_another_name() -> None:
 
 LOAD = """
 import sys
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import EncoderError
 for name in sys.argv[1:]:
     name, _, revision = name.partition("@")

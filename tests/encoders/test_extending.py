@@ -18,11 +18,12 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrai
 import crossling
 from crossling.cli import main as cli
 from crossling.encoders import extending
-from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder
 from crossling.encoders.extending import Extended, extend_on
+from crossling.encoders.loading import load_encoder
 from crossling.encoders.masked_word_head import load_head
-from crossling.encoders.new_pieces import count_words, extend_tokenizer
-from crossling.encoders.tokenization import Subwords
+from crossling.encoders.new_subwords import count_words, extend_tokenizer
+from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.encoders.trimming import trim_on
 from crossling.errors import ArtefactError, DataError, EncoderError, UserError
 from tiny import FAMILIES, save_tiny, save_with_head, tiny_encoder, tiny_tokenizer
@@ -129,7 +130,7 @@ def test_every_new_cut_is_the_old_one_with_neighbours_joined(family: str, tmp_pa
 def test_pieces_end_where_words_do(family: str, tmp_path: Path) -> None:
     text = "कमल, कमल, कमल। कमल। Londonx Londonx 12कमल 12कमल\n" + HINDI * 9
     old, new, _ = extend(tmp_path, family, text, pieces=200)
-    subwords = Subwords(new.tokenizer)
+    subwords = SubwordTokenizer(new.tokenizer)
     pieces = [new.tokenizer.decode([index]) for index in new_ids(old.tokenizer, new.tokenizer)]
     assert not any(set(piece) & set(",।12") or piece.strip().isascii() for piece in pieces)
     # A word has the same pieces in a text and alone.
@@ -454,7 +455,7 @@ def test_vocabularies_of_another_size_are_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["hin", "kor", "fin"])
 def test_real_text_of_the_offline_encoder(code: str, real_data: Path) -> None:
-    from crossling.encoders.blocks import BlockFile
+    from crossling.encoders.four_bit_blocks import BlockFile
     from crossling.encoders.offline import build_tokenizer, find_offline_file
 
     def read(name: str) -> list[str]:

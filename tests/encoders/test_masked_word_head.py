@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from crossling.encoders.encoder import load_encoder, locate_checkpoint
-from crossling.encoders.masked_word_head import WordHead, build_head, has_head, load_head
+from crossling.encoders.loading import load_encoder, locate_checkpoint
+from crossling.encoders.masked_word_head import MaskedWordHead, build_head, has_head, load_head
 from crossling.errors import EncoderError
 from tiny import FAMILIES, save_tiny, save_with_head, tiny_encoder
 
@@ -83,7 +83,7 @@ def test_a_new_head_begins_by_guessing_as_often_as_subwords_occur() -> None:
 
 def test_a_trimmed_head_scores_the_kept_subwords_as_before() -> None:
     torch.manual_seed(0)
-    head, table = WordHead(8, 20), torch.randn(20, 8)
+    head, table = MaskedWordHead(8, 20), torch.randn(20, 8)
     torch.nn.init.normal_(head.bias)
     vectors = torch.randn(3, 8)
     rows = torch.tensor([1, 4, 7, 19])

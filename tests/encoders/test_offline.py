@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from crossling.encoders import offline
-from crossling.encoders.blocks import BLOCKS_DESCRIPTION, BlockFile, write_blocks
-from crossling.encoders.encoder import Encoder, load_encoder, save_encoder
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.four_bit_blocks import BLOCKS_DESCRIPTION, BlockFile, write_blocks
+from crossling.encoders.loading import load_encoder, save_encoder
 from crossling.encoders.offline import OFFLINE_NAME, build_tokenizer, find_offline_file, load_blocks
 from crossling.encoders.tokenization import encode_words
 from crossling.errors import EncoderError

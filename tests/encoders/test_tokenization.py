@@ -9,7 +9,7 @@ import pytest
 
 from crossling.encoders import tokenization
 from crossling.encoders.tokenization import (
-    Subwords,
+    SubwordTokenizer,
     assemble,
     build_ragged,
     encode_texts,
@@ -87,7 +87,7 @@ def test_every_word_gets_a_piece(family: str) -> None:
 )
 def test_text_cannot_write_special_pieces(family: str, text: str) -> None:
     tokenizer = tiny_tokenizer(family)
-    subwords = Subwords(tokenizer)
+    subwords = SubwordTokenizer(tokenizer)
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     assert not special & set(subwords.encode_words([["the", text]]).pieces[0].tolist())
     assert not special & set(subwords.encode_texts([f"the {text} cat"]).pieces[0].tolist())
@@ -103,7 +103,7 @@ def test_the_tokenizer_itself_is_left_as_it_was() -> None:
 
 def test_remembered_words_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenization, "_CACHE_LIMIT", 5)
-    subwords = Subwords(tiny_tokenizer("bert"))
+    subwords = SubwordTokenizer(tiny_tokenizer("bert"))
     random = np.random.default_rng(1)
     for _ in range(20):
         sentences = [[str(w) for w in random.choice(WORDS, 4)] for _ in range(2)]
@@ -115,7 +115,7 @@ def test_remembered_words_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_many_words_are_remembered_rightly() -> None:
-    subwords = Subwords(tiny_tokenizer("bert"))
+    subwords = SubwordTokenizer(tiny_tokenizer("bert"))
     words = [a + b + c for a in "abcdefghijkl" for b in "mnopqrstuvwx" for c in "abcdefghijkl"]
     for start in range(0, len(words), 100):
         subwords.encode_words([words[start : start + 100]])
@@ -141,7 +141,7 @@ def test_text_offsets_name_the_characters(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_texts_with_and_without_offsets_have_the_same_pieces(family: str) -> None:
     texts = ["the cat", "", "我是 学生 है", "walking [SEP]"]
-    subwords = Subwords(tiny_tokenizer(family))
+    subwords = SubwordTokenizer(tiny_tokenizer(family))
     assert subwords.encode_pieces(texts).values.tolist() == subwords.encode_texts(texts).pieces.values.tolist()
 
 
@@ -195,7 +195,7 @@ def test_shortened_pairs_fit_and_the_longer_gives_way(room: int) -> None:
 def test_a_trimmed_encoder_warns_once_of_what_it_cannot_write(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = tiny_tokenizer("xlm-r")
     tokenizer.init_kwargs["trimmed_from"] = "abc"
-    subwords = Subwords(tokenizer)
+    subwords = SubwordTokenizer(tokenizer)
     with caplog.at_level(logging.WARNING):
         subwords.encode_words([["the", "cat"]])
         assert not caplog.records

@@ -11,8 +11,9 @@ import torch
 
 from crossling.data.catalogue import open_data
 from crossling.encoders import trimming
-from crossling.encoders.encoder import Encoder, load_encoder
-from crossling.encoders.tokenization import Subwords
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder
+from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.encoders.trimming import collect_ids, trim_on
 from crossling.errors import ArtefactError, DataError, EncoderError
 
@@ -35,8 +36,8 @@ def test_text_is_kept_as_classifiers_and_as_taggers_read_it(encoder: Encoder, tm
     path = write(tmp_path / "text.txt", "\ufeffthe cat.\r\n\r\nwalks\n")
     found = name_pieces(encoder, collect_ids(encoder, str(path), store=tmp_path))
     assert {"▁the", "▁cat", "▁walk", "s", "."} <= found
-    running = Subwords(encoder.tokenizer).encode_texts(["the cat."]).pieces.values
-    apart = Subwords(encoder.tokenizer).encode_words([["the", "cat", "."]]).pieces.values
+    running = SubwordTokenizer(encoder.tokenizer).encode_texts(["the cat."]).pieces.values
+    apart = SubwordTokenizer(encoder.tokenizer).encode_words([["the", "cat", "."]]).pieces.values
     assert name_pieces(encoder, np.concatenate([running, apart])) <= found
     assert not found & {"▁dog", "▁fish"}
 
@@ -44,12 +45,12 @@ def test_text_is_kept_as_classifiers_and_as_taggers_read_it(encoder: Encoder, tm
 def test_of_a_data_set_only_what_is_read_is_kept(encoder: Encoder, tmp_path: Path) -> None:
     ids = collect_ids(encoder, "phrasebook-ner:zh:test[:20]", store=tmp_path)
     rows = open_data("phrasebook-ner:zh:test[:20]", store=tmp_path)
-    words = Subwords(encoder.tokenizer).encode_words([record.words for record in rows])  # type: ignore[union-attr]
+    words = SubwordTokenizer(encoder.tokenizer).encode_words([record.words for record in rows])  # type: ignore[union-attr]
     assert set(ids.tolist()) == set(words.pieces.values.tolist())
     pairs = collect_ids(encoder, "phrasebook-nli:en:test[:5]", store=tmp_path)
     texts = open_data("phrasebook-nli:en:test[:5]", store=tmp_path)
     read = [text for record in texts for text in (record.first, record.second)]  # type: ignore[union-attr]
-    assert set(pairs.tolist()) == set(Subwords(encoder.tokenizer).encode_texts(read).pieces.values.tolist())
+    assert set(pairs.tolist()) == set(SubwordTokenizer(encoder.tokenizer).encode_texts(read).pieces.values.tolist())
 
 
 def test_the_smaller_encoder_reads_the_text_as_before(encoder: Encoder, tiny_folder: Path, tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_the_smaller_encoder_reads_the_text_as_before(encoder: Encoder, tiny_fol
     assert smaller.vocabulary < encoder.vocabulary / 2
     states = []
     for each in (encoder, smaller):
-        ids = torch.tensor(Subwords(each.tokenizer).encode_texts(["the cat walks"]).pieces.values)[None].long()
+        ids = torch.tensor(SubwordTokenizer(each.tokenizer).encode_texts(["the cat walks"]).pieces.values)[None].long()
         states.append(each(ids, torch.ones_like(ids), layers=(3,))[3])
     assert torch.allclose(states[0], states[1], atol=1e-6)
 

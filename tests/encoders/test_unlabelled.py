@@ -21,7 +21,7 @@ from crossling.data.records import (
 from crossling.data.rows import SCHEMAS
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.tokenization import special_layout
-from crossling.encoders.unlabelled import FIELDS, Reading, Texts, encode_texts
+from crossling.encoders.unlabelled import FIELDS, Chunking, TextExamples, encode_unlabelled
 from examples import rows_of
 from tiny import FAMILIES, tiny_encoder
 
@@ -49,7 +49,7 @@ EXPECTED = {
 }
 
 
-def read_back(texts: Texts, encoder: Encoder) -> list[str]:
+def read_back(texts: TextExamples, encoder: Encoder) -> list[str]:
     examples, layout = texts.examples, special_layout(encoder.tokenizer)
     found = []
     for row in range(len(examples)):
@@ -69,11 +69,11 @@ def test_the_texts_of_every_kind_of_row(kind: type[Record], tmp_path: Path) -> N
     encoder = tiny_encoder("xlm-r")
     parallel = kind in (ParallelPair, LinkedPair)
     rows = rows_of(RECORDS[kind], "en-ru" if parallel else "en")
-    texts = encode_texts([rows], encoder, Reading(), cache=tmp_path)
+    texts = encode_unlabelled([rows], encoder, Chunking(), cache=tmp_path)
     assert read_back(texts, encoder) == EXPECTED[kind]
     assert texts.languages == (("en", "ru") if parallel else ("en",))
     assert texts.examples.scalars("language").tolist() == ([0, 1] if parallel else [0] * len(EXPECTED[kind]))
-    again = encode_texts([rows], encoder, Reading(), cache=tmp_path)
+    again = encode_unlabelled([rows], encoder, Chunking(), cache=tmp_path)
     assert again.examples.path == texts.examples.path
 
 
@@ -81,7 +81,7 @@ def test_the_texts_of_every_kind_of_row(kind: type[Record], tmp_path: Path) -> N
 def test_pairs_together_are_read_as_a_classifier_reads_them(family: str, tmp_path: Path) -> None:
     encoder = tiny_encoder(family)
     rows = rows_of([LabelledPair("the cat sleeps", "the dog", "x"), LabelledPair("fish", "in London", "y")])
-    texts = encode_texts([rows], encoder, Reading(pairs="together", words=True), cache=tmp_path)
+    texts = encode_unlabelled([rows], encoder, Chunking(pairs="together", words=True), cache=tmp_path)
     for row, pair in enumerate((("the cat sleeps", "the dog"), ("fish", "in London"))):
         encoded = encoder.tokenizer(*pair)
         assert texts.examples.get("ids", row).tolist() == encoded["input_ids"]
@@ -96,7 +96,7 @@ def test_pairs_together_are_read_as_a_classifier_reads_them(family: str, tmp_pat
 def test_pairs_that_are_too_long_together_are_cut_off(tmp_path: Path) -> None:
     encoder = tiny_encoder("bert")
     rows = rows_of([LabelledPair("the cat " * 20, "dog", "x"), LabelledPair("fish", "dog", "y")])
-    texts = encode_texts([rows], encoder, Reading(length=16, pairs="together", words=True), cache=tmp_path)
+    texts = encode_unlabelled([rows], encoder, Chunking(length=16, pairs="together", words=True), cache=tmp_path)
     assert texts.examples.lengths.tolist() == [16, 5]
     assert [len(texts.examples.get("words", row)) for row in range(2)] == [16, 5]
 
@@ -105,7 +105,7 @@ def test_long_texts_are_cut_between_words_and_nothing_is_lost(tmp_path: Path) ->
     encoder = tiny_encoder("xlm-r")
     sentence = "walking the dog eats fishing in London " * 9
     rows = rows_of([PlainText(sentence), PlainText("x" * 50), PlainText("fish")])
-    texts = encode_texts([rows], encoder, Reading(length=16, words=True), cache=tmp_path)
+    texts = encode_unlabelled([rows], encoder, Chunking(length=16, words=True), cache=tmp_path)
     assert texts.examples.lengths.max() <= 16
     pieces = np.concatenate([texts.examples.get("ids", row)[1:-1] for row in range(len(texts.examples))])
     whole = [encoder.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (sentence, "x" * 50, "fish")]
@@ -124,7 +124,7 @@ def test_words_are_those_of_the_text(family: str, tmp_path: Path) -> None:
     words = ("walking", "cats", ",", "London", "我")
     rows = [rows_of([PlainText("walking cats, London 我")]), rows_of([TaggedSentence(words, ("",) * 5)])]
     for part in rows:
-        texts = encode_texts([part], encoder, Reading(words=True), cache=tmp_path)
+        texts = encode_unlabelled([part], encoder, Chunking(words=True), cache=tmp_path)
         numbers, ids = texts.examples.get("words", 0)[1:-1], texts.examples.get("ids", 0)[1:-1]
         assert sorted(set(numbers.tolist())) == [0, 1, 2, 3, 4]
         assert (np.diff(numbers) >= 0).all()
@@ -134,8 +134,8 @@ def test_words_are_those_of_the_text(family: str, tmp_path: Path) -> None:
 
 def test_sets_of_several_languages_keep_their_languages(tmp_path: Path) -> None:
     rows = [rows_of([PlainText("the cat")], "en"), rows_of([ParallelPair("the dog", "не")], "en-ru")]
-    texts = encode_texts(rows, tiny_encoder(), Reading(), cache=tmp_path)
+    texts = encode_unlabelled(rows, tiny_encoder(), Chunking(), cache=tmp_path)
     assert texts.languages == ("en", "ru")
     assert texts.examples.scalars("language").tolist() == [0, 0, 1]
-    together = encode_texts(rows, tiny_encoder(), Reading(pairs="together"), cache=tmp_path)
+    together = encode_unlabelled(rows, tiny_encoder(), Chunking(pairs="together"), cache=tmp_path)
     assert together.languages == ("en", "en-ru")

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from crossling.encoders.encoder import Encoder, load_encoder, save_encoder
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder, save_encoder
 from crossling.encoders.offline import load_blocks
-from crossling.encoders.tokenization import Subwords, encode_words
-from crossling.encoders.vocabulary import trim_encoder, untrim_encoder, write_trimmed
+from crossling.encoders.tokenization import SubwordTokenizer, encode_words
+from crossling.encoders.trimming import trim_encoder, untrim_encoder, write_trimmed
 from crossling.errors import EncoderError
 from tiny import FAMILIES, tiny_encoder
 from tiny_blocks import write_tiny_blocks
@@ -154,7 +155,7 @@ def test_words_in_lost_pieces_are_warned_of(tmp_path: Path, caplog: pytest.LogCa
     encoder = tiny_encoder("xlm-r")
     used = encode_words(encoder.tokenizer, [["the", "cat"]]).pieces.values
     small = load_encoder(str(write_trimmed(encoder, used, tmp_path / "small")))
-    subwords = Subwords(small.tokenizer)
+    subwords = SubwordTokenizer(small.tokenizer)
     with caplog.at_level(logging.WARNING):
         subwords.encode_words([["the", "cat"]])
         assert not caplog.records
@@ -170,7 +171,7 @@ def test_random_texts_are_cut_as_before(tmp_path: Path) -> None:
     for family in ("xlm-r", "modernbert", "bert"):
         encoder = tiny_encoder(family)
         for number, some in enumerate((texts[:3], texts[:20], texts[:100])):
-            used = np.unique(Subwords(encoder.tokenizer).encode_pieces(some).values)
+            used = np.unique(SubwordTokenizer(encoder.tokenizer).encode_pieces(some).values)
             small = load_encoder(str(write_trimmed(encoder, used, tmp_path / f"{family}{number}")))
             kept = set(used.tolist())
             for text in texts:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from crossling.data.batching import Batch
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.inference.evaluate import encode_rows, predict_rows
 from crossling.models.model import Model, ModelCard, build_model, load_model, save_model
 from crossling.registry import list_kinds, load_kind

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import ArtefactError
 from crossling.models.model import ROWS, Model, ModelCard, build_model, load_model, save_model
 from crossling.tasks import build_task, parse_task

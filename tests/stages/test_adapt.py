@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from crossling.data.batching import Batch
 from crossling.data.records import LabelledPair, TaggedSentence
-from crossling.encoders.encoder import load_encoder
-from crossling.encoders.unlabelled import Reading, encode_texts
+from crossling.encoders.loading import load_encoder
+from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.errors import DataError, EncoderError
 from crossling.models.model import Model, build_model, load_model, save_model
 from crossling.objectives import masked_words
@@ -188,7 +188,7 @@ def test_the_head_and_the_encoder_learn_one_table(tmp_path: Path, plain: Path) -
     model = build_model(load_encoder(str(plain)), {"kind": "last"})
     model.heads["words"] = objective.build_head(model.encoder.width)
     table = model.encoder.model.get_input_embeddings().weight
-    texts = encode_texts([make_rows(TaggedSentence, 8)], model.encoder, Reading(), cache=tmp_path)
+    texts = encode_unlabelled([make_rows(TaggedSentence, 8)], model.encoder, Chunking(), cache=tmp_path)
     arrays = objective.collate(texts.examples, Batch(np.arange(8), 32), size=8)
     objective.sum_loss(model, model.prepare(arrays, ONE.device)).backward()  # type: ignore[no-untyped-call]
     assert table.grad is not None
@@ -210,7 +210,7 @@ def test_in_reduced_precision_the_table_learns_from_both_of_its_uses(tmp_path: P
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        texts = encode_texts([make_rows(TaggedSentence, 8)], encoder, Reading(), cache=tmp_path)
+        texts = encode_unlabelled([make_rows(TaggedSentence, 8)], encoder, Chunking(), cache=tmp_path)
         arrays = objective.collate(texts.examples, Batch(np.arange(8), 32), size=8)
         distributed = Distributed(0, 1, torch.device("cpu"), precision)
         settings = adapt.Settings(train=("made:en",))
@@ -232,7 +232,7 @@ def test_the_best_epoch_is_kept_where_that_is_asked(tmp_path: Path, plain: Path)
 
 def test_held_out_texts_are_of_every_language(tmp_path: Path) -> None:
     rows = [make_rows(TaggedSentence, 60), make_rows(TaggedSentence, 5, language="de", shift=1)]
-    texts = encode_texts(rows, tiny_encoder(), Reading(), cache=tmp_path)
+    texts = encode_unlabelled(rows, tiny_encoder(), Chunking(), cache=tmp_path)
     learnt, held = hold_out(texts, 0.1)
     assert np.bincount(held.scalars("language")).tolist() == [6, 1]
     assert np.bincount(learnt.scalars("language")).tolist() == [54, 4]

@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from crossling.data.batching import Batch
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, RecipeError
 from crossling.models.model import Model
 from crossling.objectives.aligned_words import Objective, Pull

@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from crossling.data.records import LabelledPair, TaggedSentence
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import RecipeError
 from crossling.models.model import Model, ModelCard, load_model, save_model
 from crossling.recipe.recipe import EncoderSettings, freeze

@@ -15,8 +15,8 @@ import pytest
 
 from crossling.data.batching import pad_length
 from crossling.data.records import TaggedSentence
-from crossling.encoders.encoder import load_encoder
-from crossling.encoders.tokenization import Subwords
+from crossling.encoders.loading import load_encoder
+from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.errors import DataError, RecipeError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import parse_recipe
@@ -71,7 +71,7 @@ def test_what_the_encoder_or_the_machine_lacks_is_told(
 def test_a_load_is_what_the_rows_hold(tiny_folder: Path) -> None:
     encoder, rows = load_encoder(str(tiny_folder)), make_rows(TaggedSentence, 20)
     settings = parse_recipe(make_tables(tiny_folder, batch=32)).stage[0]
-    cut = Subwords(encoder.tokenizer).encode_words([record.words for record in rows])  # type: ignore[union-attr]
+    cut = SubwordTokenizer(encoder.tokenizer).encode_words([record.words for record in rows])  # type: ignore[union-attr]
     load = measure_load(settings, [rows, rows], encoder)
     assert load.length == pad_length(cut.pieces.lengths.max() + 2)
     assert load.batch == 32 and measure_load(settings, [rows], encoder).batch == 20

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from crossling.data.records import TaggedSentence
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, RecipeError
 from crossling.models.model import load_model
 from crossling.recipe.recipe import parse_recipe

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from crossling.analyses._stored import Original
 from crossling.cli.main import app
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import ArtefactError
 from crossling.models.model import ModelCard, build_model, save_model
 from crossling.study.analysing import analyse, parse_settings

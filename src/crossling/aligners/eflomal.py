@@ -1,4 +1,7 @@
-"""The eflomal package: a sampler of a model with fertilities and jumps; slower than ``statistical``, errs less."""
+"""The aligner of the eflomal package: Gibbs sampling of a model with fertilities and jumps.
+
+Slower than ``statistical``, with fewer errors.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from crossling.aligners.symmetrize import Symmetrization
+from crossling.aligners import AlignerSettings
+from crossling.aligners.links import Links, read_links
+from crossling.aligners.symmetrize import Symmetrization, symmetrize
 from crossling.errors import DataError
-from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     from crossling.aligners.corpus import Corpus, Side
-    from crossling.aligners.links import Links
     from crossling.progress import Progress
 
 VERSION = 1
 
 
-class Settings(FrozenSettings):
+class Settings(AlignerSettings):
     """The aligner of the eflomal package."""
 
     kind: Literal["eflomal"] = "eflomal"
@@ -38,16 +41,13 @@ class Settings(FrozenSettings):
 
 
 def align(corpus: Corpus, settings: Settings, *, progress: Progress | None = None) -> Links:
-    """Links for every pair of a corpus, learnt from all of it. The package tells nothing while it works."""
+    """Links for every pair of a corpus, learnt from all of it. The package reports no progress."""
     try:
         import eflomal
     except ImportError:
         raise DataError(
             'the aligner eflomal needs its package: pip install "crossling[align]"; or use the aligner statistical'
         ) from None
-    from crossling.aligners.links import read_links
-    from crossling.aligners.symmetrize import symmetrize
-
     if progress is not None:
         progress.begin("aligning words with eflomal", 1)
     aligner = eflomal.Aligner(

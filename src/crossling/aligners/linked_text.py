@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossling.aligners.links import read_links
+from crossling.aligners.links import Link, read_links
 from crossling.data.records import LinkedPair, ParallelPair
 from crossling.data.rows import Rows
 from crossling.data.words import cut_by_tokenizer, split_words
@@ -20,12 +20,12 @@ from crossling.recipe.identity import content_hash
 if TYPE_CHECKING:
     import torch
 
+    from crossling.aligners import AlignerSettings
     from crossling.encoders.encoder import Encoder
     from crossling.progress import Progress
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Words = tuple[str, ...]
-Link = tuple[int, int]
 Split = Callable[[Any, str], Words]
 """Makes words of a side; which one, source or target, is its second argument."""
 CHUNK = 2_000
@@ -82,7 +82,7 @@ def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mappin
 class Linker:
     """What makes words of raw text and links of words."""
 
-    aligner: Any = None
+    aligner: AlignerSettings | None = None
     """Settings of the aligner, where one is needed."""
     encoder: Encoder | None = None
     """Links words, if the aligner is neural, and cuts scripts without spaces, where text is raw."""
@@ -116,15 +116,15 @@ class Linker:
         if not text.aligned:
             column = text.rows.take(sentences.rows).column("links").to_pylist()
             return [[(int(i), int(j)) for i, j in links] for links in column]
-        from crossling.aligners.align import align_words
+        from crossling.aligners import align_words, neural
         from crossling.aligners.corpus import build_corpus
-        from crossling.aligners.word_vectors import align_with
 
         corpus = build_corpus(zip(sentences.source, sentences.target, strict=True))
-        if self.aligner.kind != "neural":
+        assert self.aligner is not None
+        if not isinstance(self.aligner, neural.Settings):
             return list(align_words(corpus, self.aligner, progress=progress))
         assert self.encoder is not None
-        return list(align_with(self.encoder.to(device), corpus, self.aligner, progress=progress))
+        return list(neural.align_with(self.encoder.to(device), corpus, self.aligner, progress=progress))
 
 
 def open_linker(
@@ -133,8 +133,8 @@ def open_linker(
     """The aligner, and the encoder if it is that which links, or if raw text has to be cut."""
     if not any(text.is_raw or text.aligned for text in texts):
         return Linker()
-    from crossling.aligners.align import parse_aligner
-    from crossling.encoders.encoder import load_encoder
+    from crossling.aligners import neural, parse_aligner
+    from crossling.encoders.loading import load_encoder
 
     table = {"kind": "neural", **(aligner or {})}
     if table["kind"] != "neural":
@@ -145,6 +145,7 @@ def open_linker(
     if "encoder" not in table:
         table |= {"encoder": encoder or DEFAULT_ENCODER, "revision": revision}
     parsed = parse_aligner(table)
+    assert isinstance(parsed, neural.Settings)
     loaded = load_encoder(parsed.encoder, revision=parsed.revision)
     if "layer" not in table:
         parsed = parsed.model_copy(update={"layer": round(loaded.layers * MIDDLE)})

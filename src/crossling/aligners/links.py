@@ -20,6 +20,9 @@ from crossling.files import replacing
 _LINK = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 _SHOWN = 40
 
+Link = tuple[int, int]
+"""A source word and a target word, counted from 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Links:
@@ -33,17 +36,17 @@ class Links:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, row: int) -> list[tuple[int, int]]:
+    def __getitem__(self, row: int) -> list[Link]:
         if not -len(self) <= row < len(self):
             raise IndexError(row)
         row %= len(self)
         return [(int(i), int(j)) for i, j in self.pairs[self.offsets[row] : self.offsets[row + 1]]]
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+    def __iter__(self) -> Iterator[list[Link]]:
         return (self[row] for row in range(len(self)))
 
 
-def build_links(rows: Iterable[Iterable[tuple[int, int]]]) -> Links:
+def build_links(rows: Iterable[Iterable[Link]]) -> Links:
     """Links from Python pairs, in any order, a link named twice counting once."""
     tidy = [sorted(set(row)) for row in rows]
     offsets = add_up(np.fromiter(map(len, tidy), np.int64, len(tidy)))
@@ -73,7 +76,7 @@ def read_links(path: Path, *, base: int = 0, sizes: Sequence[tuple[int, int]] | 
     return build_links(rows)
 
 
-def _parse_link(item: str, where: str, base: int) -> tuple[int, int]:
+def _parse_link(item: str, where: str, base: int) -> Link:
     match = _LINK.fullmatch(item)
     if match is None:
         raise DataError(f"{where}: {item[:_SHOWN]!r} is no link such as 0-0 or 3-4; write source word, -, target word")
@@ -83,7 +86,7 @@ def _parse_link(item: str, where: str, base: int) -> tuple[int, int]:
     return link
 
 
-def _check_inside(row: list[tuple[int, int]], sizes: tuple[int, int], where: str, base: int) -> None:
+def _check_inside(row: list[Link], sizes: tuple[int, int], where: str, base: int) -> None:
     for source, target in row:
         if source >= sizes[0] or target >= sizes[1]:
             raise DataError(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from markupsafe import Markup
 
-Link = tuple[int, int]
+from crossling.aligners.corpus import read_corpus
+from crossling.aligners.links import Link, read_links
+from crossling.aligners.score import read_gold
+from crossling.errors import DataError
+
 CELL = 22
 LETTER = 7.5
 """Width of a letter, in pixels, roughly; wide ones (Han, kana, Hangul) count twice."""
@@ -15,6 +20,26 @@ STYLE = (
     "text{font:13px sans-serif;fill:#222}.board{fill:#fff}.line{stroke:#ddd}.link{fill:#1f6feb}"
     ".possible{fill:#c9d1d9}.sure{fill:none;stroke:#d1242f;stroke-width:2}"
 )
+
+
+def draw_pair(
+    links: Path, source: Path, target: Path | None, *, line: int, gold: Path | None = None, base: int | None = None
+) -> str:
+    """The picture of the pair on a line (from 1) of a text and its links."""
+    corpus = read_corpus(source, target)
+    if line > len(corpus):
+        raise DataError(f"{source}: has {len(corpus)} lines, so there is no line {line}; choose another with --line")
+    found = read_links(links, sizes=corpus.sizes())
+    row = line - 1
+    marks: dict[str, frozenset[Link]] = {}
+    if gold is not None:
+        right = read_gold(gold, base=base)
+        if len(right) != len(corpus):
+            raise DataError(
+                f"{gold} has {len(right)} lines but {source} has {len(corpus)}; a line belongs to each pair"
+            )
+        marks = {"sure": right.sure[row], "possible": right.possible[row]}
+    return draw_links(corpus.source.words(row), corpus.target.words(row), found[row], **marks)
 
 
 def draw_links(

@@ -1,4 +1,4 @@
-"""Links against those that people drew: precision, recall, F1 and alignment error rate.
+"""Links compared with gold links: precision, recall, F1 and alignment error rate.
 
 Annotators mark links as sure or as possible. A proposed link is right if it is possible; only sure ones can be missed:
 precision = |A & P| / |A|, recall = |A & S| / |S|, AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), with S part of P.
@@ -11,13 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crossling.aligners.links import Links
+from crossling.aligners.links import Link, Links
 from crossling.data.readers._lines import read_lines
 from crossling.errors import DataError
 
 _LINK = re.compile(r"([0-9]{1,6})([-p])([0-9]{1,6})")
 _SHOWN = 40
-Link = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,31 @@
-"""Learns from the text itself which words are translations of each other: the model of fast_align, in both directions.
+"""The statistical aligner: the model of fast_align (Dyer et al. 2013), learnt from the text itself in both directions.
 
-Needs no encoder, knows no language; the more text, the better.
+It is IBM model 2 with positions that prefer the diagonal. Target word j of m is aligned to no word with probability
+``null``, else to source word i of n with a probability proportional to exp(-tension * |i/n - j/m|); the word itself
+follows the source word's translation distribution. That is learnt by variational Bayes under a sparse Dirichlet prior,
+the tension by gradient steps.
+
+Only word pairs that occur together are stored, row by row: a column number and a probability, eight bytes. Expected
+counts need no table, because they are summed one source word at a time, over all sentences that it occurs in; so the
+result does not depend on the number of threads.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numba import prange
 from pydantic import Field
 
-from crossling.aligners.symmetrize import Symmetrization
-from crossling.recipe.recipe import FrozenSettings
+from crossling.aligners import AlignerSettings
+from crossling.aligners.compiled import compiled, compiled_parallel
+from crossling.aligners.links import link_best
+from crossling.aligners.symmetrize import Symmetrization, symmetrize
+from crossling.data.ragged import IntArray, Ragged, add_up
 
 if TYPE_CHECKING:
     from crossling.aligners.corpus import Corpus
@@ -18,9 +33,16 @@ if TYPE_CHECKING:
     from crossling.progress import Progress
 
 VERSION = 1
+CHUNKS = 128
+"""Parts of about equal work that source words are split into; a fixed number, for the same sums on any machine."""
+TENSION_STEPS, TENSION_RATE, TENSION_RANGE = 8, 20.0, (0.1, 14.0)
+SMALLEST = 1e-38
+"""The lowest probability, so that no word of a sentence is impossible in single precision."""
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 
-class Settings(FrozenSettings):
+class Settings(AlignerSettings):
     """The statistical aligner."""
 
     kind: Literal["statistical"] = "statistical"
@@ -38,23 +60,18 @@ class Settings(FrozenSettings):
 
 def align(corpus: Corpus, settings: Settings, *, progress: Progress | None = None) -> Links:
     """Links for every pair of a corpus, learnt from all of it."""
-    from crossling.aligners.diagonal import Prior, fit_direction, rank_words
-    from crossling.aligners.links import link_best
-    from crossling.aligners.symmetrize import symmetrize
-
-    prior = Prior(settings.alpha, settings.null, settings.tension)
     source = rank_words(corpus.source.tokens, len(corpus.source.vocabulary))
     target = rank_words(corpus.target.tokens, len(corpus.target.vocabulary))
 
-    def tell(tension: float) -> None:
+    def report(tension: float) -> None:
         if progress is not None:
             progress.advance(1, tension=f"{tension:.2f}")
 
     if progress is not None:
         progress.begin("aligning words", 2 * settings.iterations)
-    # One direction after the other, each keeping its links alone, so that one table is in memory at a time.
-    forward = fit_direction(source, target, prior, iterations=settings.iterations, tell=tell).best
-    backward = fit_direction(target, source, prior, iterations=settings.iterations, tell=tell).best
+    # One direction after the other, keeping only its links, so that one table is in memory at a time.
+    forward = fit_direction(source, target, settings, report=report).best
+    backward = fit_direction(target, source, settings, report=report).best
     if progress is not None:
         progress.end()
     return symmetrize(
@@ -63,3 +80,303 @@ def align(corpus: Corpus, settings: Settings, *, progress: Progress | None = Non
         corpus,
         how=settings.symmetrize,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WordTable:
+    """Probabilities of target words given source words, for pairs that occur together; row 0 is the empty word."""
+
+    rows: IntArray
+    columns: IntArray
+    values: FloatArray
+
+    def probability(self, source: int, target: int) -> float:
+        """The probability of a target word given a source word; 0 for a pair that was never seen."""
+        start, end = self.rows[source], self.rows[source + 1]
+        place = start + int(np.searchsorted(self.columns[start:end], target))
+        return float(self.values[place]) if place < end and self.columns[place] == target else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """One direction: the links that it found, and what it learnt."""
+
+    best: IntArray
+    """For each target word of the corpus its source word's position, or -1."""
+    table: WordTable
+    tension: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Occurrences:
+    """Where each source word stands: word w has the entries ``starts[w]`` to ``starts[w + 1]``, by sentence."""
+
+    starts: IntArray
+    sentences: IntArray
+    positions: IntArray
+    chunks: IntArray
+
+
+def rank_words(tokens: Ragged, vocabulary: int) -> Ragged:
+    """Number words by falling frequency: frequent ones then come first in their rows and are found sooner."""
+    counts = np.bincount(tokens.values, minlength=vocabulary)
+    ranks = np.empty(vocabulary, np.int32)
+    ranks[np.argsort(-counts, kind="stable")] = np.arange(vocabulary, dtype=np.int32)
+    return Ragged(ranks[tokens.values], tokens.offsets)
+
+
+def fit_direction(
+    source: Ragged, target: Ragged, settings: Settings, *, report: Callable[[float], None] | None = None
+) -> Direction:
+    """Learn one direction by EM and link every target word; the last iteration only links.
+
+    Words are numbers from 0 without gaps, as :func:`rank_words` returns them. ``report`` gets the tension after each
+    iteration.
+    """
+    source = Ragged((source.values + 1).astype(np.int32), source.offsets)  # 0 is the empty word
+    source_words, target_words = int(source.values.max()) + 1, int(target.values.max()) + 1
+    found = _find_occurrences(source, target, source_words)
+    table = _build_table(source, target, found, target_words)
+    sizes, size_counts = np.unique(np.stack([source.lengths, target.lengths], 1), axis=0, return_counts=True)
+    texts = (source.values, source.offsets, target.values, target.offsets)
+    parts = (table.rows, table.columns, table.values)
+    places = (found.starts, found.sentences, found.positions, found.chunks)
+    tension = settings.tension
+    scales = np.empty((2, len(target.values)))
+    for iteration in range(settings.iterations - 1):
+        _normalize_words(texts, parts, (settings.null, tension), scales)
+        empirical = _update_table(texts, parts, places, (settings.alpha, tension), scales)
+        if iteration:
+            tension = _update_tension(tension, empirical / len(target.values), sizes, size_counts)
+        if report is not None:
+            report(tension)
+    best = np.empty(len(target.values), np.int32)
+    _link_words(texts, parts, (settings.null, tension), best)
+    if report is not None:
+        report(tension)
+    return Direction(best, table, tension)
+
+
+def _find_occurrences(source: Ragged, target: Ragged, words: int) -> _Occurrences:
+    order = np.argsort(source.values, kind="stable")
+    sentences = np.repeat(np.arange(len(source), dtype=np.int32), source.lengths)[order]
+    positions = (order - source.offsets[sentences]).astype(np.int32)
+    starts = add_up(np.bincount(source.values, minlength=words))
+    work = np.bincount(source.values[order], weights=target.lengths[sentences], minlength=words)
+    chunks = np.searchsorted(np.cumsum(work), np.linspace(0, work.sum(), CHUNKS + 1)[1:-1])
+    return _Occurrences(starts, sentences, positions, np.concatenate([[0], chunks, [words]]))
+
+
+def _build_table(source: Ragged, target: Ragged, found: _Occurrences, target_words: int) -> WordTable:
+    """The word pairs that occur together, each with the same value 1."""
+    counts = np.zeros(len(found.starts) - 1, np.int64)
+    places = (found.starts, found.sentences, found.positions, found.chunks)
+    none = np.zeros(0, np.int32)
+    _collect_columns(places, (target.values, target.offsets), target_words, (counts, counts, none))
+    rows = add_up(counts)
+    columns = np.empty(int(rows[-1]), np.int32)
+    _collect_columns(places, (target.values, target.offsets), target_words, (counts, rows, columns))
+    return WordTable(rows, columns, np.ones(len(columns), np.float32))
+
+
+@compiled_parallel
+def _collect_columns(places: Any, target: Any, target_words: int, out: Any) -> None:
+    """Count the distinct target words of each source word; where there is room for them, write them, sorted."""
+    starts, sentences, _, chunks = places
+    tokens, offsets = target
+    counts, rows, columns = out
+    for chunk in prange(len(chunks) - 1):
+        seen = np.full(target_words, -1, np.int32)
+        for word in range(chunks[chunk], chunks[chunk + 1]):
+            count = 0
+            if word == 0:
+                count = target_words
+                if len(columns):
+                    for number in range(target_words):
+                        columns[rows[0] + number] = number
+            before = -1
+            for entry in range(starts[word], starts[word + 1]):
+                sentence = sentences[entry]
+                if sentence == before:
+                    continue
+                before = sentence
+                for place in range(offsets[sentence], offsets[sentence + 1]):
+                    token = tokens[place]
+                    if seen[token] != word:
+                        seen[token] = word
+                        if len(columns):
+                            columns[rows[word] + count] = token
+                        count += 1
+            counts[word] = count
+            if len(columns) and word:
+                columns[rows[word] : rows[word] + count].sort()
+
+
+@compiled
+def _find(columns: IntArray, start: int, end: int, token: int) -> int:
+    """The place of a column in a sorted row that has it: steps that double, then halving."""
+    step = 1
+    low = start
+    while low + step < end and columns[low + step] <= token:
+        low += step
+        step *= 2
+    high = min(end, low + step)
+    while low + 1 < high:
+        middle = (low + high) >> 1
+        if columns[middle] <= token:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _weigh(place: int, size: int, other: int, tension: float, weights: FloatArray) -> float:
+    """exp(-tension * |k/other - place/size|) for k = 1 to other, and their sum; two exponentials, the rest products."""
+    fall = math.exp(-tension / other)
+    split = place * other // size
+    total = 0.0
+    weight = math.exp(-tension * (place / size - split / other))
+    for k in range(split - 1, -1, -1):
+        weights[k] = weight
+        total += weight
+        weight *= fall
+    weight = math.exp(-tension * ((split + 1) / other - place / size))
+    for k in range(split, other):
+        weights[k] = weight
+        total += weight
+        weight *= fall
+    return total
+
+
+@compiled_parallel
+def _normalize_words(texts: Any, table: Any, prior: Any, scales: FloatArray) -> None:
+    """E step: for each target word of the corpus, the factors that turn probabilities into alignment posteriors."""
+    source, source_offsets, target, target_offsets = texts
+    rows, columns, values = table
+    null, tension = prior
+    for sentence in prange(len(source_offsets) - 1):
+        first, last = source_offsets[sentence], source_offsets[sentence + 1]
+        begin, end = target_offsets[sentence], target_offsets[sentence + 1]
+        weights = np.empty(last - first)
+        for place in range(begin, end):
+            share = (1 - null) / _weigh(place - begin + 1, end - begin, last - first, tension, weights)
+            token = target[place]
+            total = 0.0
+            for k in range(last - first):
+                word = source[first + k]
+                total += weights[k] * values[_find(columns, rows[word], rows[word + 1], token)]
+            total = total * share + null * values[rows[0] + token]
+            scales[0, place] = share / total
+            scales[1, place] = null / total
+
+
+@compiled_parallel
+def _update_table(texts: Any, table: Any, places: Any, prior: Any, scales: FloatArray) -> float:
+    """M step: sum each source word's expected counts and replace its distribution.
+
+    Returns the expected closeness to the diagonal, summed over target words.
+    """
+    _, source_offsets, target, target_offsets = texts
+    rows, columns, values = table
+    starts, sentences, positions, chunks = places
+    alpha, tension = prior
+    target_words = rows[1] - rows[0]
+    closeness = np.zeros(len(chunks) - 1)
+    longest = np.max(target_offsets[1:] - target_offsets[:-1])
+    for chunk in prange(len(chunks) - 1):
+        counts = np.zeros(target_words)
+        old = np.zeros(target_words)
+        weights = np.empty(longest)
+        for word in range(chunks[chunk], chunks[chunk + 1]):
+            for place in range(rows[word], rows[word + 1]):
+                counts[columns[place]] = 0.0
+                old[columns[place]] = values[place]
+            if word == 0:
+                for place in range(len(target)):
+                    counts[target[place]] += old[target[place]] * scales[1, place]
+            for entry in range(starts[word], starts[word + 1]):
+                sentence = sentences[entry]
+                begin, end = target_offsets[sentence], target_offsets[sentence + 1]
+                size = source_offsets[sentence + 1] - source_offsets[sentence]
+                own = positions[entry] + 1
+                _weigh(own, size, end - begin, tension, weights)
+                for k in range(end - begin):
+                    posterior = old[target[begin + k]] * weights[k] * scales[0, begin + k]
+                    counts[target[begin + k]] += posterior
+                    # Here alone the target position counts from 0, as fast_align has it: links with it err less.
+                    closeness[chunk] -= posterior * abs(own / size - k / (end - begin))
+            _normalize_row(word, table, counts, alpha)
+    return closeness.sum()  # type: ignore[no-any-return]
+
+
+@compiled
+def _normalize_row(word: int, table: Any, counts: FloatArray, alpha: float) -> None:
+    """A source word's distribution from its expected counts: the exponential of the expected logarithm."""
+    rows, columns, values = table
+    total = alpha * (rows[word + 1] - rows[word])
+    for place in range(rows[word], rows[word + 1]):
+        total += counts[columns[place]]
+    whole = _digamma(total)
+    for place in range(rows[word], rows[word + 1]):
+        values[place] = max(SMALLEST, math.exp(_digamma(counts[columns[place]] + alpha) - whole))
+
+
+@compiled
+def _digamma(x: float) -> float:
+    """The derivative of log gamma: the recurrence up to 7, from there the asymptotic series."""
+    result = 0.0
+    while x < 7:
+        result -= 1 / x
+        x += 1
+    x -= 0.5
+    square = 1 / (x * x)
+    series = square * (1 / 24 - square * (7 / 960 - square * (31 / 8064 - square * (127 / 30720))))
+    return result + math.log(x) + series
+
+
+def _update_tension(tension: float, empirical: float, sizes: IntArray, size_counts: IntArray) -> float:
+    """Gradient steps on the likelihood: how close to the diagonal links are, less how close the model expects them."""
+    for _ in range(TENSION_STEPS):
+        tension += TENSION_RATE * (empirical - _expect_closeness(sizes, size_counts, tension))
+        tension = min(max(tension, TENSION_RANGE[0]), TENSION_RANGE[1])
+    return tension
+
+
+@compiled_parallel
+def _expect_closeness(sizes: IntArray, size_counts: IntArray, tension: float) -> float:
+    """The mean closeness to the diagonal of a target word's source under the position model alone."""
+    sums = np.zeros(len(sizes))
+    for number in prange(len(sizes)):
+        size, length = sizes[number]
+        weights = np.empty(size)
+        for place in range(1, length + 1):
+            total = _weigh(place, length, size, tension, weights)
+            near = 0.0
+            for k in range(size):
+                near -= weights[k] * abs((k + 1) / size - place / length)
+            sums[number] += near / total
+    return (sums * size_counts).sum() / (sizes[:, 1] * size_counts).sum()  # type: ignore[no-any-return]
+
+
+@compiled_parallel
+def _link_words(texts: Any, table: Any, prior: Any, best: IntArray) -> None:
+    """For each target word the most probable source word, or -1 for none; of equals the first."""
+    source, source_offsets, target, target_offsets = texts
+    rows, columns, values = table
+    null, tension = prior
+    for sentence in prange(len(source_offsets) - 1):
+        first, last = source_offsets[sentence], source_offsets[sentence + 1]
+        begin, end = target_offsets[sentence], target_offsets[sentence + 1]
+        weights = np.empty(last - first)
+        for place in range(begin, end):
+            share = (1 - null) / _weigh(place - begin + 1, end - begin, last - first, tension, weights)
+            token = target[place]
+            highest = null * values[rows[0] + token]
+            best[place] = -1
+            for k in range(last - first):
+                word = source[first + k]
+                probability = share * weights[k] * values[_find(columns, rows[word], rows[word + 1], token)]
+                if probability > highest:
+                    highest = probability
+                    best[place] = k

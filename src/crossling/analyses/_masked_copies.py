@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossling.data.batching import Array, Batch, Examples, plan_prediction
-from crossling.encoders.masked_word_head import WordHead
+from crossling.encoders.masked_word_head import MaskedWordHead
 from crossling.progress import Progress
 from crossling.training.distributed import Distributed
 from crossling.training.loop import predict_examples
@@ -36,7 +36,7 @@ SCORES = 2**26
 class Words:
     """What guesses: a head and the table of subword vectors that it chooses from."""
 
-    head: WordHead
+    head: MaskedWordHead
     table: Tensor
 
 

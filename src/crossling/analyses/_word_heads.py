@@ -19,9 +19,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from crossling.data.rows import Rows
-from crossling.encoders.encoder import Encoder, load_encoder
-from crossling.encoders.masked_word_head import WordHead, build_head, load_head
-from crossling.encoders.unlabelled import Reading, encode_texts
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder
+from crossling.encoders.masked_word_head import MaskedWordHead, build_head, load_head
+from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.errors import ArtefactError, DataError
 from crossling.files import replacing
 from crossling.models.model import build_model
@@ -42,7 +43,7 @@ VERSION = 1
 class KnownHead:
     """A head, the subword table of the encoder that it is for, and what is known of it."""
 
-    head: WordHead
+    head: MaskedWordHead
     table: Tensor
     label: str
     """What it is called in tables: a hash of its weights and of the table."""
@@ -72,7 +73,7 @@ def _facts(rows: tuple[Rows, ...]) -> list[list[str]]:
     return [[part.language, part.fingerprint] for part in rows]
 
 
-def _own_head(encoder: Encoder) -> tuple[WordHead, dict[str, float]]:
+def _own_head(encoder: Encoder) -> tuple[MaskedWordHead, dict[str, float]]:
     head = load_head(encoder)
     if head is None:
         raise ArtefactError(
@@ -84,7 +85,7 @@ def _own_head(encoder: Encoder) -> tuple[WordHead, dict[str, float]]:
 
 def _trained(
     encoder: Encoder, training: HeadTraining, rows: tuple[Rows, ...], context: AnalysisContext
-) -> tuple[WordHead, dict[str, float]]:
+) -> tuple[MaskedWordHead, dict[str, float]]:
     """The head from the store, or made now."""
     settings = training.model_dump(mode="json", exclude={"train", "rows"})
     identity = content_hash([VERSION, LOOP_VERSION, encoder.identity, settings, _facts(rows)])
@@ -100,8 +101,8 @@ def _trained(
 
 def _train(
     encoder: Encoder, training: HeadTraining, rows: tuple[Rows, ...], context: AnalysisContext, work: Path
-) -> tuple[WordHead, dict[str, Any]]:
-    texts = encode_texts(rows, encoder, Reading(training.length), cache=context.encoded)
+) -> tuple[MaskedWordHead, dict[str, Any]]:
+    texts = encode_unlabelled(rows, encoder, Chunking(training.length), cache=context.encoded)
     learnt, held_out = hold_out(texts, training.held_out)
     if not len(learnt) or not len(held_out):
         raise DataError(f"{', '.join(part.name for part in rows)}: too little text to train a head on and to test it")
@@ -122,7 +123,7 @@ def _train(
     return head.cpu(), record
 
 
-def _read(path: Path, encoder: Encoder) -> tuple[WordHead, dict[str, Any]] | None:
+def _read(path: Path, encoder: Encoder) -> tuple[MaskedWordHead, dict[str, Any]] | None:
     """A stored head; one that a power cut damaged is made again."""
     head = build_head(encoder)
     try:
@@ -134,14 +135,14 @@ def _read(path: Path, encoder: Encoder) -> tuple[WordHead, dict[str, Any]] | Non
     return head, record
 
 
-def _write(path: Path, head: WordHead, record: dict[str, Any]) -> None:
+def _write(path: Path, head: MaskedWordHead, record: dict[str, Any]) -> None:
     """Write a head so that whoever finds it finds it whole."""
     weights = {name: tensor.detach().contiguous() for name, tensor in head.state_dict().items()}
     with replacing(path) as partial:
         save_file(weights, partial, metadata={"record": json.dumps(record, ensure_ascii=False)})
 
 
-def _label(head: WordHead, table: Tensor) -> str:
+def _label(head: MaskedWordHead, table: Tensor) -> str:
     digest = hashlib.sha256()
     for tensor in (*(t for _, t in sorted(head.state_dict().items())), table):
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

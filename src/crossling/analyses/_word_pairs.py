@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from crossling.aligners.linked_text import Link, Sentences, Words
+from crossling.aligners.linked_text import Sentences, Words
+from crossling.aligners.links import Link
 from crossling.errors import DataError
 
 ATTEMPTS = 50

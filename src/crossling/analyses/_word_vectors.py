@@ -15,7 +15,7 @@ from torch import Tensor
 
 from crossling.data.batching import Batch, Examples, pad_column, plan_prediction, write_examples
 from crossling.encoders.encoder import Encoder, pool_words
-from crossling.encoders.tokenization import Subwords, assemble, shorten_words, special_layout
+from crossling.encoders.tokenization import SubwordTokenizer, assemble, shorten_words, special_layout
 from crossling.objectives._inputs import collate_inputs
 from crossling.recipe.identity import content_hash
 from crossling.training.loop import predict_examples
@@ -105,7 +105,7 @@ def _encode(encoder: Encoder, sentences: Sequence[Words], context: AnalysisConte
 
 
 def _encode_chunks(encoder: Encoder, sentences: Sequence[Words]) -> Iterator[dict[str, Any]]:
-    subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
+    subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
     room = encoder.max_length - layout.single_extra
     before, after = np.full(len(layout.prefix), -1, np.int32), np.full(len(layout.single_suffix), -1, np.int32)
     for start in range(0, len(sentences), CHUNK):

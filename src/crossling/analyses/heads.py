@@ -60,7 +60,8 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
     """Load what all models are compared with, where there is such a thing."""
     if not settings.against:
         return Data(None)
-    from crossling.encoders.encoder import hash_weights, load_encoder
+    from crossling.encoders.encoder import hash_weights
+    from crossling.encoders.loading import load_encoder
     from crossling.models.model import load_model
 
     folder = Path(settings.against).expanduser()
@@ -72,7 +73,7 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """How much each head changed; layers and heads are counted from 1."""
     from crossling.analyses._heads import measure_updates
-    from crossling.encoders.encoder import load_encoder
+    from crossling.encoders.loading import load_encoder
 
     before = data.before or load_encoder(card.encoder, revision=card.revision)
     rows: list[dict[str, Any]] = []

@@ -145,7 +145,7 @@ def settle(settings: Settings, encoders: Sequence[Original]) -> Settings:
 
 
 def _refuse_different(encoders: Sequence[Original]) -> None:
-    from crossling.encoders.encoder import load_encoder
+    from crossling.encoders.loading import load_encoder
     from crossling.encoders.offline import OFFLINE_ALIASES
 
     names = {}
@@ -231,10 +231,10 @@ def _score(
 ) -> dict[str, Any]:
     from crossling.analyses._masked_copies import score_copies
     from crossling.data.batching import Chosen
-    from crossling.encoders.unlabelled import Reading, encode_texts
+    from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 
-    texts = encode_texts(
-        [part.rows], model.encoder, Reading(settings.length, settings.pairs, words=True), cache=context.encoded
+    texts = encode_unlabelled(
+        [part.rows], model.encoder, Chunking(settings.length, settings.pairs, words=True), cache=context.encoded
     )
     examples = texts.examples
     if part.one_side and settings.pairs == "apart":

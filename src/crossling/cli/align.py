@@ -56,7 +56,7 @@ def run(
     ] = None,
 ) -> None:
     """Link words and write the links in Pharaoh format, counted from 0. The default: crossling align SRC TGT."""
-    from crossling.aligners.align import align_words, parse_aligner
+    from crossling.aligners import align_words, parse_aligner
     from crossling.aligners.corpus import read_corpus
     from crossling.aligners.links import write_links
     from crossling.recipe.overrides import apply_overrides
@@ -109,7 +109,7 @@ def draw(
     out: Annotated[Path, typer.Option(help="The picture.", metavar="FILE.svg")],
 ) -> None:
     """Draw one pair's links as a grid of words."""
-    from crossling.aligners.align import draw_pair
+    from crossling.aligners.picture import draw_pair
     from crossling.report.terminal import print_message
 
     out.write_text(draw_pair(links, source, target, line=line, gold=gold, base=base), encoding="utf-8")

@@ -226,7 +226,7 @@ def encoder(
 ) -> None:
     """Describe an encoder: layers, heads, width, vocabulary."""
     from crossling.cli.console import show_encoder
-    from crossling.encoders.encoder import load_encoder
+    from crossling.encoders.loading import load_encoder
 
     show_encoder(load_encoder(name))
 
@@ -239,7 +239,7 @@ def coverage(
     """Before any training: how well an encoder can write a language."""
     from crossling.cli.console import show_coverage
     from crossling.encoders.coverage import measure_coverage
-    from crossling.encoders.encoder import load_encoder
+    from crossling.encoders.loading import load_encoder
 
     show_coverage(measure_coverage(load_encoder(name), file))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
-from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import ArtefactError
 from crossling.recipe.recipe import EncoderSettings
 

@@ -19,7 +19,7 @@ import regex
 from crossling.data.ragged import Ragged
 from crossling.data.records import TaggedSentence
 from crossling.data.words import cut_by_tokenizer, split_words
-from crossling.encoders.tokenization import Subwords
+from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.errors import DataError
 
 _SCRIPTS = tuple(
@@ -159,7 +159,7 @@ def measure_coverage(
     language; the embedded corpus where none are given.
     """
     tokenizer = getattr(encoder, "tokenizer", encoder)
-    subwords = Subwords(tokenizer)
+    subwords = SubwordTokenizer(tokenizer)
     pieces_of = cut_by_tokenizer(tokenizer)
     characters: Counter[str] = Counter()
     counts = _Counts(subwords.unknown)
@@ -186,7 +186,7 @@ def measure_coverage(
         scripts=find_scripts(characters),
         unwritable=_find_unwritable(subwords, counts.lost),
         # That a trimmed encoder lacks letters of other languages is no news.
-        neighbours=_compare(Subwords(tokenizer, warns=False), tokenizer, counts.frequencies, known),
+        neighbours=_compare(SubwordTokenizer(tokenizer, warns=False), tokenizer, counts.frequencies, known),
         density=sum(n for character, n in characters.items() if not character.isspace()) / max(running, 1),
     )
 
@@ -201,7 +201,7 @@ class _Counts:
         self.lost: Counter[str] = Counter()
         """Characters of the words with an unknown subword."""
 
-    def add(self, subwords: Subwords, sentences: Sequence[Sequence[str]]) -> None:
+    def add(self, subwords: SubwordTokenizer, sentences: Sequence[Sequence[str]]) -> None:
         """Count one chunk; every word stands as a row of its own."""
         words = [[word] for sentence in sentences for word in sentence]
         encoded: Ragged = subwords.encode_words(words).pieces
@@ -255,7 +255,7 @@ def find_scripts(characters: Mapping[str, int]) -> tuple[tuple[str, float], ...]
     return tuple((name, count / everything) for name, count in totals.most_common())
 
 
-def _find_unwritable(subwords: Subwords, characters: Counter[str]) -> tuple[tuple[str, int], ...]:
+def _find_unwritable(subwords: SubwordTokenizer, characters: Counter[str]) -> tuple[tuple[str, int], ...]:
     """Of the characters of lost words, those that are to blame: a trimmed encoder may write others within pieces."""
     candidates = [c for c, _ in characters.most_common() if not c.isspace() and c.isprintable()]
     encoded = subwords.encode_words([[character] for character in candidates]).pieces
@@ -275,7 +275,7 @@ def _read_phrasebook() -> dict[str, list[tuple[str, ...]]]:
 
 
 def _compare(
-    subwords: Subwords,
+    subwords: SubwordTokenizer,
     tokenizer: Any,
     frequencies: Mapping[int, int],
     references: Mapping[str, Sequence[Sequence[str]]],

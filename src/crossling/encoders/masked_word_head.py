@@ -18,11 +18,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossling.encoders.encoder import Encoder, locate_checkpoint
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import locate_checkpoint
 from crossling.errors import EncoderError
 
 
-class WordHead(nn.Module):
+class MaskedWordHead(nn.Module):
     """Scores of all subwords for each vector, by a table of subword vectors."""
 
     def __init__(self, width: int, vocabulary: int, *, activation: str = "gelu", eps: float = 1e-12) -> None:
@@ -72,16 +73,16 @@ HEADS = {
 }
 
 
-def build_head(encoder: Encoder, counts: np.ndarray[Any, Any] | None = None) -> WordHead:
+def build_head(encoder: Encoder, counts: np.ndarray[Any, Any] | None = None) -> MaskedWordHead:
     """A new head for an encoder, of BERT's kind; with how often each subword occurs, it begins by guessing so."""
-    head = WordHead(encoder.width, encoder.vocabulary)
+    head = MaskedWordHead(encoder.width, encoder.vocabulary)
     if counts is not None:
         chances = (counts + 0.5) / (counts + 0.5).sum()  # half an occurrence for what was not met yet
         head.bias.data.copy_(torch.from_numpy(np.log(chances)))
     return head
 
 
-def load_head(encoder: Encoder) -> WordHead | None:
+def load_head(encoder: Encoder) -> MaskedWordHead | None:
     """The head that an encoder's checkpoint came with; none where it has none."""
     folder = locate_checkpoint(encoder.origin[0], revision=encoder.origin[1]) if encoder.origin else None
     config = encoder.model.config
@@ -96,7 +97,7 @@ def load_head(encoder: Encoder) -> WordHead | None:
         )
     activation = getattr(config, names.activation, "gelu") if names.activation else "gelu"
     eps: Any = getattr(config, "layer_norm_eps", None) or getattr(config, "norm_eps", 1e-12)
-    head = WordHead(encoder.width, encoder.vocabulary, activation=activation, eps=float(eps))
+    head = MaskedWordHead(encoder.width, encoder.vocabulary, activation=activation, eps=float(eps))
     zeros = torch.zeros(encoder.width)
     weights = {"dense.bias": zeros, "norm.bias": zeros, **stored}
     try:
@@ -106,7 +107,7 @@ def load_head(encoder: Encoder) -> WordHead | None:
     return head
 
 
-def store_head(head: WordHead, folder: Path, *, model: Any) -> None:
+def store_head(head: MaskedWordHead, folder: Path, *, model: Any) -> None:
     """Put a head beside the model's weights in its folder, under the names that its family has for both."""
     names, path = HEADS[model.config.model_type], folder / "model.safetensors"
     own = {"dense": names.dense, "norm": names.norm}

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossling.encoders.blocks import BLOCKS_DESCRIPTION, BLOCKS_FILE, BLOCKS_FORMAT, WORD_TABLE, BlockFile
+from crossling.encoders.four_bit_blocks import BLOCKS_DESCRIPTION, BLOCKS_FILE, BLOCKS_FORMAT, WORD_TABLE, BlockFile
+from crossling.encoders.tokenization import TRIMMED_FROM
 from crossling.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ OFFLINE_NAME = "multilingual-e5-small-q4"
 """What records and tables call the offline encoder: its 4 bits are not the hub's weights."""
 
 OFFLINE_ALIASES = ("multilingual-e5-small", OFFLINE_NAME)
-
-TRIMMED_FROM = "trimmed_from"
-"""The setting of a smaller encoder's tokenizer that names the identity of the whole one."""
 
 _LAYER_TENSORS = {
     "q": "attention.self.query",

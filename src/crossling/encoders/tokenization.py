@@ -17,14 +17,13 @@ import numpy as np
 import regex
 
 from crossling.data.ragged import IntArray, Ragged, add_up, build_ragged, join_rows, take_rows
-from crossling.encoders.offline import TRIMMED_FROM
 
 __all__ = [
     "EncodedTexts",
     "EncodedWords",
     "Layout",
     "Ragged",
-    "Subwords",
+    "SubwordTokenizer",
     "assemble",
     "build_ragged",
     "encode_texts",
@@ -43,6 +42,9 @@ _UNSPACED = regex.compile(
     r"\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Tai_Viet}\p{Javanese}\p{Balinese}\u3000-\u303f\u30fc\uff00-\uffef]"
 )
 """The first character of a word that no space is expected before: scripts without spaces, and their signs."""
+
+TRIMMED_FROM = "trimmed_from"
+"""The setting of a smaller encoder's tokenizer that names the identity of the whole one."""
 
 _MARKERS = ("▁", "Ġ")
 _CACHE_LIMIT = 1_000_000
@@ -104,7 +106,7 @@ def _grow(array: IntArray, size: int) -> IntArray:
     return larger
 
 
-class Subwords:
+class SubwordTokenizer:
     """An encoder's tokenizer for bulk work; remembers the pieces of the words it has met."""
 
     def __init__(self, tokenizer: Any, *, warns: bool = True) -> None:
@@ -202,17 +204,22 @@ class Subwords:
 
 def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> EncodedWords:
     """Sentences of words as subwords, for one call; a :class:`Subwords` remembers words between calls."""
-    return Subwords(tokenizer).encode_words(sentences)
+    return SubwordTokenizer(tokenizer).encode_words(sentences)
 
 
 def encode_texts(tokenizer: Any, texts: Sequence[str]) -> EncodedTexts:
     """Texts as subwords with character offsets."""
-    return Subwords(tokenizer).encode_texts(texts)
+    return SubwordTokenizer(tokenizer).encode_texts(texts)
 
 
 def first_pieces(words: IntArray) -> IntArray:
     """The place of each word's first piece, from the word of each piece of one sentence."""
     return np.flatnonzero(np.diff(words, prepend=-1) != 0)
+
+
+def is_byte(piece: str) -> bool:
+    """Whether a piece stands for a byte of a character that has no piece."""
+    return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
 
 
 def _find_unknown(tokenizer: Any) -> int:

@@ -1,61 +1,261 @@
-"""Smaller encoders on disk: only the subwords that some data uses."""
+"""Smaller vocabularies: fewer embedding rows for the time of a run, or for good in a smaller encoder on disk.
+
+Most of a small multilingual encoder is its embedding table, and one run's data uses a fraction of it. Without the
+other rows a run needs little memory, and the optimiser does not visit rows that never change.
+"""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import copy
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from crossling.data.catalogue import open_data
 from crossling.data.ragged import IntArray
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.encoders.coverage import read_lines
-from crossling.encoders.encoder import Encoder, load_encoder
-from crossling.encoders.tokenization import Subwords
-from crossling.encoders.vocabulary import write_trimmed
-from crossling.errors import ArtefactError, DataError
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.four_bit_blocks import write_blocks
+from crossling.encoders.loading import load_encoder, save_encoder
+from crossling.encoders.tokenization import TRIMMED_FROM, SubwordTokenizer, is_byte
+from crossling.errors import DataError, EncoderError
+from crossling.files import check_new_folder, write_folder
 
 CHUNK = 2_000
 NOT_TEXT = ("id", "label", "tags")
 """Columns of data sets that no encoder reads."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """Which subwords a trimmed table holds."""
+
+    rows: IntArray
+    """Original ids in ascending order: row i of the trimmed table is subword ``rows[i]``."""
+    to_rows: IntArray
+    """The row of every original id; -1 for those that are gone."""
+    padding: int | None
+    """The original id whose row gets no gradient."""
+    tokenizer: Any
+
+    def map_ids(self, ids: IntArray) -> IntArray:
+        """Original ids as rows of the trimmed table."""
+        rows = self.to_rows[ids]
+        if rows.size and rows.min() < 0:
+            lost = int(np.asarray(ids)[rows < 0].reshape(-1)[0])
+            piece = self.tokenizer.convert_ids_to_tokens(lost)
+            raise EncoderError(
+                f"the subword {piece!r} ({lost}) is not among those that the vocabulary was trimmed to. "
+                "Trim on all data of the run, or set encoder.trim = false."
+            )
+        return rows
+
+
+def choose_rows(encoder: Encoder, used_ids: IntArray) -> IntArray:
+    """The ids to keep, ascending: those in use and all special ones."""
+    padding = encoder.model.get_input_embeddings().padding_idx
+    special = [*encoder.tokenizer.all_special_ids, *([] if padding is None else [padding])]
+    rows = np.unique(np.concatenate([np.asarray(used_ids, np.int64).reshape(-1), np.asarray(special, np.int64)]))
+    if len(rows) and (rows[0] < 0 or rows[-1] >= encoder.vocabulary):
+        raise EncoderError(f"{encoder.name}: has subwords 0 to {encoder.vocabulary - 1}; got {rows[0]} to {rows[-1]}.")
+    return rows
+
+
+def trim_encoder(encoder: Encoder, used_ids: IntArray) -> Trimmed:
+    """Keep only the rows of ``used_ids`` and of special subwords, in place; predictions stay the same.
+
+    The old table is left as it was, for ``untrim_encoder`` to write the trained rows into a copy of it.
+    """
+    if encoder.trimmed_rows is not None:
+        raise EncoderError(f"{encoder.name}: is trimmed already.")
+    rows = choose_rows(encoder, used_ids)
+    to_rows = np.full(encoder.vocabulary, -1, np.int64)
+    to_rows[rows] = np.arange(len(rows))
+    table = encoder.model.get_input_embeddings()
+    padding = table.padding_idx
+    kept = table.weight.detach().index_select(0, torch.from_numpy(rows).to(table.weight.device))
+    set_table(encoder, kept, padding=None if padding is None else int(to_rows[padding]))
+    encoder.trimmed_rows = rows
+    return Trimmed(rows=rows, to_rows=to_rows, padding=padding, tokenizer=encoder.tokenizer)
+
+
+def untrim_encoder(encoder: Encoder, trimmed: Trimmed, base_table: Tensor) -> None:
+    """Write the trained rows into a copy of the whole table and give that to the encoder again."""
+    trained = encoder.model.get_input_embeddings().weight.detach()
+    whole = base_table.detach().to(device=trained.device, dtype=trained.dtype, copy=True)
+    if whole.shape != (len(trimmed.to_rows), trained.shape[1]):
+        raise EncoderError(f"{encoder.name}: a table of {tuple(whole.shape)} is not the one that was trimmed.")
+    whole.index_copy_(0, torch.from_numpy(trimmed.rows).to(trained.device), trained)
+    set_table(encoder, whole, padding=trimmed.padding)
+    encoder.trimmed_rows = None
+
+
+def set_table(encoder: Encoder, weight: Tensor, *, padding: int | None) -> None:
+    frozen = not encoder.model.get_input_embeddings().weight.requires_grad
+    table = nn.Embedding(weight.shape[0], weight.shape[1], padding_idx=padding, _weight=weight, _freeze=frozen)
+    encoder.model.set_input_embeddings(table)
+
+
+def write_trimmed(encoder: Encoder, ids: IntArray, folder: Path, *, blocks: bool = False) -> Path:
+    """A smaller encoder as a folder: the subwords ``ids``, special ones, and what cutting the same way needs.
+
+    Text whose subwords were all kept is cut as before; other text is cut smaller or becomes unknown.
+    """
+    if blocks:
+        if encoder.blocks_file is None:
+            raise EncoderError(f"{encoder.name}: is not stored in 4-bit blocks; write it without --blocks.")
+        return write_blocks(encoder.blocks_file, np.asarray(ids), folder, name=encoder.name)
+    # XLM-R counts its positions from the pad id on, so that what lies below it must stay.
+    below = np.arange(encoder.tokenizer.pad_token_id + 1 if encoder.counts_from_pad else 0)
+    settings = json.loads(encoder.tokenizer.backend_tokenizer.to_str())
+    rows = choose_rows(encoder, np.concatenate([np.asarray(ids, np.int64), below, _needed_pieces(settings)]))
+    rows = choose_rows(encoder, _add_parts(settings, rows))
+    smaller = Encoder(
+        _copy_model(encoder, rows), _copy_tokenizer(encoder, settings, rows), name=encoder.name, identity=""
+    )
+    smaller.pooler = encoder.pooler
+    return save_encoder(smaller, folder)
+
+
+def _copy_model(encoder: Encoder, rows: IntArray) -> Any:
+    base = encoder.model.get_input_embeddings().weight
+    trimmed = trim_encoder(encoder, rows)
+    try:
+        model = copy.deepcopy(encoder.model)
+    finally:
+        untrim_encoder(encoder, trimmed, base)
+    model.config.vocab_size = len(rows)
+    for key, value in model.config.to_dict().items():
+        if key.endswith("_token_id") and isinstance(value, int):
+            setattr(model.config, key, int(trimmed.to_rows[value]) if 0 <= value < len(trimmed.to_rows) else None)
+    return model
+
+
+def _copy_tokenizer(encoder: Encoder, settings: dict[str, Any], rows: IntArray) -> Any:
+    """The same tokenizer with the kept pieces only, numbered anew."""
+    place = {int(old): new for new, old in enumerate(rows)}
+    smaller = settings | {
+        "model": _TRIMMERS[settings["model"]["type"]](settings["model"], place),
+        "added_tokens": [token | {"id": place[token["id"]]} for token in settings["added_tokens"]],
+        "post_processor": _renumber(settings["post_processor"], place),
+    }
+    return rebuild_tokenizer(encoder.tokenizer, smaller, {TRIMMED_FROM: encoder.identity})
+
+
+def rebuild_tokenizer(tokenizer: Any, settings: dict[str, Any], more: dict[str, str]) -> Any:
+    """A tokenizer with other pieces and the names and limits of the given one."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    names = {name: str(value) for name, value in tokenizer.special_tokens_map.items() if isinstance(value, str)}
+    nameless = getattr(tokenizer, "extra_special_tokens", None)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(settings)),
+        model_max_length=tokenizer.model_max_length,
+        model_input_names=list(tokenizer.model_input_names),
+        **({"extra_special_tokens": list(nameless)} if isinstance(nameless, list) and nameless else {}),
+        **names,
+        **more,
+    )
+
+
+def _needed_pieces(settings: dict[str, Any]) -> IntArray:
+    """Ids without which a tokenizer would cut differently, or could not write some characters at all."""
+    model = settings["model"]
+    if model["type"] not in _TRIMMERS:
+        raise EncoderError(f"a tokenizer of type {model['type']} cannot be trimmed; {', '.join(_TRIMMERS)} can.")
+    needed = [int(token["id"]) for token in settings["added_tokens"]]
+    if model["type"] == "Unigram":
+        scores = np.asarray([score for _, score in model["vocab"]])
+        # The penalty of an unknown character counts from the lowest score.
+        needed.append(int(scores.argmin()))
+        needed += [index for index, (piece, _) in enumerate(model["vocab"]) if piece == "▁" or is_byte(piece)]
+    else:
+        pieces: dict[str, int] = model["vocab"]
+        single = model["type"] == "BPE"  # the bytes, with which all else can be written
+        needed += [index for piece, index in pieces.items() if is_byte(piece) or (single and len(piece) == 1)]
+    return np.asarray(needed, np.int64)
+
+
+def _add_parts(settings: dict[str, Any], rows: IntArray) -> IntArray:
+    """For BPE, also the pieces from which kept pieces are merged: else those would never come about."""
+    if settings["model"]["type"] != "BPE":
+        return rows
+    pieces: dict[str, int] = settings["model"]["vocab"]
+    parts: dict[int, list[int]] = {}
+    for left, right in _read_merges(settings["model"]):
+        parts.setdefault(pieces[left + right], []).extend((pieces[left], pieces[right]))
+    kept, waiting = set(rows.tolist()), rows.tolist()
+    while waiting:
+        for part in parts.get(waiting.pop(), ()):
+            if part not in kept:
+                kept.add(part)
+                waiting.append(part)
+    return np.asarray(sorted(kept), np.int64)
+
+
+def _read_merges(model: dict[str, Any]) -> list[tuple[str, str]]:
+    split = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
+    return [(left, right) for left, right in split]
+
+
+def _trim_unigram(model: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
+    vocabulary = [model["vocab"][old] for old in place if old < len(model["vocab"])]
+    return model | {"vocab": vocabulary, "unk_id": place.get(model["unk_id"])}
+
+
+def _trim_wordpiece(model: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
+    return model | {"vocab": {piece: place[old] for piece, old in model["vocab"].items() if old in place}}
+
+
+def _trim_bpe(model: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
+    kept = {piece: place[old] for piece, old in model["vocab"].items() if old in place}
+    merges = [list(merge) for merge in _read_merges(model) if {*merge, "".join(merge)} <= kept.keys()]
+    return model | {"vocab": kept, "merges": merges}
+
+
+_TRIMMERS = {"Unigram": _trim_unigram, "WordPiece": _trim_wordpiece, "BPE": _trim_bpe}
+
+
+def _renumber(step: dict[str, Any] | None, place: dict[int, int]) -> dict[str, Any] | None:
+    """A post-processor with the new ids of the special pieces that it adds."""
+    if step is None:
+        return None
+    step = dict(step)
+    for key in ("cls", "sep"):
+        if key in step:
+            step[key] = [step[key][0], place[step[key][1]]]
+    if "special_tokens" in step:
+        step["special_tokens"] = {
+            name: token | {"ids": [place[old] for old in token["ids"]]}
+            for name, token in step["special_tokens"].items()
+        }
+    if "processors" in step:
+        step["processors"] = [_renumber(part, place) for part in step["processors"]]
+    return step
+
+
 def trim_on(name: str, sources: Sequence[str], out: Path, *, blocks: bool, store: Path) -> str:
     """Write the trimmed encoder, all of it or nothing; tells how much is left."""
-    check_place(out)
+    check_new_folder(out)
     encoder = load_encoder(name)
     used = np.unique(np.concatenate([collect_ids(encoder, source, store=store) for source in sources]))
-    write_whole(out, lambda folder: write_trimmed(encoder, used, folder, blocks=blocks))
+    write_folder(out, lambda folder: write_trimmed(encoder, used, folder, blocks=blocks))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return f"{out}: {len(used):,} of {encoder.vocabulary:,} subwords in use, {size / 1e6:.1f} MB"
 
 
-def write_whole(out: Path, write: Callable[[Path], Any]) -> None:
-    """A folder, all of it or nothing: ``write`` gets one beside it, which takes the name once it is complete."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as folder:
-            write(Path(folder) / "whole")
-            (Path(folder) / "whole").replace(out)
-    except OSError as error:
-        raise ArtefactError(f"{out}: cannot be written: {error.strerror or error}. Name another with --out.") from None
-
-
-def check_place(out: Path) -> None:
-    """What is there is not written over: it may be the very encoder that another is to be made of."""
-    if out.is_dir() and any(out.iterdir()):
-        raise ArtefactError(f"{out}: is not empty. Name another folder with --out, or delete this one.")
-    if out.exists() and not out.is_dir():
-        raise ArtefactError(f"{out}: is a file. Name another folder with --out.")
-
-
 def collect_ids(encoder: Encoder, source: str, *, store: Path) -> IntArray:
     """The subwords of a text file, or of all that an encoder would read of a data set."""
-    subwords = Subwords(encoder.tokenizer)
+    subwords = SubwordTokenizer(encoder.tokenizer)
     if Path(source).is_file():
         found = list(_cut_lines(subwords, read_lines(Path(source)), encoder))
     elif ":" not in source:
@@ -68,7 +268,7 @@ def collect_ids(encoder: Encoder, source: str, *, store: Path) -> IntArray:
     return np.unique(np.concatenate(found)).astype(np.int64)
 
 
-def _cut_lines(subwords: Subwords, lines: Iterable[str], encoder: Encoder) -> Iterator[IntArray]:
+def _cut_lines(subwords: SubwordTokenizer, lines: Iterable[str], encoder: Encoder) -> Iterator[IntArray]:
     """Running text as a classifier reads it, and word by word as a tagger does."""
     pieces = cut_by_tokenizer(encoder.tokenizer)
     rest = iter(lines)
@@ -78,7 +278,7 @@ def _cut_lines(subwords: Subwords, lines: Iterable[str], encoder: Encoder) -> It
         yield np.unique(subwords.encode_words(words).pieces.values)
 
 
-def _cut_columns(subwords: Subwords, chunk: dict[str, list[Any]]) -> Iterator[IntArray]:
+def _cut_columns(subwords: SubwordTokenizer, chunk: dict[str, list[Any]]) -> Iterator[IntArray]:
     for name, values in chunk.items():
         if name in NOT_TEXT:
             continue

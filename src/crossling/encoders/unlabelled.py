@@ -28,7 +28,7 @@ from crossling.data.records import (
 )
 from crossling.data.rows import Rows
 from crossling.data.words import Pieces, cut_by_tokenizer, split_words
-from crossling.encoders.tokenization import Layout, Subwords, assemble, shorten_pair, special_layout
+from crossling.encoders.tokenization import Layout, SubwordTokenizer, assemble, shorten_pair, special_layout
 from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ CHUNK = 2_000
 
 
 @dataclass(frozen=True)
-class Reading:
+class Chunking:
     """How rows become examples."""
 
     length: int = 128
@@ -62,7 +62,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextExamples:
     """Encoded texts; an example's ``language`` is a place in ``languages``."""
 
     examples: Examples
@@ -78,7 +78,7 @@ def list_languages(rows: Rows) -> tuple[str, ...]:
     return source, target or source
 
 
-def encode_texts(rows: Sequence[Rows], encoder: Encoder, reading: Reading, *, cache: Path) -> Texts:
+def encode_unlabelled(rows: Sequence[Rows], encoder: Encoder, reading: Chunking, *, cache: Path) -> TextExamples:
     """All texts of some sets as examples, from the cache where they were encoded before."""
     languages = tuple(dict.fromkeys(code for part in rows for code in _example_languages(part, reading)))
     facts = {
@@ -89,20 +89,20 @@ def encode_texts(rows: Sequence[Rows], encoder: Encoder, reading: Reading, *, ca
     }
     path = cache / f"{content_hash(facts)}.arrow"
     if path.exists():
-        return Texts(Examples(path), languages)
+        return TextExamples(Examples(path), languages)
     cutter = _Cutter(encoder, reading)
     chunks = (chunk for part in rows for chunk in _encode_part(part, cutter, languages))
-    return Texts(write_examples(path, chunks), languages)
+    return TextExamples(write_examples(path, chunks), languages)
 
 
-def sample_texts(rows: Rows, encoder: Encoder, reading: Reading) -> Iterator[Array]:
+def sample_texts(rows: Rows, encoder: Encoder, reading: Chunking) -> Iterator[Array]:
     """The subwords of every example of a few rows, not kept anywhere."""
     languages = tuple(dict.fromkeys(_example_languages(rows, reading)))
     for chunk in _encode_part(rows, _Cutter(encoder, reading), languages):
         yield from (np.asarray(chunk["ids"][row]) for row in range(len(chunk["ids"])))
 
 
-def _example_languages(rows: Rows, reading: Reading) -> tuple[str, ...]:
+def _example_languages(rows: Rows, reading: Chunking) -> tuple[str, ...]:
     """What examples of these rows are called: a pair that stays together goes by both languages."""
     return (rows.language,) if reading.pairs == "together" else list_languages(rows)
 
@@ -133,12 +133,12 @@ class _Pieces:
 class _Cutter:
     """An encoder's tokenizer, and how its pieces become examples."""
 
-    def __init__(self, encoder: Encoder, reading: Reading) -> None:
+    def __init__(self, encoder: Encoder, reading: Chunking) -> None:
         self.reading = reading
         self.layout: Layout = special_layout(encoder.tokenizer)
         self.length = min(reading.length, encoder.max_length)
         self.uses_types = encoder.uses_token_types
-        self._subwords = Subwords(encoder.tokenizer)
+        self._subwords = SubwordTokenizer(encoder.tokenizer)
         self._pieces: Pieces = cut_by_tokenizer(encoder.tokenizer)
 
     def cut(self, texts: Sequence[Any], language: str) -> _Pieces:

@@ -18,8 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from crossling.encoders.encoder import Encoder, load_encoder
-from crossling.encoders.vocabulary import Trimmed, trim_encoder
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder
+from crossling.encoders.trimming import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.fusions import Fusion
 from crossling.models.heads import Head

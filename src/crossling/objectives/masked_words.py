@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples, pad_column
-from crossling.encoders.masked_word_head import WordHead
+from crossling.encoders.masked_word_head import MaskedWordHead
 from crossling.objectives._inputs import IGNORED, collate_inputs
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class Objective:
         known = np.setdiff1d(np.arange(min(len(tokenizer), encoder.vocabulary)), self.special)
         self.ordinary = known if to_rows is None else known[to_rows[known] >= 0]
 
-    def build_head(self, width: int) -> WordHead:
-        return WordHead(width, self.vocabulary)
+    def build_head(self, width: int) -> MaskedWordHead:
+        return MaskedWordHead(width, self.vocabulary)
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         """Masked inputs, the masked places in them, and what stood there; places that are not needed are ignored."""

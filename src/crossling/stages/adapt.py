@@ -20,7 +20,7 @@ from crossling.training.settings import HeadSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from crossling.data.batching import Examples
-    from crossling.encoders.unlabelled import Texts
+    from crossling.encoders.unlabelled import TextExamples
     from crossling.models.model import Model, ModelCard
     from crossling.objectives.masked_words import Objective
     from crossling.stages.context import StageContext
@@ -151,7 +151,7 @@ class _Work:
     settings: Settings
     context: StageContext
     model: Model
-    texts: Texts
+    texts: TextExamples
     learnt: Examples
     held_out: Examples
     has_head: bool
@@ -235,15 +235,15 @@ def _prepare(settings: Settings, data: Data, context: StageContext) -> _Work:
     import torch
 
     from crossling.encoders.masked_word_head import build_head, load_head
-    from crossling.encoders.unlabelled import Reading, encode_texts
+    from crossling.encoders.unlabelled import Chunking, encode_unlabelled
     from crossling.models.model import build_model
     from crossling.stages.masked_training import NAME, count_words, hold_out
 
     encoder = context.encoder
     if encoder.tokenizer.mask_token_id is None:
         raise EncoderError(f"{encoder.name}: its tokenizer has no mask, so that it cannot learn masked words.")
-    reading = Reading(settings.length, settings.pairs, settings.whole_words)
-    texts = encode_texts(data.train, encoder, reading, cache=context.encoded)
+    reading = Chunking(settings.length, settings.pairs, settings.whole_words)
+    texts = encode_unlabelled(data.train, encoder, reading, cache=context.encoded)
     if len(texts.examples) < 2:
         raise DataError(f"{', '.join(rows.name for rows in data.train)}: no text to learn from")
     torch.manual_seed(context.seed)

@@ -391,7 +391,7 @@ def _used_ids(
 
 def _find_reference(settings: ReplaySettings, model: Model, used: Any, context: StageContext) -> Any:
     """The encoder that source words are held to, with the vocabulary that the model has."""
-    from crossling.encoders.vocabulary import trim_encoder
+    from crossling.encoders.trimming import trim_encoder
 
     if not settings.stay:
         return None

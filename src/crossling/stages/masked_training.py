@@ -10,7 +10,7 @@ import numpy as np
 
 from crossling.data.batching import Array, Batch, Chosen, Examples, plan_prediction
 from crossling.encoders.encoder import Encoder
-from crossling.encoders.unlabelled import Texts
+from crossling.encoders.unlabelled import TextExamples
 from crossling.models.model import Model
 from crossling.objectives.masked_words import Masking, Objective, draw
 from crossling.progress import Progress
@@ -48,7 +48,7 @@ class Guesses:
         return {"accuracy": round(self.right / count, 6), "loss": round(self.loss / count, 6), "masked": self.count}
 
 
-def hold_out(texts: Texts, share: float) -> tuple[Examples, Examples]:
+def hold_out(texts: TextExamples, share: float) -> tuple[Examples, Examples]:
     """Texts to learn from, and a share of every language's that are not: at least one, if there are two."""
     examples = texts.examples
     codes, rows = examples.scalars("language"), np.arange(len(examples))

@@ -20,7 +20,8 @@ from crossling.recipe.recipe import FrozenSettings
 if TYPE_CHECKING:
     import numpy as np
 
-    from crossling.aligners.linked_text import Link, Linker, Sentences
+    from crossling.aligners.linked_text import Linker, Sentences
+    from crossling.aligners.links import Link
     from crossling.encoders.encoder import Encoder
     from crossling.objectives.aligned_words import Objective, PairedExamples
     from crossling.stages.context import StageContext
@@ -79,7 +80,7 @@ class PairSettings(FrozenSettings):
     @field_validator("aligner", mode="before")
     @classmethod
     def _valid_aligner(cls, value: Any) -> Any:
-        from crossling.aligners.align import parse_aligner
+        from crossling.aligners import parse_aligner
 
         table = {"kind": value} if isinstance(value, str) else dict(value)
         try:
@@ -182,7 +183,7 @@ def link_sentences(
     settings: PairSettings, text: Text, context: StageContext
 ) -> tuple[Sentences, Sequence[Sequence[Link]]]:
     """The sentence pairs that a seed draws from a text, and the links between their words (or subwords)."""
-    from crossling.aligners.align import align_words
+    from crossling.aligners import align_words
     from crossling.aligners.corpus import build_corpus
     from crossling.aligners.linked_text import choose_sentences
 
@@ -194,6 +195,7 @@ def link_sentences(
     if settings.pooling != "subword":
         return sentences, linker.link(text, sentences, device=context.distributed.device, progress=context.progress)
     pieces = [cut_pieces(side, context.encoder) for side in (sentences.source, sentences.target)]
+    assert linker.aligner is not None
     links = align_words(build_corpus(zip(*pieces, strict=True)), linker.aligner, progress=context.progress)
     return sentences, list(links)
 
@@ -221,9 +223,9 @@ def _encode(
     """Examples of the pairs that have a link left."""
     import numpy as np
 
-    from crossling.encoders.tokenization import Subwords, assemble, shorten_words, special_layout
+    from crossling.encoders.tokenization import SubwordTokenizer, assemble, shorten_words, special_layout
 
-    subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
+    subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
     room = min(settings.length, encoder.max_length) - layout.single_extra
     around = [np.full(len(part), -1, np.int32) for part in (layout.prefix, layout.single_suffix)]
     for start in range(0, len(links), CHUNK):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.files import read_json
 from crossling.store.artefacts import MARKER, Store
 from crossling.study.grid import Study

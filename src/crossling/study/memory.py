@@ -20,8 +20,9 @@ import numpy as np
 from crossling.data.batching import pad_length
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.encoders.encoder import Encoder, load_encoder
-from crossling.encoders.unlabelled import Reading, sample_texts
+from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import load_encoder
+from crossling.encoders.unlabelled import Chunking, sample_texts
 from crossling.errors import DataError, UserError
 from crossling.inference.evaluate import check_kind
 from crossling.models.model import build_model
@@ -161,7 +162,7 @@ def _encode_sample(task: Any, rows: Rows, encoder: Encoder, *, length: int) -> l
     if task is not None and rows.kind is task.record:
         chunks = islice(rows.chunks(SAMPLE), 1)
         return [ids for chunk in task.encode(chunks, encoder, labels=()) for ids in _list_rows(chunk["ids"])]
-    return list(sample_texts(rows.head(SAMPLE), encoder, Reading(length=min(length, encoder.max_length))))
+    return list(sample_texts(rows.head(SAMPLE), encoder, Chunking(length=min(length, encoder.max_length))))
 
 
 def _list_rows(ids: Any) -> list[np.ndarray[Any, Any]]:

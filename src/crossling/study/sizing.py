@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crossling.encoders.encoder import load_encoder
+from crossling.encoders.loading import load_encoder
 from crossling.errors import UserError
 from crossling.files import read_json
 from crossling.study.folder import PLAN

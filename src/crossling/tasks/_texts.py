@@ -56,9 +56,9 @@ class TextTask:
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Examples: subwords of one text or two, segments where the encoder has them, the class's code."""
-        from crossling.encoders.tokenization import Subwords, assemble, special_layout
+        from crossling.encoders.tokenization import SubwordTokenizer, assemble, special_layout
 
-        subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
+        subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
         length = min(self.settings.length, encoder.max_length)
         codes = {label: code for code, label in enumerate(labels)}
         for chunk in chunks:

@@ -72,9 +72,9 @@ class Task:
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Examples are windows: subwords, each context subword's characters, the answer's first and last subword."""
-        from crossling.encoders.tokenization import Subwords, assemble, build_ragged, special_layout
+        from crossling.encoders.tokenization import SubwordTokenizer, assemble, build_ragged, special_layout
 
-        subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
+        subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
         length = min(self.settings.length, encoder.max_length) - layout.pair_extra
         row = 0
         for chunk in chunks:

@@ -84,9 +84,9 @@ class Task:
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Examples: subwords, the first subword of every word, its label's code (-1: not among ``labels``)."""
-        from crossling.encoders.tokenization import Subwords, first_pieces, special_layout
+        from crossling.encoders.tokenization import SubwordTokenizer, first_pieces, special_layout
 
-        subwords, layout = Subwords(encoder.tokenizer), special_layout(encoder.tokenizer)
+        subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
         prefix, suffix = np.array(layout.prefix, np.int32), np.array(layout.single_suffix, np.int32)
         room = min(self.settings.length, encoder.max_length) - layout.single_extra
         codes = {label: code for code, label in enumerate(labels)}

