@@ -78,7 +78,7 @@ def test_a_sentence_too_long_is_linked_as_far_as_it_is_read(caplog: pytest.LogCa
     words = ["cat", "dog"] * 300
     with caplog.at_level(logging.WARNING):
         links = align_with(encoder, build_corpus([(words, ["cat"]), (["dog"], ["dog"])]), Settings(layer=1))
-    assert "longer than the encoder reads" in caplog.text
+    assert "longer than the encoder's input" in caplog.text
     assert len(links[0]) == 1 and links[0][0][0] < 510
     assert links[1] == [(0, 0)]
 
