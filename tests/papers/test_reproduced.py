@@ -1,4 +1,4 @@
-"""Tables made again at small scale with tiny encoders: our figures are those of the stored predictions and analyses."""
+"""Tables reproduced at small scale with tiny encoders: our figures are those of stored predictions and analyses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import pyarrow as pa
 import pytest
 
 from crossling.cli import main as cli
-from crossling.cli.show_papers import lay_out, to_csv, to_markdown
-from crossling.papers.definitions import Address
-from crossling.papers.drafting import Cell, draw_up
+from crossling.cli.show_papers import lay_out, list_cells
 from crossling.papers.measures import MEASURES, Results
 from crossling.papers.published import parse_figure
-from crossling.papers.running import Ours, Reproduced, collect, reproduce
+from crossling.papers.reproduce import ReproducedCell, ReproducedTable, collect_figures, reproduce_table
+from crossling.papers.tables import Cell, CellSource, plan_table
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store, find_store
 from crossling.study import sites
@@ -48,7 +47,7 @@ def _count_right(path: Path) -> float:
     return 100 * sum(row["gold"] == row["predicted"] for row in rows) / len(rows)
 
 
-def test_a_table_of_layer_fusion_from_the_command_line(
+def test_command_line_reproduces_a_table_of_layer_fusion(
     deep_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @contextmanager
@@ -84,91 +83,87 @@ def test_a_table_of_layer_fusion_from_the_command_line(
 
 def _check_groups(out: Path) -> None:
     """Means over groups of languages, and the best of several systems, of the same study."""
-    results = Results(out, {"PAWS-X": "accuracy"})
+    results = Results(out)
     folder = out / "PAWS-X/baseline/seed-1/predictions/phrasebook-paraphrase-test--4"
     right = {path.stem: _count_right(path) for path in folder.glob("*.parquet")}
     assert len(right) == 8
-    enf = results.score(Address(task="PAWS-X", group="avg_enf"), "baseline")
-    others = results.score(Address(task="PAWS-X", group="avg_noenf"), "baseline")
-    everything = results.score(Address(task="PAWS-X"), "baseline")
+    enf = results.score(CellSource(task="PAWS-X", group="avg_enf"), "baseline")
+    others = results.score(CellSource(task="PAWS-X", group="avg_noenf"), "baseline")
+    everything = results.score(CellSource(task="PAWS-X"), "baseline")
     assert enf == {1: pytest.approx(fmean([right["en"], right["de"]]))}
     assert others == {1: pytest.approx(fmean(value for code, value in right.items() if code not in ("en", "de")))}
     assert everything == {1: pytest.approx(fmean(right.values()))}
-    among = Address(task="PAWS-X", systems=("D_10", "D_6"))
+    among = CellSource(task="PAWS-X", systems=("D_10", "D_6"))
     scores = {name: results.score(among, name)[1] for name in among.systems}
     assert MEASURES["best"](results, among) == {1: max(scores.values())}
     (layer,) = MEASURES["best_layer"](results, among).values()
     assert scores[f"D_{layer:.0f}"] == max(scores.values())
 
 
-def test_a_table_of_adjustment_extends_the_encoder_first_and_goes_on_where_it_was(
-    encoder: Path, tmp_path: Path
-) -> None:
-    draft = draw_up("adjustment/9", "small", [f"encoder.name={encoder}", "extend.pieces=20", *QUICK])
+def test_encoder_is_extended_once_and_a_finished_table_is_not_run_again(encoder: Path, tmp_path: Path) -> None:
+    plan = plan_table("adjustment/9", "small", [f"encoder.name={encoder}", "extend.pieces=20", *QUICK])
     out, store = tmp_path / "out", Store(find_store())
-    made = reproduce(draft, out=out, store=store, site=InlineSite())
+    made = reproduce_table(plan, out=out, store=store, site=InlineSite())
     assert not made.failed
     assert {(one.cell.column, one.value is not None) for one in made.cells} == {
         *(("XNLI", True), ("NER", True)),
         *(("MLQA", False), ("XQuAD", False)),
     }
-    text = (out / f"{draft.extended}.txt").read_text(encoding="utf-8").splitlines()
+    text = (out / f"{plan.extended}.txt").read_text(encoding="utf-8").splitlines()
     assert len(text) == 400 and all("\u0900" <= letter <= "\u097f" for letter in text[0][:1]), "the Hindi side"
     recipe = (out / "NLI-hi/Adjusted-by-30K/recipe.toml").read_text(encoding="utf-8")
     assert recipe.index('kind = "adapt"') < recipe.index('kind = "adjust"') < recipe.index('kind = "finetune"')
-    extended = out / draft.extended
+    extended = out / plan.extended
     assert str(extended) in recipe
     stamp = (extended / "config.json").stat().st_mtime_ns
-    again = reproduce(draft, out=out, store=store, site=InlineSite())
+    again = reproduce_table(plan, out=out, store=store, site=InlineSite())
     assert again.cells == made.cells
     assert (extended / "config.json").stat().st_mtime_ns == stamp
-    assert draw_up("adjustment/9", "small", ["extend.pieces=30"]).extended != draft.extended, (
+    assert plan_table("adjustment/9", "small", ["extend.pieces=30"]).extended != plan.extended, (
         "other settings, another name"
     )
-    results = Results(out, draft.scores)
-    address = Address(task="NLI-hi", system="Adjusted by 30K", less="Original", languages=("hi",))
-    values = [results.score(address, name)[1] for name in ("Adjusted by 30K", "Original")]
-    assert MEASURES["score"](results, address) == {1: pytest.approx(values[0] - values[1])}
+    results = Results(out)
+    source = CellSource(task="NLI-hi", system="Adjusted by 30K", less="Original, extended", languages=("hi",))
+    values = [results.score(source, name)[1] for name in ("Adjusted by 30K", "Original, extended")]
+    assert MEASURES["score"](results, source) == {1: pytest.approx(values[0] - values[1])}
 
 
-def test_a_table_of_knowledge_scores_text_with_the_models_of_its_study(encoder: Path, tmp_path: Path) -> None:
-    draft = draw_up(
+def test_perplexities_are_those_of_the_studys_models(encoder: Path, tmp_path: Path) -> None:
+    plan = plan_table(
         "knowledge/5",
         "small",
         [f"encoder.name={encoder}", "seeds=[1,2]", "analysis.sentences=2", "analysis.training.rows=16", *QUICK],
     )
-    made = reproduce(draft, out=tmp_path / "out", store=Store(find_store()), site=InlineSite())
+    made = reproduce_table(plan, out=tmp_path / "out", store=Store(find_store()), site=InlineSite())
     assert not made.failed
     values = {(one.cell.row, one.cell.column): one for one in made.cells}
     assert all((one.value is not None) == one.cell.row.startswith(("POS", "NER")) for one in made.cells)
     assert values["POS: cross-ling", "de"].seeds == 2 and values["POS: cross-ling", "de"].spread is not None
-    assert values["POS: mBERT", "de"].seeds == 1, "the encoder as it was has no seed"
+    assert values["POS: mBERT", "de"].seeds == 1, "the pretrained encoder has no seed"
     distinct = {round(values[f"POS: {name}", "de"].value or 0, 6) for name in ("cross-ling", "multi-ling", "mBERT")}
     assert len(distinct) == 3, "three models, three figures"
 
 
 def _table(rows: list[dict[str, Any]]) -> Compared:
-    """An analysis that found these rows; every model is held against the one called base."""
+    """An analysis that found these rows; every model is compared with the one called base."""
     full = [{"task": "", "seed": None, **row} for row in rows]
     models = {row["model"] for row in rows} - {"base"}
     return Compared(Analysis(None, pa.Table.from_pylist(full)), dict.fromkeys(models, "base"), None)
 
 
-def test_probing_is_what_training_added_for_each_seed(tmp_path: Path) -> None:
+def test_probing_result_is_the_gain_over_the_pretrained_encoder_for_each_seed(tmp_path: Path) -> None:
     shared = {"probe": "ner", "own": False, "score": "macro_f1", "sample": 0, "examples": 9}
     rows = [{**shared, "model": "base", "language": code, "value": 0.5} for code in ("all", "de")]
     for seed, value in ((1, 0.53), (2, 0.56)):
         rows += [{**shared, "model": "POS: cross-ling", "language": "all", "seed": seed, "value": value}]
         rows += [{**shared, "model": "POS: cross-ling", "language": "de", "seed": seed, "value": 0.9}]
-    results = Results(tmp_path, {}, {"probe": _table(rows)})
-    address = Address(task="POS", system="cross-ling", analysis="probe", probe="ner")
-    assert sorted(MEASURES["probing"](results, address).values()) == pytest.approx([3.0, 6.0])
-    assert MEASURES["probing"](Results(tmp_path, {}), address) == {}, (
-        "an analysis that could not be made has no figures"
-    )
+    results = Results(tmp_path, {"probe": _table(rows)})
+    source = CellSource(task="POS", system="cross-ling", analysis="probe", probe="ner")
+    assert sorted(MEASURES["probing"](results, source).values()) == pytest.approx([3.0, 6.0])
+    assert MEASURES["probing"](Results(tmp_path), source) == {}, "an analysis that could not be made has no figures"
 
 
-def test_heads_are_those_that_two_models_share_among_their_best(tmp_path: Path) -> None:
+def test_overlap_counts_heads_among_the_best_of_both_models(tmp_path: Path) -> None:
     heads = {
         "base": [0] * 12,
         "POS: multi-ling": list(range(12)),
@@ -180,57 +175,58 @@ def test_heads_are_those_that_two_models_share_among_their_best(tmp_path: Path) 
         for model, values in heads.items()
         for place, value in enumerate(values)
     ]
-    results = Results(tmp_path, {}, {"heads": _table(rows)})
-    address = Address(
+    results = Results(tmp_path, {"heads": _table(rows)})
+    source = CellSource(
         task="POS", system="multi-ling", analysis="heads", probe="ner", against="NER: cross-ling", top="60"
     )
-    assert MEASURES["shared_heads"](results, address) == {None: 5.0}, "60 of 144 are 5 of 12"
-    (rho,) = MEASURES["shared_ranks"](results, address).values()
+    assert MEASURES["shared_heads"](results, source) == {None: 5.0}, "60 of 144 are 5 of 12"
+    (rho,) = MEASURES["shared_ranks"](results, source).values()
     assert rho == pytest.approx(1 - 6 * (2**2 + 2**2) / (5 * 24)), "of 7, 8, 9, 10, 11 and 9, 8, 7, 10, 11"
 
 
-def test_means_spread_and_differences_as_they_are_printed(tmp_path: Path) -> None:
-    draft = draw_up("layer-fusion/6", "small")
+def test_mean_spread_and_difference_are_written_to_files(tmp_path: Path) -> None:
+    plan = plan_table("layer-fusion/6", "small")
     rows = [
         {"model": "XNLI: D_11", "language": code, "seed": seed, "cosine": value}
         for seed, values in ((1, (0.5, 0.7)), (2, (0.7, 0.9)))
         for code, value in zip(("de", "hi"), values, strict=True)
     ]
-    cells = collect(draft, Results(tmp_path, draft.scores, {"similarity": _table(rows)}))
+    cells = collect_figures(plan, Results(tmp_path, {"similarity": _table(rows)}))
     assert (cells[0].value, cells[0].seeds) == (pytest.approx(0.7), 2)
     assert cells[0].spread == pytest.approx(0.2 / 2**0.5)
     assert cells[0].difference == pytest.approx(0.7 - 0.5689)
     assert cells[1].value is None
-    made = Reproduced(draft, tuple(cells), tmp_path, {"XNLI/D_8/seed-1": "no memory"})
-    text = to_markdown(made)
+    made = ReproducedTable(plan, tuple(cells), tmp_path, {"XNLI/D_8/seed-1": "no memory"})
+    text = lay_out(made)[0].to_markdown()
     assert "| XNLI: D_11 | 0.5689 | 0.7000 | +0.1311 |" in text and "| XNLI: D_8 | 0.6822 | – | – |" in text
-    assert "Cosine similarity of 20 XNLI test sentences" in text
+    assert "cosine similarity of 20 XNLI test sentences" in text
     assert "no evidence" in text and "no memory" in text
-    assert "XNLI: D_11,Avg C.S.,0.5689,,0.7000,0.1414,2,0.1311" in to_csv(made)
+    assert "XNLI: D_11,Avg C.S.,0.5689,,0.7000,0.1414,2,0.1311" in list_cells(made).to_csv()
 
 
-def test_a_figure_that_could_not_be_read_is_a_question_mark() -> None:
-    draft = draw_up("layer-fusion/6", "small")
-    unreadable = Cell("XNLI: D_11", "Avg C.S.", parse_figure(""), draft.cells[0].address)
-    (sheet,) = lay_out(Reproduced(draft, (Ours(unreadable, 0.7, None, 1),), Path()))
-    assert sheet.rows[0] == ("XNLI: D_11", "?", "1", "–")
+def test_unreadable_figure_is_a_question_mark() -> None:
+    plan = plan_table("layer-fusion/6", "small")
+    unreadable = Cell("XNLI: D_11", "Avg C.S.", parse_figure(""), plan.cells[0].source)
+    (table,) = lay_out(ReproducedTable(plan, (ReproducedCell(unreadable, 0.7, None, 1),), Path()))
+    assert table.rows[0] == ("XNLI: D_11", "?", "1", "–")
 
 
 def test_shown_figures_add_up() -> None:
-    draft = draw_up("layer-fusion/4", "small")
-    french = next(cell for cell in draft.cells if (cell.row, cell.column) == ("mBERT", "fr"))
-    made = Reproduced(draft, (Ours(french, 43.75, None, 1),), Path())
-    assert "| 87.4 | 43.8 | -43.6 |" in to_markdown(made)
-    assert ",43.7500,,1,-43.6500" in to_csv(made)
-    assert "Stars" not in to_markdown(made)
-    starred = draw_up("adjustment/3", "small")
-    cells = tuple(Ours(cell, None) for cell in starred.cells)
-    assert "percent. Stars are the paper's marks of significance." in to_markdown(Reproduced(starred, cells, Path()))
+    plan = plan_table("layer-fusion/4", "small")
+    french = next(cell for cell in plan.cells if (cell.row, cell.column) == ("mBERT", "fr"))
+    made = ReproducedTable(plan, (ReproducedCell(french, 43.75, None, 1),), Path())
+    assert "| 87.4 | 43.8 | -43.6 |" in lay_out(made)[0].to_markdown()
+    assert ",43.7500,,1,-43.6500" in list_cells(made).to_csv()
+    assert "Stars" not in lay_out(made)[0].to_markdown()
+    starred = plan_table("adjustment/3", "small")
+    cells = tuple(ReproducedCell(cell, None) for cell in starred.cells)
+    (table,) = lay_out(ReproducedTable(starred, cells, Path()))
+    assert "percent. Stars are the paper's marks of significance." in table.to_markdown()
 
 
-def test_a_wide_table_is_shown_in_parts() -> None:
-    draft = draw_up("layer-fusion/2", "small")
-    made = Reproduced(draft, tuple(Ours(cell, 50.0, None, 1) for cell in draft.cells), Path())
-    assert [len(sheet.head) for sheet in lay_out(made, width=80)] == [7, 7]
-    assert [len(sheet.head) for sheet in lay_out(made, width=20)] == [4, 4, 4, 4]
-    assert [len(sheet.head) for sheet in lay_out(made)] == [13]
+def test_wide_table_is_shown_in_parts() -> None:
+    plan = plan_table("layer-fusion/2", "small")
+    made = ReproducedTable(plan, tuple(ReproducedCell(cell, 50.0, None, 1) for cell in plan.cells), Path())
+    assert [len(table.head) for table in lay_out(made, width=80)] == [7, 7]
+    assert [len(table.head) for table in lay_out(made, width=20)] == [4, 4, 4, 4]
+    assert [len(table.head) for table in lay_out(made)] == [13]

@@ -144,3 +144,37 @@ def test_mistakes_are_told_with_their_place(tmp_path: Path, tiny_folder: Path, n
 def test_the_studies_that_come_along_are_valid(path: Path) -> None:
     study = load_study(path)
     assert len(study.cells) == len(study.settings.seeds) * len(study.variants) > 2
+
+
+SCALED = """
+seeds = [1, 2]
+baseline = "plain"
+[set]
+"stage.0.lr" = 1e-3
+"stage.0.epochs" = 3
+"stage.0.batch" = 4
+[tasks.ner]
+recipe = "ner.toml"
+set = { "stage.0.epochs" = 2 }
+[systems.plain]
+[systems.large]
+set = { "stage.0.batch" = 8 }
+[small]
+seeds = [5]
+set."stage.0.lr" = 2e-3
+tasks.ner.set."stage.0.epochs" = 1
+"""
+
+
+def test_keys_of_every_recipe_come_before_those_of_a_task_and_a_system(tmp_path: Path, tiny_folder: Path) -> None:
+    stages = [v.recipe.stage[0] for v in load_study(write_study(tmp_path, tiny_folder, SCALED)).variants]
+    assert [(stage.lr, stage.epochs, stage.batch) for stage in stages] == [(1e-3, 2, 4), (1e-3, 2, 8)]
+
+
+def test_small_scale_replaces_single_values_of_a_study(tmp_path: Path, tiny_folder: Path) -> None:
+    path = write_study(tmp_path, tiny_folder, SCALED)
+    small = load_study(path, ["stage.0.batch=2"], small=True)
+    assert small.settings.seeds == (5,)
+    assert [(v.recipe.stage[0].lr, v.recipe.stage[0].epochs) for v in small.variants] == [(2e-3, 1)] * 2
+    assert {v.recipe.stage[0].batch for v in small.variants} == {2}, "the command line comes last"
+    assert "small" not in load_study(path).settings.model_dump(), "what is not run is no part of the study's identity"

@@ -1,4 +1,4 @@
-"""The verb ``crossling reproduce``; nothing heavy is imported before it is needed."""
+"""``crossling reproduce``; torch is not imported before it is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from crossling.papers.drafting import Draft
+    from crossling.papers.tables import TablePlan
 
 
 def reproduce(
@@ -33,8 +33,8 @@ def reproduce(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="seeds=[1,2]; a key of every recipe (encoder.name=…, finetune.epochs=1) or of a task's "
-            "(SA.finetune.train=…); analysis.KEY. Repeatable.",
+            help="seeds=[1,2]; a key of every recipe (encoder.name=…, finetune.epochs=1) or of one task's "
+            "(SA.stage.1.train=…); analysis.KEY; extend.KEY. Repeatable.",
         ),
     ] = None,
     out: Annotated[
@@ -49,7 +49,7 @@ def reproduce(
         typer.Option(metavar="ADDRESS", help="Use the machines of the Ray cluster there: HOST:PORT, or auto."),
     ] = None,
 ) -> None:
-    """Make a table of the three papers again, and print the paper's figures beside ours."""
+    """Make a table of the three papers again: the paper's figures beside ours."""
     from crossling.papers.published import PAPERS
 
     if table in ("", *PAPERS):
@@ -57,38 +57,34 @@ def reproduce(
 
         show_tables(table)
         return
-    from crossling.papers.drafting import draw_up
+    from crossling.papers.tables import plan_table
 
-    draft = draw_up(table, scale, overrides or (), rows=rows or ())
+    plan = plan_table(table, scale, overrides or (), rows=rows or ())
     if dry_run:
-        from tempfile import TemporaryDirectory
+        from crossling.cli.show_papers import show_plan
 
-        from crossling.cli.show_papers import show_draft
-        from crossling.papers.drafting import write_study
-
-        with TemporaryDirectory() as scratch:
-            show_draft(draft, write_study(draft, Path(scratch)))
+        show_plan(plan)
         return
-    _carry_out(draft, out=out, store=store, workers=workers, ray=ray)
+    _run_plan(plan, out=out, store=store, workers=workers, ray=ray)
 
 
-def _carry_out(draft: Draft, *, out: Path | None, store: str | None, workers: int | None, ray: str | None) -> None:
-    """Run the study behind a table, show the table, and fail where a part of it did."""
+def _run_plan(plan: TablePlan, *, out: Path | None, store: str | None, workers: int | None, ray: str | None) -> None:
+    """Run the study behind a table and show the table; exit with 1 where a cell failed."""
     from crossling.cli.show_papers import show_reproduced
     from crossling.report.terminal import TerminalProgress
 
     if store is not None:
-        os.environ["CROSSLING_STORE"] = store  # what is found out about an encoder as it was goes there too
+        os.environ["CROSSLING_STORE"] = store  # results on the pretrained encoder go there too
     with TerminalProgress() as progress:
-        from crossling.papers import running
+        from crossling.papers.reproduce import reproduce_table
         from crossling.store.artefacts import Store, find_store
         from crossling.study.sites import open_site
 
         command = shlex.join(["crossling", *sys.argv[1:]])
-        folder = out or Path("studies") / draft.name
+        folder = out or Path("studies") / plan.study.name
         with open_site(ray) as site:
-            made = running.reproduce(
-                draft,
+            made = reproduce_table(
+                plan,
                 out=folder,
                 store=Store(find_store(store)),
                 workers=workers,

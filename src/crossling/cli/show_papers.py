@@ -1,22 +1,19 @@
-"""Tables of the papers on the terminal and as files: what there is, what would be run, and ours beside the paper's."""
+"""The papers' tables on the terminal and as files: the list, what would be run, and our figures beside the paper's."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossling.files import write_atomic
-from crossling.papers.published import PAPERS, Figure, PublishedTable, load_paper
+from crossling.papers.published import PAPERS, Figure, load_paper
 from crossling.report.table import Table
 from crossling.report.terminal import out, print_message
+from crossling.study.grid import name_values
 
 if TYPE_CHECKING:
-    from crossling.papers.definitions import Address
-    from crossling.papers.drafting import Draft
-    from crossling.papers.running import Ours, Reproduced
+    from crossling.papers.reproduce import ReproducedCell, ReproducedTable
+    from crossling.papers.tables import CellSource, TablePlan
     from crossling.study.grid import Study
 
 MISSING = "–"
@@ -45,80 +42,79 @@ def show_tables(paper: str = "") -> None:
     )
 
 
-def show_draft(draft: Draft, study: Study) -> None:
-    """The cells of a table and where each figure would come from, then the cells of the study behind them."""
-    _show_head(draft.table, draft.scale)
+def show_plan(plan: TablePlan) -> None:
+    """The cells of a table and where each figure would come from, then the systems of the study behind them."""
+    _show_title(plan)
     rows = tuple(
         (
             cell.row,
             cell.column,
             cell.figure.text or UNREADABLE,
-            describe_address(cell.address, draft) if cell.address else "not run",
+            describe_source(cell.source, plan) if cell.source else "not run",
         )
-        for cell in draft.cells
+        for cell in plan.cells
     )
-    title = f"{len(rows)} cells of the table, {sum(cell.address is not None for cell in draft.cells)} of them to be run"
+    title = f"{len(rows)} cells of the table, {sum(cell.source is not None for cell in plan.cells)} of them to be run"
     _print(Table(title, ("row", "column", "paper", "ours from"), rows, names=4))
-    variants = tuple(
-        (v.task, v.label, _describe_stages(v.recipe.stage, draft.recipes[v.task, v.system]["stage"]))
+    study = plan.study
+    systems = tuple(
+        (v.task, v.label, "; ".join(map(_describe_stage, v.recipe.stage)), _describe_settings(study, v.system))
         for v in study.variants
     )
-    seeds = f"{len(draft.seeds)} {'seed' if len(draft.seeds) == 1 else 'seeds'}"
-    title = f"{len(study.cells)} cells of the study: {len(variants)} systems, {seeds}; encoder {draft.encoder}"
-    _print(Table(title, ("task", "system", "training"), variants, names=3))
-    for name, settings in draft.analyses.items():
-        print_message(f"then: {settings['kind']} of {len(draft.list_variants(name))} systems' models ({name})")
-    if draft.extend is not None:
-        print_message(f"before: {draft.encoder} gets up to {draft.extend.pieces:,} subwords of {draft.extend.text}")
-    _show_notes(draft)
+    seeds = f"{len(study.settings.seeds)} {'seed' if len(study.settings.seeds) == 1 else 'seeds'}"
+    title = f"{len(study.cells)} cells of the study: {len(systems)} systems, {seeds}; encoder {plan.encoder}"
+    _print(Table(title, ("task", "system", "training", "settings"), systems, names=4))
+    for name, settings in plan.analyses.items():
+        print_message(f"then: {settings['kind']} of {len(plan.list_analysed(name))} systems' models ({name})")
+    if plan.extend is not None:
+        print_message(f"before: {plan.encoder} gets up to {plan.extend.pieces:,} subwords of {plan.extend.text}")
+    _show_notes(plan)
 
 
-def _print(sheet: Table) -> None:
-    print_message(sheet.title)
-    out.print(sheet.to_rich())
+def _print(table: Table) -> None:
+    print_message(table.title)
+    out.print(table.to_rich())
 
 
-def describe_address(address: Address, draft: Draft) -> str:
+def describe_source(source: CellSource, plan: TablePlan) -> str:
     """Where a figure comes from, in words."""
-    systems = " or ".join(address.systems) or address.system
-    who = "the encoder as it was" if address.original else f"{address.task} {systems}"
-    less = f" less {address.less}" if address.less else ""
-    where = ", ".join(address.languages) or address.group or "all languages"
-    if address.measure in ("score", "best", "best_layer"):
-        what = {"best": "best ", "best_layer": "layer of the best "}.get(address.measure, "")
-        entry = draft.recipes[address.task, address.system or address.systems[0]]["evaluate"][address.evaluate]
-        return f"{what}{draft.scores[address.task]} of {who}{less}, {entry['on']} {where}"
-    more = " ".join(filter(None, (address.probe, address.against and f"with {address.against}", address.top)))
-    return f"{address.measure.replace('_', ' ')} of {who}" + (f", {more}" if more else f", {where}")
+    systems = " or ".join(source.systems) or source.system
+    who = "the encoder before fine-tuning" if source.pretrained else f"{source.task} {systems}"
+    less = f" less {source.less}" if source.less else ""
+    where = ", ".join(source.languages) or source.group or "all languages"
+    if source.measure in ("score", "best", "best_layer"):
+        what = {"best": "best ", "best_layer": "layer of the best "}.get(source.measure, "")
+        entry = plan.find_recipe(source.needs[0]).evaluate[source.evaluate]
+        return f"{what}{plan.find_score(source)} of {who}{less}, {entry.on} {where}"
+    more = " ".join(filter(None, (source.probe, source.against and f"with {source.against}", source.top)))
+    return f"{source.measure.replace('_', ' ')} of {who}, {more or where}"
 
 
-def _describe_stages(stages: Sequence[Any], tables: Sequence[Mapping[str, Any]]) -> str:
-    """What a system learns from, stage by stage, and what the definition of the table asks of each stage."""
-    told = []
-    for stage, table in zip(stages, tables, strict=True):
-        named: Sequence[Any] = stage.parallel if hasattr(stage, "parallel") else stage.train
-        data = [one if isinstance(one, str) else str(one.get("data") or Path(one["path"]).name) for one in named]
-        told.append(f"{stage.kind}: {', '.join([*data, *_describe_settings(table)])}")
-    return "; ".join(told)
+def _describe_stage(stage: Any) -> str:
+    """A stage and the data that it learns from."""
+    named = stage.parallel if hasattr(stage, "parallel") else stage.train
+    text = f"{stage.kind}: {', '.join(map(_name_data, named))}"
+    auxiliary = [_name_data(data) for one in getattr(stage, "auxiliary", ()) for data in one.train]
+    return f"{text} with {', '.join(auxiliary)}" if auxiliary else text
 
 
-def _describe_settings(table: Mapping[str, Any]) -> list[str]:
-    """The settings of a stage that systems of a table differ by."""
-    fusion = table.get("fusion") or {}
-    told = [" ".join([fusion["kind"], *(f"{k}={v}" for k, v in fusion.items() if k != "kind")])] if fusion else []
-    told += [f"beside it {one['task']}" for one in table.get("auxiliary", ())]
-    told += ["replay"] if "replay" in table else []
-    return told + [f"{key}={table[key]}" for key in ("sentences", "pooling", "anchors") if key in table]
+def _name_data(data: Any) -> str:
+    return data if isinstance(data, str) else str(data.get("data") or Path(data["path"]).name)
 
 
-def show_reproduced(made: Reproduced) -> None:
-    """The paper's table with ours beside it, in parts that fit the terminal, then what a reader must not miss."""
-    draft = made.draft
-    _show_head(draft.table, draft.scale)
-    for sheet in lay_out(made, width=out.width):
-        out.print(sheet.to_rich())
+def _describe_settings(study: Study, system: str) -> str:
+    """The settings by which a system differs from the others of the study."""
+    own = study.settings.systems[system].set
+    return " ".join(name_values({key: value for key, value in own.items() if value != ()}))
+
+
+def show_reproduced(made: ReproducedTable) -> None:
+    """The paper's table with ours beside it, in parts that fit the terminal, then what a reader must know."""
+    _show_title(made.plan)
+    for table in lay_out(made, width=out.width):
+        out.print(table.to_rich())
     print_message(explain(made))
-    _show_notes(draft)
+    _show_notes(made.plan)
     for cell, error in made.failed.items():
         print_message(f"failed: {cell}: {error}")
     for path in write_reproduced(made):
@@ -128,28 +124,28 @@ def show_reproduced(made: Reproduced) -> None:
     )
 
 
-def explain(made: Reproduced) -> str:
+def explain(made: ReproducedTable) -> str:
     """What the figures are, and why some are missing."""
-    left_out = sum(one.cell.address is None for one in made.cells)
+    left_out = sum(one.cell.source is None for one in made.cells)
     missing = f" {MISSING}: left out of this run ({left_out} of {len(made.cells)} cells)." if left_out else ""
     marked = any(one.cell.figure.mark for one in made.cells)
-    return UNITS[made.draft.table.unit] + (" Stars are the paper's marks of significance." if marked else "") + missing
+    return UNITS[made.plan.table.unit] + (" Stars are the paper's marks of significance." if marked else "") + missing
 
 
-def _show_head(table: PublishedTable, scale: str) -> None:
-    print_message(f"{table.name}, {scale} scale: {table.holds}")
+def _show_title(plan: TablePlan) -> None:
+    print_message(f"{plan.table.name}, {plan.scale} scale: {plan.table.holds}")
 
 
-def _show_notes(draft: Draft) -> None:
-    for note in draft.notes:
+def _show_notes(plan: TablePlan) -> None:
+    for note in plan.notes:
         print_message(f"Note: {note}")
-    for sentence in draft.table.contradictions:
+    for sentence in plan.table.contradictions:
         print_message(f"The paper contradicts itself: {sentence}")
 
 
-def lay_out(made: Reproduced, *, width: int | None = None) -> list[Table]:
-    """The table as sheets not wider than that, each column with the paper's figure, ours and the difference."""
-    table = made.draft.table
+def lay_out(made: ReproducedTable, *, width: int | None = None) -> list[Table]:
+    """The table in parts of at most that width, each column with the paper's figure, ours and the difference."""
+    table = made.plan.table
     cells = {(one.cell.row, one.cell.column): one for one in made.cells}
     parts: list[list[str]] = [[]]
     taken = label = max(map(len, table.rows)) + EDGES
@@ -163,19 +159,25 @@ def lay_out(made: Reproduced, *, width: int | None = None) -> list[Table]:
         taken += needed
     return [
         Table(
-            table.name,
+            f"{table.name}, {made.plan.scale} scale: {table.holds}",
             ("", *(text for column in some for text in _head(column))),
             tuple((row, *(text for column in some for text in _show(cells.get((row, column))))) for row in table.rows),
+            notes=(
+                explain(made),
+                *made.plan.notes,
+                *(f"The paper contradicts itself: {sentence}" for sentence in table.contradictions),
+                *(f"Failed: {cell}: {error}" for cell, error in made.failed.items()),
+            ),
         )
         for some in parts
     ]
 
 
 def _head(column: str) -> tuple[str, str, str]:
-    return f"{column}: paper", "ours", "differs"
+    return f"{column}: paper", "ours", "diff"
 
 
-def _show(one: Ours | None) -> tuple[str, str, str]:
+def _show(one: ReproducedCell | None) -> tuple[str, str, str]:
     """The three texts of a cell; the difference is that of the figures as they are shown, so that they add up."""
     if one is None:
         return MISSING, "", ""
@@ -192,44 +194,29 @@ def format_value(value: float | None, figure: Figure, *, sign: bool = False) -> 
     return f"{value:{'+' if sign else ''}.{figure.decimals}f}"
 
 
-def write_reproduced(made: Reproduced) -> list[Path]:
+def write_reproduced(made: ReproducedTable) -> list[Path]:
     """The table as Markdown, and every cell as a line of CSV."""
-    files = {made.out / "reproduced.md": to_markdown(made), made.out / "reproduced.csv": to_csv(made)}
-    for path, text in files.items():
-        write_atomic(path, text)
-    return list(files)
+    (table,) = lay_out(made)
+    files = {"reproduced.md": table.to_markdown(), "reproduced.csv": list_cells(made).to_csv()}
+    for name, text in files.items():
+        write_atomic(made.out / name, text)
+    return [made.out / name for name in files]
 
 
-def to_markdown(made: Reproduced) -> str:
-    """For a document."""
-    draft = made.draft
-    sheets = lay_out(made)
-    lines = [
-        f"# {draft.table.name}, {draft.scale} scale",
-        "",
-        f"{draft.table.holds[0].upper()}{draft.table.holds[1:]}.",
-        "",
-    ]
-    lines += [sheet.to_markdown() for sheet in sheets]
-    lines += [explain(made), ""]
-    lines += [f"- {note}" for note in draft.notes]
-    lines += [f"- The paper contradicts itself: {sentence}" for sentence in draft.table.contradictions]
-    lines += [f"- Failed: {cell}: {error}" for cell, error in made.failed.items()]
-    return "\n".join(lines) + "\n"
+def list_cells(made: ReproducedTable) -> Table:
+    """Every cell on a line, for a spreadsheet."""
+    rows = tuple(
+        (
+            *(made.plan.table.name, made.plan.scale, one.cell.row, one.cell.column),
+            *(one.cell.figure.text.rstrip("*"), one.cell.figure.mark),
+            *(_format_exactly(one.value), _format_exactly(one.spread), str(one.seeds)),
+            _format_exactly(one.difference),
+        )
+        for one in made.cells
+    )
+    head = ("table", "scale", "row", "column", "paper", "mark", "ours", "spread", "seeds", "difference")
+    return Table(made.plan.table.name, head, rows, names=4)
 
 
-def to_csv(made: Reproduced) -> str:
-    """For a spreadsheet."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["table", "scale", "row", "column", "paper", "mark", "ours", "spread", "seeds", "difference"])
-    for one in made.cells:
-        figure, cell = one.cell.figure, one.cell
-        numbers = [_plain(value) for value in (one.value, one.spread)]
-        known = (made.draft.table.name, made.draft.scale, cell.row, cell.column, figure.text.rstrip("*"), figure.mark)
-        writer.writerow([*known, *numbers, one.seeds, _plain(one.difference)])
-    return text.getvalue()
-
-
-def _plain(value: float | None) -> str:
+def _format_exactly(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"

@@ -1,5 +1,5 @@
-"""The papers' tables again: figures as printed, the studies and analyses that make them, and ours beside them.
+"""The papers' tables again: each paper is a study, and our figures are shown beside those that were printed.
 
-``<paper>-published.toml`` holds what was printed, and ``<paper>.toml`` how each table is made, at full scale and at
-small scale. Recipes and study files are written from the second when a table is asked for.
+``PAPER.toml`` is the study, with a small scale; ``recipe-PAPER*.toml`` are its recipes; ``PAPER-tables.toml`` says
+which of its systems the cells of a table are; ``PAPER-published.toml`` holds what was printed.
 """

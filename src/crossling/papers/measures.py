@@ -1,4 +1,4 @@
-"""Our figures, from a finished study and its analyses: one function for each way in which a table's cells are made."""
+"""Our figures, from a finished study and its analyses: one function for each measure that tables show."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from crossling.data.languages import group_of
-from crossling.papers.definitions import Address
-from crossling.papers.drafting import Variant
+from crossling.papers.tables import CellSource, SystemKey
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe
 from crossling.report.head_maps import compare_best, count_top
 from crossling.report.probing import list_results
@@ -22,33 +21,32 @@ from crossling.study.compare import read_finished
 from crossling.study.folder import prediction_path, read_plan
 
 if TYPE_CHECKING:
+    from crossling.report.head_maps import Overlap
     from crossling.study.head_probing import Heads
     from crossling.study.probing import Compared
 
-ORIGINAL = "original"
-"""The name of the encoder as it was, among the models of an analysis."""
-PROBED = "macro_f1"
+PRETRAINED = "pretrained"
+"""The name of the encoder before fine-tuning, among the models of an analysis."""
+PROBE_SCORE = "macro_f1"
 """The score of probes that the paper shows."""
-OF_HEADS = 144
+PAPER_HEADS = 144
 """Heads of mBERT, of which the paper's best 40, 60 and 80 are."""
 
-Values = dict[Any, float]
-"""By seed; by none where a figure is not of one."""
+Values = dict[int | None, float]
+"""By seed; None where a figure is not of one seed."""
 
 
 @dataclass
 class Results:
-    """A study's finished cells and what analyses found, as the papers' units have them."""
+    """A study's finished cells and the results of its analyses, in the papers' units."""
 
     out: Path
-    scores: Mapping[str, str]
-    """By task, the score that is shown."""
     analyses: dict[str, Compared] = field(default_factory=dict)
     _known: dict[Path, dict[str, float]] = field(default_factory=dict)
     _heads: dict[str, Heads] = field(default_factory=dict)
 
     @cached_property
-    def seeds(self) -> dict[Variant, tuple[str, list[int]]]:
+    def seeds(self) -> dict[SystemKey, tuple[str, list[int]]]:
         """For each system of each task its folder and the seeds that are finished."""
         plan = read_plan(self.out)
         finished = read_finished(plan, self.out)
@@ -57,19 +55,20 @@ class Results:
             for variant in plan["variants"]
         }
 
-    def is_finished(self, variant: Variant) -> bool:
+    def is_finished(self, variant: SystemKey) -> bool:
         """Whether all seeds of a system are there."""
         return len(self.seeds[variant][1]) == len(read_plan(self.out)["settings"]["seeds"])
 
-    def recipe(self, variant: Variant) -> Recipe:
+    def recipe(self, variant: SystemKey) -> Recipe:
         return load_recipe(self.out / self.seeds[variant][0] / "recipe.toml")
 
-    def score(self, address: Address, system: str) -> Values:
-        """A system's score in percent: the mean over the cell's languages, for each seed."""
-        folder, seeds = self.seeds[address.task, system]
-        entry = self.recipe((address.task, system)).evaluate[address.evaluate]
-        languages = choose_languages(entry, address)
-        name = self.scores[address.task]
+    def score(self, source: CellSource, system: str) -> Values:
+        """A system's score in percent for each seed: the mean over the cell's languages."""
+        folder, seeds = self.seeds[source.task, system]
+        recipe = self.recipe((source.task, system))
+        entry = recipe.evaluate[source.evaluate]
+        languages = choose_languages(entry, source)
+        name = source.score or recipe.stage[-1].task.score
         return {
             seed: 100
             * fmean(self._read(prediction_path(self.out / folder, seed, entry, code))[name] for code in languages)
@@ -81,124 +80,124 @@ class Results:
             self._known[path] = score(read_predictions(path))
         return self._known[path]
 
-    def rows(self, address: Address) -> list[dict[str, Any]]:
-        """What an analysis has of a cell's model."""
-        found = self.analyses.get(address.analysis)
+    def rows(self, source: CellSource) -> list[dict[str, Any]]:
+        """The rows of an analysis on a cell's model."""
+        found = self.analyses.get(source.analysis)
         if found is None:
             return []
         rows: list[dict[str, Any]] = found.analysis.table.to_pylist()
-        return [row for row in rows if row["model"] == name_model(address)]
+        return [row for row in rows if row["model"] == name_model(source)]
 
-    def heads(self, address: Address) -> Heads | None:
+    def heads(self, source: CellSource) -> Heads | None:
         """Maps of all models' heads."""
         from crossling.study.head_probing import collect_heads
 
-        found = self.analyses.get(address.analysis)
-        if found is not None and address.analysis not in self._heads:
-            self._heads[address.analysis] = collect_heads(found, score=PROBED, measure="difference")
-        return self._heads.get(address.analysis)
+        found = self.analyses.get(source.analysis)
+        if found is not None and source.analysis not in self._heads:
+            self._heads[source.analysis] = collect_heads(found, score=PROBE_SCORE, measure="difference")
+        return self._heads.get(source.analysis)
 
 
-def name_model(address: Address) -> str:
-    """What a cell's model is called among those of an analysis."""
-    return ORIGINAL if address.original else f"{address.task}: {address.system}"
+def name_model(source: CellSource) -> str:
+    """The name of a cell's model in an analysis."""
+    return PRETRAINED if source.pretrained else f"{source.task}: {source.system}"
 
 
-def choose_languages(entry: EvaluateSettings, address: Address) -> list[str]:
+def choose_languages(entry: EvaluateSettings, source: CellSource) -> list[str]:
     """The languages of a set that a cell is about, as the set has them: de may be de_gsd."""
-    if address.group:
-        return [code for code in entry.languages if group_of(code, "enf") == address.group]
-    if not address.languages:
+    if source.group:
+        return [code for code in entry.languages if group_of(code, "enf") == source.group]
+    if not source.languages:
         return list(entry.languages)
     return [
         code
-        for wanted in address.languages
+        for wanted in source.languages
         for code in entry.languages
         if wanted in (code, code.partition("_")[0] if "=" not in code else code)
     ]
 
 
-def measure_score(results: Results, address: Address) -> Values:
+def measure_score(results: Results, source: CellSource) -> Values:
     """A system's score, or by how much it is above another's with the same seed."""
-    values = results.score(address, address.system)
-    if not address.less:
+    values = results.score(source, source.system)
+    if not source.less:
         return values
-    other = results.score(address, address.less)
+    other = results.score(source, source.less)
     return {seed: value - other[seed] for seed, value in values.items() if seed in other}
 
 
-def measure_best(results: Results, address: Address) -> Values:
+def measure_best(results: Results, source: CellSource) -> Values:
     """The score of the system that is best on average over seeds."""
-    best = _find_best(results, address)
-    return results.score(address, best) if best else {}
+    best = _find_best(results, source)
+    return results.score(source, best) if best else {}
 
 
-def measure_best_layer(results: Results, address: Address) -> Values:
+def measure_best_layer(results: Results, source: CellSource) -> Values:
     """The layer that the best system fuses."""
-    best = _find_best(results, address)
-    return {None: float(results.recipe((address.task, best)).stage[-1].fusion["layer"])} if best else {}
+    best = _find_best(results, source)
+    return {None: float(results.recipe((source.task, best)).stage[-1].fusion["layer"])} if best else {}
 
 
-def _find_best(results: Results, address: Address) -> str:
-    means = {name: results.score(address, name) for name in address.systems}
+def _find_best(results: Results, source: CellSource) -> str:
+    means = {name: results.score(source, name) for name in source.systems}
     return max(
         (name for name, found in means.items() if found), key=lambda name: fmean(means[name].values()), default=""
     )
 
 
-def measure_cosine(results: Results, address: Address) -> Values:
+def measure_cosine(results: Results, source: CellSource) -> Values:
     """The mean cosine of sentences and their translations, over languages."""
-    return _average(results.rows(address), "cosine")
+    return _average(results.rows(source), "cosine")
 
 
-def measure_perplexity(results: Results, address: Address) -> Values:
+def measure_perplexity(results: Results, source: CellSource) -> Values:
     """The pseudo-perplexity of one language's text."""
-    rows = results.rows(address)
-    return _average([row for row in rows if row["language"].partition("_")[0] in address.languages], "perplexity")
+    rows = results.rows(source)
+    return _average([row for row in rows if row["language"].partition("_")[0] in source.languages], "perplexity")
 
 
 def _average(rows: Sequence[Mapping[str, Any]], column: str) -> Values:
-    by_seed: dict[Any, list[float]] = {}
+    by_seed: dict[int | None, list[float]] = {}
     for row in rows:
         by_seed.setdefault(row["seed"], []).append(float(row[column]))
     return {seed: fmean(values) for seed, values in by_seed.items()}
 
 
-def measure_probing(results: Results, address: Address) -> Values:
-    """Points by which a probe on the model is better than one on the encoder that it was."""
+def measure_probing(results: Results, source: CellSource) -> Values:
+    """Points by which a probe on the model is better than one on its encoder before fine-tuning."""
     from crossling.study.probing import find_results
 
-    found = results.analyses.get(address.analysis)
+    found = results.analyses.get(source.analysis)
     if found is None:
         return {}
-    values = list_results(find_results(found), score=PROBED).get((name_model(address), address.probe), [])
+    values = list_results(find_results(found), score=PROBE_SCORE).get((name_model(source), source.probe), [])
     return dict(enumerate(values))
 
 
-def measure_shared_heads(results: Results, address: Address) -> Values:
+def measure_shared_heads(results: Results, source: CellSource) -> Values:
     """How many of its best heads a model shares with another."""
-    overlap = _compare_heads(results, address)
+    overlap = _compare_heads(results, source)
     return {} if overlap is None else {None: float(overlap.shared)}
 
 
-def measure_shared_ranks(results: Results, address: Address) -> Values:
+def measure_shared_ranks(results: Results, source: CellSource) -> Values:
     """How alike two models rank the heads that they share."""
-    overlap = _compare_heads(results, address)
+    overlap = _compare_heads(results, source)
     return {} if overlap is None or math.isnan(overlap.ranks.rho) else {None: overlap.ranks.rho}
 
 
-def _compare_heads(results: Results, address: Address) -> Any:
-    heads = results.heads(address)
+def _compare_heads(results: Results, source: CellSource) -> Overlap | None:
+    heads = results.heads(source)
     if heads is None:
         return None
-    ours, theirs = (heads.maps.get((name, address.probe)) for name in (name_model(address), address.against))
+    ours, theirs = (heads.maps.get((name, source.probe)) for name in (name_model(source), source.against))
     if ours is None or theirs is None:
         return None
-    of_all = 100 * int(address.top) / OF_HEADS
+    of_all = 100 * int(source.top) / PAPER_HEADS
     return compare_best(ours, theirs, count_top([f"{of_all}%"], ours.size)[0])
 
 
-MEASURES: Mapping[str, Callable[[Results, Address], Values]] = {
+MEASURES: Mapping[str, Callable[[Results, CellSource], Values]] = {
     "score": measure_score,
     "best": measure_best,
     "best_layer": measure_best_layer,
@@ -208,4 +207,4 @@ MEASURES: Mapping[str, Callable[[Results, Address], Values]] = {
     "shared_heads": measure_shared_heads,
     "shared_ranks": measure_shared_ranks,
 }
-"""By the name that an address has it under."""
+"""By the name that a source has it under."""

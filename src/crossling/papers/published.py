@@ -1,4 +1,4 @@
-"""What the papers printed: their tables, figure by figure, read from the package's data."""
+"""The papers' tables as printed, figure by figure, read from the package's data."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from crossling.errors import UserError, nearest
 
+FOLDER = Path(__file__).parent
 PAPERS = ("layer-fusion", "knowledge", "adjustment")
 _FIGURE = re.compile(r"(?P<number>[+-]?\d+(\.(?P<decimals>\d+))?)(?P<mark>\**)")
 
@@ -75,7 +76,7 @@ def load_paper(name: str) -> Paper:
 
 def read_data(file: str) -> dict[str, Any]:
     """A TOML file of this package."""
-    return tomllib.loads(files("crossling.papers").joinpath(file).read_text(encoding="utf-8"))
+    return tomllib.loads((FOLDER / file).read_text(encoding="utf-8"))
 
 
 def list_tables() -> list[PublishedTable]:

@@ -16,7 +16,7 @@ from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import apply_overrides, read_toml, set_path
 from crossling.recipe.recipe import FrozenSettings, Recipe, parse_kind, parse_recipe, validate_table
 
-STUDY_KEYS = ("seeds", "baseline", "second", "tasks", "systems", "choose")
+STUDY_KEYS = ("seeds", "baseline", "second", "set", "tasks", "systems", "choose")
 
 
 class TaskSettings(FrozenSettings):
@@ -71,9 +71,13 @@ class StudySettings(FrozenSettings):
     baseline: str
     second: str | None = None
     """Another system that all are compared with, for a second mark."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Keys of every recipe, dotted and quoted, and their values; those of a task and of a system come after."""
     tasks: dict[str, TaskSettings] = Field(default_factory=dict)
     systems: dict[str, SystemSettings] = Field(min_length=1)
     choose: tuple[ChooseSettings, ...] = ()
+    small: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """Tables of a study that replace those above at small scale: fewer seeds, less data, a smaller encoder."""
 
     @field_validator("seeds")
     @classmethod
@@ -148,14 +152,31 @@ class Study:
         return content_hash([self.settings.model_dump(mode="json"), recipes])
 
 
-def load_study(path: str | Path, overrides: Iterable[str] = ()) -> Study:
-    """Read a study file and the recipes it names; every problem of all of them is told at once.
+def load_study(path: str | Path, overrides: Iterable[str] = (), *, small: bool = False) -> Study:
+    """Read a study file and the recipes that it names, at small scale if asked; all problems are reported at once.
 
     Overrides of the study's own keys (``seeds=[1]``) change the study; all others are set in every recipe.
     """
-    path, overrides = Path(path), tuple(overrides)
+    tables = read_toml(Path(path))
+    return parse_study(merge_tables(tables, tables.get("small", {})) if small else tables, Path(path), overrides)
+
+
+def merge_tables(tables: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables with those of ``more`` in them; a value that is not a table is replaced."""
+    merged = dict(tables)
+    for key, value in more.items():
+        inside = merged.get(key)
+        if isinstance(inside, Mapping) and isinstance(value, Mapping):
+            value = merge_tables(inside, value)
+        merged[key] = value
+    return merged
+
+
+def parse_study(tables: Mapping[str, Any], path: Path, overrides: Iterable[str] = ()) -> Study:
+    """Validate the tables of a study file; recipes are found relative to its path."""
+    overrides = tuple(overrides)
     own = [text for text in overrides if text.split("=")[0].split(".")[0].strip() in STUDY_KEYS]
-    tables = apply_overrides(read_toml(path), own)
+    tables = apply_overrides(dict(tables), own)
     if "stage" in tables or "encoder" in tables:
         raise RecipeError(f"{path}: is a recipe, not a study: crossling run {path}")
     problems: list[str] = []
@@ -228,7 +249,7 @@ def _parse_criterion(value: Any, *, key: str, problems: list[str]) -> Any:
 def _expand(settings: StudySettings, folder: Path, overrides: list[str], problems: list[str]) -> Iterator[Variant]:
     """Every task with every system that takes part in it, over all values of its axes."""
     for task in tuple(settings.tasks) or ("",):
-        shared = settings.tasks[task].set if task else {}
+        shared = {**settings.set, **(settings.tasks[task].set if task else {})}
         for name, system in settings.systems.items():
             if system.tasks and task not in system.tasks:
                 continue

@@ -1,4 +1,4 @@
-"""A table made again: the encoder prepared, the study run, its models analysed, our figures put beside the paper's."""
+"""Make a table again: extend the encoder, run the study, analyse its models, put our figures beside the paper's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from crossling.data.catalogue import open_data
 from crossling.files import write_atomic
-from crossling.papers.drafting import Cell, Draft, write_study
-from crossling.papers.measures import MEASURES, ORIGINAL, Results
+from crossling.papers.measures import MEASURES, PRETRAINED, Results
+from crossling.papers.tables import Cell, TablePlan
 from crossling.progress import NoProgress, Progress
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from crossling.study.sites import Site
 
 SUBTRACTED = ("probe", "head_probe")
-"""Analyses whose figures are differences from the encoder that a model was."""
+"""Analyses whose figures are differences from the encoder before fine-tuning."""
 
 
 @dataclass(frozen=True)
-class Ours:
+class ReproducedCell:
     """A cell with our figure."""
 
     cell: Cell
@@ -42,18 +42,18 @@ class Ours:
 
 
 @dataclass(frozen=True)
-class Reproduced:
+class ReproducedTable:
     """A table of the paper with ours beside it."""
 
-    draft: Draft
-    cells: tuple[Ours, ...]
+    plan: TablePlan
+    cells: tuple[ReproducedCell, ...]
     out: Path
     failed: Mapping[str, str] = field(default_factory=dict)
     """Cells of the study without results, and why."""
 
 
-def reproduce(
-    draft: Draft,
+def reproduce_table(
+    plan: TablePlan,
     *,
     out: Path,
     store: Store,
@@ -61,57 +61,57 @@ def reproduce(
     progress: Progress | None = None,
     command: str = "",
     site: Site | None = None,
-) -> Reproduced:
-    """Make a table again. Killed and started again, it goes on: what is finished is left alone."""
+) -> ReproducedTable:
+    """Make a table again. Killed and started again, it continues with what is not finished."""
     from crossling.study.scheduling import run_study
 
     progress = progress or NoProgress()
-    _extend_encoder(draft, out, store=store, progress=progress)
-    study = write_study(draft, out)
+    _extend_encoder(plan, out, store=store, progress=progress)
+    study = plan.place_extension(out)
     outcome = run_study(study, out=out, store=store, workers=workers, progress=progress, command=command, site=site)
-    results = Results(out, draft.scores)
-    for name, settings in draft.analyses.items():
-        found = _analyse(draft, name, settings, results, progress)
+    results = Results(out)
+    for name, settings in plan.analyses.items():
+        found = _analyse(plan, name, settings, results, progress)
         if found is not None:
             results.analyses[name] = found
-    return Reproduced(draft, tuple(collect(draft, results)), out, dict(outcome.failed))
+    return ReproducedTable(plan, tuple(collect_figures(plan, results)), out, dict(outcome.failed))
 
 
-def collect(draft: Draft, results: Results) -> list[Ours]:
-    """Our figure for every cell that this scale has."""
+def collect_figures(plan: TablePlan, results: Results) -> list[ReproducedCell]:
+    """Our figure for every cell that is run."""
     found = []
-    for cell in draft.cells:
-        values = list(MEASURES[cell.address.measure](results, cell.address).values()) if cell.address else []
+    for cell in plan.cells:
+        values = list(MEASURES[cell.source.measure](results, cell.source).values()) if cell.source else []
         spread = stdev(values) if len(values) > 1 else None
-        found.append(Ours(cell, fmean(values) if values else None, spread, len(values)))
+        found.append(ReproducedCell(cell, fmean(values) if values else None, spread, len(values)))
     return found
 
 
-def _extend_encoder(draft: Draft, out: Path, *, store: Store, progress: Progress) -> None:
+def _extend_encoder(plan: TablePlan, out: Path, *, store: Store, progress: Progress) -> None:
     """Write the text and the encoder with a larger vocabulary, unless they are there from before."""
-    if draft.extend is None or (out / draft.extended).is_dir():
+    if plan.extend is None or (out / plan.extended).is_dir():
         return
     from crossling.encoders.extending import extend_on
 
-    rows = open_data(draft.extend.text, split="train", store=store.root)
-    side = "source" if rows.language.partition("-")[0] == draft.extend.language else "target"
+    rows = open_data(plan.extend.text, split="train", store=store.root)
+    side = "source" if rows.language.partition("-")[0] == plan.extend.language else "target"
     lines = [text if isinstance(text, str) else " ".join(text) for text in rows.column(side).to_pylist()]
-    text = out / f"{draft.extended}.txt"
+    text = out / f"{plan.extended}.txt"
     write_atomic(text, "\n".join(lines) + "\n")
-    extend_on(draft.encoder, text, pieces=draft.extend.pieces, out=out / draft.extended, progress=progress)
+    extend_on(plan.encoder, text, pieces=plan.extend.pieces, out=out / plan.extended, progress=progress)
 
 
 def _analyse(
-    draft: Draft, name: str, table: Mapping[str, Any], results: Results, progress: Progress
+    plan: TablePlan, name: str, table: Mapping[str, Any], results: Results, progress: Progress
 ) -> Compared | None:
-    """Look into the models that cells ask for, and into the encoder as it was where one of them does."""
+    """Analyse the models that cells need, and the encoder before fine-tuning where a cell needs it."""
     from crossling.study.analysing import analyse, parse_settings
     from crossling.study.probing import Compared, analyse_with_bases
 
-    variants = [variant for variant in draft.list_variants(name) if results.is_finished(variant)]
+    variants = [variant for variant in plan.list_analysed(name) if results.is_finished(variant)]
     models = [f"{task}: {system}={results.out / results.seeds[task, system][0]}" for task, system in variants]
-    if any(cell.address and cell.address.original and cell.address.analysis == name for cell in draft.cells):
-        models.append(f"{ORIGINAL}={draft.encoder}")
+    if any(cell.source and cell.source.pretrained and cell.source.analysis == name for cell in plan.cells):
+        models.append(f"{PRETRAINED}={plan.encoder}")
     if not models:
         return None
     settings = parse_settings(table)
