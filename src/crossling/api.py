@@ -21,8 +21,8 @@ from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import apply_overrides
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe, parse_recipe, validate_table
 from crossling.registry import add_plugin
-from crossling.report.page import write_run
-from crossling.report.summary import RunSummary
+from crossling.report.run_page import write_run
+from crossling.report.run_summary import RunSummary
 from crossling.scores.metrics import score
 from crossling.store.artefacts import Store, find_store
 from crossling.study.recipe_run import RecipeRun, find_model, run_recipe

@@ -23,7 +23,7 @@ from crossling.data.catalogue import describe, list_entries
 from crossling.data.records import LabelledText, Question, TaggedSentence
 from crossling.encoders.coverage import Coverage, Neighbour
 from crossling.errors import UserError
-from crossling.report.summary import RunSummary, gather_result
+from crossling.report.run_summary import RunSummary, gather_result
 from crossling.study.memory import Inspection
 from examples import make_rows
 from tiny import tiny_encoder

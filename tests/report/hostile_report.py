@@ -8,10 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from crossling.report.charts import Chart, Series, draw_heat
-from crossling.report.comparison import comparison_table
-from crossling.report.document import AnalysisPart, Document, Figure, Sweep
-from crossling.report.embedded import embed_svg
-from crossling.report.panels import make_panel
+from crossling.report.study_page import AnalysisPart, Document, Figure, Panel, Sweep
+from crossling.report.system_tables import comparison_table
 from crossling.report.table import Table
 from crossling.report.wording import judge
 from crossling.scores.significance import Comparison, Difference, Result, Settings
@@ -59,7 +57,8 @@ def make_results() -> tuple[Result, ...]:
 def make_document(**changes: object) -> Document:
     """Every part of a report, with hostile texts."""
     comparison = Comparison("plain", None, ("plain", EVIL_SYSTEM), make_results(), Settings(), (f"panx: {EVIL}",))
-    panel = make_panel("compare-panx", EVIL, comparison_table(comparison), judge(comparison, "panx", task=EVIL))
+    tables = comparison_table(comparison).split_groups()
+    panel = Panel("compare-panx", EVIL, *tables, judge(comparison, "panx", task=EVIL))
     table = Table(EVIL, (EVIL, "b|c"), tuple((f"{EVIL} {n}", f"{n}.5") for n in range(20)), notes=(EVIL,), stem="t")
     chart = Chart(
         EVIL,
@@ -67,10 +66,8 @@ def make_document(**changes: object) -> Document:
         EVIL,
         (Series(EVIL_SYSTEM, ((1, 2.0, 0.5), (2, 3.0, None))), Series(EVIL, ((1, 1.0, None), (2, 4.0, None)), "thin")),
     )
-    drawing = embed_svg(EVIL_DRAWING, prefix="a-", title=EVIL)
-    assert drawing is not None
     heat = draw_heat([[0.1, -0.5], [None, 1.0]], rows=[EVIL, "layer 1"], columns=["1", EVIL_SYSTEM], title=EVIL)
-    figures = (Figure(EVIL, drawing, "x.svg"), Figure("heads", heat))
+    figures = (Figure.from_svg(EVIL, EVIL_DRAWING, "x.svg"), Figure("heads", heat))
     parts: dict[str, object] = {
         "name": EVIL,
         "facts": ((EVIL, EVIL),),
@@ -93,5 +90,5 @@ def make_document(**changes: object) -> Document:
 
 
 def large_drawing(size: int) -> Markup:
-    """A drawing of so many characters."""
+    """A drawing of this many characters."""
     return Markup('<svg class="drawn"><path d="{}"/></svg>').format("M0 0" * (size // 4))

@@ -94,10 +94,10 @@ def test_charts_of_next_to_nothing(series: tuple[Series, ...]) -> None:
 
 
 def test_a_difference_lies_right_of_zero_where_it_is_a_gain() -> None:
-    drawing = str(draw_difference(0.02, 0.01, 0.04, reach=0.04, direction=1))
+    drawing = str(draw_difference(0.02, 0.01, 0.04, reach=0.04, kind="up"))
     assert 'class="gap up"' in drawing and "M62.5 6H100.0" in drawing and "M75.0 1.5v9" in drawing
-    assert "M0.0 6H37.5" in str(draw_difference(-0.02, -0.09, -0.01, reach=0.04, direction=0))
-    assert "50.0" in str(draw_difference(0, 0, 0, reach=0, direction=0))
+    assert "M0.0 6H37.5" in str(draw_difference(-0.02, -0.09, -0.01, reach=0.04, kind=""))
+    assert "50.0" in str(draw_difference(0, 0, 0, reach=0, kind=""))
 
 
 def test_a_heat_map_shades_by_size_and_colours_by_sign() -> None:

@@ -10,7 +10,7 @@ import pytest
 from crossling.data.records import LabelledPair, LabelledText, Question, TaggedSentence
 from crossling.errors import ArtefactError, RecipeError
 from crossling.recipe.recipe import parse_recipe
-from crossling.report.summary import AnswerSample, TagSample, TextSample
+from crossling.report.run_summary import AnswerSample, TagSample, TextSample
 from crossling.scores.predictions import Predictions
 from crossling.store.artefacts import Store
 from crossling.study.recipe_run import run_recipe

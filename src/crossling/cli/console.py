@@ -19,16 +19,17 @@ from crossling.report.terminal import out, print_message
 if TYPE_CHECKING:
     from crossling.data.catalogue import SetDescription
     from crossling.data.rows import Rows
-    from crossling.report.summary import RunSummary
+    from crossling.report.run_summary import RunSummary
 
 
 def show_run(summary: RunSummary, folder: Path) -> None:
     """The table of scores, and the files that hold more."""
-    from crossling.report.page import write_run
-    from crossling.report.tables import score_tables
+    from crossling.report.run_page import write_run
+    from crossling.report.run_summary import TERMINAL_SCORES, score_tables
 
     for table in score_tables(summary):
-        out.print(table.to_rich())
+        shown = range(min(len(table.head), 3 + TERMINAL_SCORES))
+        out.print(table.select(shown).to_rich(whole=True))
     write_run(summary, folder)
     print_message(f"page:    {folder / 'page.html'}")
     print_message(f"scores:  {folder / 'scores.md'}")

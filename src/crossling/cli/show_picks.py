@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
-from crossling.files import write_atomic
+from crossling.report.table import Table
 from crossling.report.terminal import out, print_message
 from crossling.study.choose import BEST, Judgement
-from crossling.study.folder import PICKS
 
 
 def show_judgement(judgement: Judgement, folder: Path) -> None:
     """Every pick made with all seeds, then each criterion's record beside that of a blind pick."""
-    picks = Table("task", "system", "criterion", "pick", "rank", "regret", box=box.SIMPLE_HEAD, pad_edge=False)
-    for pick in judgement.picks:
-        if pick.seed is None:
-            known = (pick.task, pick.system, pick.criterion, pick.chosen, f"{pick.rank} of {pick.values}")
-            picks.add_row(*map(escape, known), f"{100 * pick.regret:.2f}")
-    out.print(picks)
-    records = Table("criterion", "picks", "mean rank", f"in best {BEST}", "mean regret", box=box.SIMPLE_HEAD)
-    for record in judgement.records:
-        figures = (f"{record.mean_rank:.1f}", f"{100 * record.share_of_best:.0f} %", f"{100 * record.mean_regret:.2f}")
-        records.add_row(escape(record.criterion), str(record.picks), *figures)
-    out.print(records)
+    picks = tuple(
+        (p.task, p.system, p.criterion, p.chosen, f"{p.rank} of {p.values}", _points(p.regret))
+        for p in judgement.picks
+        if p.seed is None
+    )
+    out.print(Table("", ("task", "system", "criterion", "pick", "rank", "regret"), picks, names=4).to_rich())
+    records = tuple(
+        (one.criterion, str(one.picks), f"{one.mean_rank:.1f}", _percent(one.share_of_best), _points(one.mean_regret))
+        for one in judgement.records
+    )
+    head = ("criterion", "picks", "mean rank", f"in best {BEST}", "mean regret")
+    out.print(Table("", head, records).to_rich())
     print_message(
         "Ranks and regret (points below the best) are by the mean score over languages not trained on and over seeds."
     )
     for note in judgement.notes:
         print_message(f"Note: {note}.")
-    write_atomic(folder / PICKS, judgement.to_csv())
-    print_message(f"written: {folder / PICKS}")
+    print_message(f"written: {judgement.write(folder)}")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _points(regret: float) -> str:
+    return f"{100 * regret:.2f}"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as RichTable
 
+from crossling.report.table import Table
 from crossling.report.terminal import format_seconds, out, print_message
 from crossling.study.status import STATES, StudyStatus, read_status
 
@@ -57,7 +58,7 @@ def watch_status(folder: Path) -> None:
 def render_status(status: StudyStatus) -> Group:
     """Counts for each task and system, then single cells at work or failed, then the time left."""
     tasks = any(cell.task for cell in status.cells)
-    table = Table(*(["task"] if tasks else []), "system", *STATES)
+    table = RichTable(*(["task"] if tasks else []), "system", *STATES)
     for column in table.columns[-len(STATES) :]:
         column.justify = "right"
     for (task, label), cells in status.groups.items():
@@ -99,16 +100,14 @@ def _describe_rest(status: StudyStatus) -> str:
 
 def show_forecast(forecast: Forecast) -> None:
     """What a study would do."""
-    table = Table("task", "system", "cells", "done", "to predict", "stages to train")
-    for row in forecast.rows:
-        table.add_row(*(escape(str(value)) for value in row))
-    out.print(table)
+    head = ("task", "system", "cells", "done", "to predict", "stages to train")
+    rows = tuple(tuple(map(str, row)) for row in forecast.rows)
+    out.print(Table("", head, rows, names=2).without_empty_names().to_rich())
     for line in forecast.lines:
         print_message(line)
-    hours = Table("workers", "hours", "GPU-hours" if forecast.on_gpu else "core-hours")
-    for workers, wall, paid in forecast.hours:
-        hours.add_row(str(workers), f"{wall:.3g}", f"{paid:.3g}")
-    out.print(hours)
+    hours = tuple((str(workers), f"{wall:.3g}", f"{paid:.3g}") for workers, wall, paid in forecast.hours)
+    unit = "GPU-hours" if forecast.on_gpu else "core-hours"
+    out.print(Table("", ("workers", "hours", unit), hours, names=0).to_rich())
     print_message(forecast.basis)
 
 
@@ -118,7 +117,7 @@ def show_comparison(comparison: StudyComparison, folder: Path) -> None:
         if part.task:
             out.print(f"\n[bold]{escape(part.task)}[/]")
         for table in part.tables:
-            out.print(table.to_rich())
+            out.print(table.to_table().to_rich(whole=True))
     for line in comparison.lines:
         print_message(line)
     for name in comparison.files:

@@ -1,4 +1,7 @@
-"""Charts drawn as inline SVG: lines, differences with their intervals, heat maps; the style sheet colours them."""
+"""Charts drawn as inline SVG: bars, lines, differences with their intervals, confusion matrices, heat maps.
+
+The page's style sheet colours them, so that they follow light and dark.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from markupsafe import Markup
+
+from crossling.scores.metrics import Confusion
 
 WIDTH, HEIGHT = 520, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 40
 COLOURS = 8
-"""Line colours of the style sheet; more lines than that begin again."""
+"""Line colours of the style sheet; further lines repeat them."""
 SHADES = 10
-CELL = 24
+CELL = 26
 LETTER = 6.6
 """Width of a letter of an axis label, in pixels, roughly."""
 DECADES = 30.0
@@ -32,7 +38,7 @@ class Series:
     points: tuple[tuple[float, float, float | None], ...]
     """Where, how much, and the standard deviation."""
     role: Role = "main"
-    """``thin`` lines stand in the background, ``base`` is what the others are held against."""
+    """``thin`` lines stand in the background, ``base`` is what the others are compared with."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,7 @@ def _draw_series(series: Series, number: int, kind: str, frame: _Frame) -> Marku
 
 
 def find_ticks(low: float, high: float, *, most: int = 7) -> list[float]:
-    """Round numbers between two values, at most so many."""
+    """Round numbers between two values, at most ``most``."""
     span = high - low
     if not math.isfinite(span) or span <= 0:
         return [low]
@@ -170,7 +176,7 @@ def find_ticks(low: float, high: float, *, most: int = 7) -> list[float]:
 
 
 def find_powers(low: float, high: float, *, most: int = 7) -> list[float]:
-    """Round numbers between two positive values, evenly apart by their logarithm, at most so many."""
+    """Round numbers between two positive values, evenly apart by their logarithm, at most ``most``."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for mantissas in ((1, 2, 5), (1, 3), (1,)):
         every = [float(f"{mantissa}e{power}") for power in decades for mantissa in mantissas]
@@ -180,13 +186,78 @@ def find_powers(low: float, high: float, *, most: int = 7) -> list[float]:
     return found[:: math.ceil(len(found) / most)]
 
 
-def draw_difference(delta: float, low: float, high: float, *, reach: float, direction: int) -> Markup:
+def _count_rows(totals: np.ndarray, right: int, above: int) -> list[Markup]:
+    """How many examples each gold label has."""
+    count = Markup('<text class="label count" x="{}" y="{}">{:,}</text>')
+    return [count.format(right, above + n * CELL + CELL / 2 + 4, total) for n, total in enumerate(totals)]
+
+
+def draw_bar(mean: float, spread: float | None, *, is_source: bool) -> Markup:
+    """A bar from 0 to 100 percent with a tick of one standard deviation to both sides.
+
+    It is stretched to the width of its table cell, so lengths are in percent and lines keep their thickness.
+    """
+    length = 0.0 if math.isnan(mean) else 100 * mean
+    low, high = (max(0.0, length - 100 * (spread or 0)), min(100.0, length + 100 * (spread or 0)))
+    kind = "bar source" if is_source else "bar"
+    tick = Markup('<path class="tick" d="M{0:.2f} 5H{1:.2f}M{0:.2f} 2.5v5M{1:.2f} 2.5v5"/>').format(low, high)
+    return Markup(
+        '<svg class="{}" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" '
+        'aria-label="{:.1f} percent"><path class="grid" d="M25 0v10M50 0v10M75 0v10"/>'
+        '<rect class="fill" width="{:.2f}" height="10"/>{}</svg>'
+    ).format(kind, length, length, tick if spread else "")
+
+
+def draw_confusion(confusion: Confusion, *, title: str) -> Markup:
+    """A heat map: how the words of each gold label (rows) were labelled (columns), in percent of the row.
+
+    Cells of one shade are one path, for a page holds a matrix for each language.
+    """
+    left = int(LETTER * max(map(len, confusion.gold), default=0)) + 12
+    top = int(LETTER * max(map(len, confusion.predicted), default=0)) + 12
+    rows, columns = confusion.counts.shape
+    width, height = left + columns * CELL + 64, top + rows * CELL + 4
+    totals = confusion.counts.sum(axis=1)
+    shares = confusion.counts / np.maximum(totals, 1)[:, None]
+    parts = [
+        Markup('<path class="board" d="M{} {}h{}v{}h-{}z"/>').format(
+            left, top, columns * CELL, rows * CELL, columns * CELL
+        ),
+        _draw_cells(confusion, shares, left=left, top=top),
+        *_name_cells(confusion.gold, confusion.predicted, left, top),
+        *_count_rows(totals, left + columns * CELL + 8, top),
+    ]
+    data = _compact({"gold": confusion.gold, "predicted": confusion.predicted, "counts": confusion.counts.tolist()})
+    head = Markup(
+        '<svg class="confusion" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
+        'aria-label="{title}" data-left="{left}" data-top="{top}" data-cell="{cell}" data-matrix="{data}">'
+    ).format(w=width, h=height, title=title, left=left, top=top, cell=CELL, data=data)
+    return head + Markup("").join(parts) + Markup("</svg>")
+
+
+def _draw_cells(confusion: Confusion, shares: np.ndarray, *, left: int, top: int) -> Markup:
+    """The coloured squares, right ones in another colour than wrong ones; those below 1 percent are noise."""
+    squares: dict[str, list[str]] = {}
+    numbers: list[Markup] = []
+    for row, column in zip(*np.nonzero(shares >= 0.01), strict=True):
+        share = float(shares[row, column])
+        x, y = left + int(column) * CELL, top + int(row) * CELL
+        right = "right" if confusion.gold[row] == confusion.predicted[column] else "wrong"
+        shade = math.ceil(share * SHADES)
+        squares.setdefault(f"{right} s{shade}", []).append(f"M{x} {y}h{CELL}v{CELL}h-{CELL}z")
+        kind = "number strong" if shade > 5 else "number"
+        number = Markup('<text class="{}" x="{}" y="{}">{:.0f}</text>')
+        numbers.append(number.format(kind, x + CELL // 2, y + CELL // 2 + 4, 100 * share))
+    paths = [Markup('<path class="{}" d="{}"/>').format(kind, "".join(d)) for kind, d in sorted(squares.items())]
+    return Markup("").join([*paths, *numbers])
+
+
+def draw_difference(delta: float, low: float, high: float, *, reach: float, kind: str) -> Markup:
     """A difference with its interval, on an axis from ``-reach`` to ``reach`` with 0 in the middle.
 
     It is stretched to the width of its table cell, so lengths are in percent and lines keep their thickness.
     """
     places = [min(100.0, max(0.0, 50 + 50 * value / reach)) if reach else 50.0 for value in (low, high, delta)]
-    kind = {1: "up", -1: "down", 0: "same"}[direction]
     return Markup(
         '<svg class="gap {}" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
         '<path d="M50 0v12"/><path d="M{:.1f} 6H{:.1f}"/><path d="M{:.1f} 1.5v9"/></svg>'

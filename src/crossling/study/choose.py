@@ -6,8 +6,7 @@ in those languages.
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +16,14 @@ from typing import Any
 
 from crossling.criteria.context import ChoiceContext, FinishedCell
 from crossling.errors import ArtefactError, RecipeError
+from crossling.files import write_atomic
 from crossling.recipe.identity import canonical_json
 from crossling.recipe.recipe import load_recipe, parse_kind
 from crossling.registry import load_kind
+from crossling.report.table import Table
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import CellScores, score_cells
-from crossling.study.folder import is_finished, read_plan
+from crossling.study.folder import PICKS, is_finished, read_plan
 from crossling.study.grid import name_values
 
 
@@ -172,16 +173,23 @@ class Judgement:
     records: tuple[Record, ...]
     notes: tuple[str, ...] = ()
 
-    def to_csv(self) -> str:
-        """A line for each pick."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["criterion", "task", "system", "seed", "chosen", "rank", "values", "regret"])
+    def list_picks(self) -> Table:
+        """Every pick, a row each."""
+        head = ("criterion", "task", "system", "seed", "chosen", "rank", "values", "regret")
+        rows = []
         for pick in self.picks:
-            seed = "all" if pick.seed is None else pick.seed
-            known = (pick.criterion, pick.task, pick.system, seed, pick.chosen, pick.rank, pick.values)
-            writer.writerow([*known, f"{100 * pick.regret:.3f}"])
-        return text.getvalue()
+            seed = "all" if pick.seed is None else str(pick.seed)
+            known = (pick.criterion, pick.task, pick.system, seed, pick.chosen, str(pick.rank), str(pick.values))
+            rows.append((*known, f"{100 * pick.regret:.3f}"))
+        note = "Rank and regret (points below the best) by the mean score over languages not trained on."
+        return Table("How good the choices were", head, tuple(rows), names=5, notes=(note,), stem="picks")
+
+    def write(self, out: Path) -> Path:
+        """Write all picks into the study's folder: for a spreadsheet, and for the report."""
+        table = self.list_picks()
+        write_atomic(out / PICKS, json.dumps(table.to_json(), indent=1, ensure_ascii=False))
+        write_atomic((out / PICKS).with_suffix(".csv"), table.to_csv())
+        return (out / PICKS).with_suffix(".csv")
 
 
 def rank_pick(scores: Mapping[str, float], chosen: str) -> tuple[int, float]:

@@ -11,7 +11,7 @@ from typing import Any
 from crossling.errors import ArtefactError, UserError
 from crossling.files import read_json, write_atomic
 from crossling.recipe.recipe import Recipe, load_recipe
-from crossling.report.comparison import ComparisonTable, comparison_tables
+from crossling.report.system_tables import ComparisonTable, comparison_tables
 from crossling.scores.predictions import Predictions, read_predictions
 from crossling.scores.significance import Comparison, Difference, Result, compare
 from crossling.scores.significance import Settings as TestSettings
@@ -277,7 +277,7 @@ def _write(result: StudyComparison, out: Path, *, score: str | None) -> tuple[st
     for part in result.parts:
         for table, data in zip(part.tables, part.comparison.data_sets, strict=True):
             stem = name_file(start, part.task, data)
-            files |= {f"{stem}.csv": table.to_csv(), f"{stem}.tex": table.to_latex()}
+            files |= {f"{stem}.csv": table.to_data().to_csv(), f"{stem}.tex": table.to_table(wide=True).to_latex()}
     if result.choices:
         files[CHOICES] = json.dumps([asdict(choice) for choice in result.choices], indent=1, ensure_ascii=False)
     for name, text in files.items():
@@ -288,17 +288,7 @@ def _write(result: StudyComparison, out: Path, *, score: str | None) -> tuple[st
 def _to_markdown(result: StudyComparison) -> str:
     lines = [f"# {result.name}", ""]
     lines += [line for sentence in result.lines for line in (sentence, "")]
-    for part in result.parts:
-        for table in part.tables:
-            title = f"{part.task}: {table.title}" if part.task else table.title
-            lines += [
-                f"## {title}",
-                "",
-                table.to_markdown(),
-                "### Differences",
-                "",
-                table.to_markdown(view="differences"),
-            ]
+    lines += [table.to_markdown(part.task) for part in result.parts for table in part.tables]
     return "\n".join(lines)
 
 

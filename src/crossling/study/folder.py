@@ -27,7 +27,7 @@ EVENTS = "events.jsonl"
 LOGS = "logs"
 CHOICES = "choices.json"
 COMPARISON = "comparison.json"
-PICKS = "picks.csv"
+PICKS = "picks.json"
 
 
 def find_out(given: Path, out: Path | None = None) -> Path:

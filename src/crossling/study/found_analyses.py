@@ -9,8 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from crossling.report.charts import draw_heat
-from crossling.report.document import AnalysisPart, Figure
-from crossling.report.embedded import embed_svg
+from crossling.report.study_page import AnalysisPart, Figure
 from crossling.report.table import Table
 
 MOST_HEAT_MAPS = 24
@@ -24,15 +23,15 @@ Row = Mapping[str, str]
 def find_analyses(out: Path) -> list[AnalysisPart]:
     """Every analysis that was written here: a table as CSV with its summary beside it."""
     found = []
-    for number, path in enumerate(sorted(out.glob("*.md"), key=lambda path: path.stem)):
+    for path in sorted(out.glob("*.md"), key=lambda path: path.stem):
         table = path.with_suffix(".csv")
         text = path.read_text(encoding="utf-8", errors="replace")
         if table.is_file() and text.startswith("# "):
-            found.append(_read_analysis(path, table, text, prefix=f"a{number}-"))
+            found.append(_read_analysis(path, table, text))
     return found
 
 
-def _read_analysis(path: Path, table: Path, text: str, *, prefix: str) -> AnalysisPart:
+def _read_analysis(path: Path, table: Path, text: str) -> AnalysisPart:
     """What was written of an analysis: a heading, a sentence on settings, then tables with remarks below them."""
     first, *others = re.split(r"^## ", text, flags=re.MULTILINE)
     title, _, rest = first.removeprefix("# ").partition("\n")
@@ -42,7 +41,7 @@ def _read_analysis(path: Path, table: Path, text: str, *, prefix: str) -> Analys
         sheets.append(
             _read_sheet(_unescape(name.strip()), part, stem=path.stem if number == 0 else f"{path.stem}-{number}")
         )
-    figures, missing = _read_figures(path, prefix)
+    figures, missing = _read_figures(path)
     kept = tuple(sheet for sheet in sheets if sheet.rows)
     return AnalysisPart(
         _unescape(title.strip()), facts.replace("`", ""), kept, (*figures, *_draw_heads(table)), tuple(missing)
@@ -70,24 +69,19 @@ def _unescape(text: str) -> str:
     return text.replace("\\|", "|").replace("\\<", "<")
 
 
-def _read_figures(path: Path, prefix: str) -> tuple[list[Figure], list[str]]:
+def _read_figures(path: Path) -> tuple[list[Figure], list[str]]:
     """The drawings beside a table, named as it is; what cannot be shown is told."""
     figures, notes = [], []
     own = path.with_suffix(".svg")
     files = ([own] if own.is_file() else []) + sorted(path.parent.glob(f"{_escape(path.stem)}-*.svg"))
-    for number, file in enumerate(files):
+    for file in files:
         if any(f"{file.stem}-".startswith(f"{other.stem}-") for other in _longer_stems(path)):
             continue  # of another analysis, whose name begins alike
         name = file.stem.removeprefix(path.stem).strip("-") or path.stem
         if file.stat().st_size > LARGEST_FILE:
             notes.append(f"The figure {file.name} is too large for this page.")
             continue
-        text = file.read_text(encoding="utf-8", errors="replace")
-        drawing = embed_svg(text, prefix=f"{prefix}{number}-", title=name)
-        if drawing is None:
-            notes.append(f"{file.name} is not an SVG file that can be shown.")
-        else:
-            figures.append(Figure(name, drawing, file.name))
+        figures.append(Figure.from_svg(name, file.read_text(encoding="utf-8", errors="replace"), file.name))
     return figures, notes
 
 

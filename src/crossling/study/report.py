@@ -6,7 +6,6 @@ because the study is not over or its store is elsewhere, is left out and told.
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from collections import Counter
@@ -22,8 +21,7 @@ from crossling.recipe.identity import canonical_json
 from crossling.recipe.overrides import read_toml, to_toml
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.citations import DATA_WORKS, find_citations
-from crossling.report.document import Document, Sweep, render_document, to_markdown, write_tables
-from crossling.report.panels import Panel, make_panel
+from crossling.report.study_page import Document, Panel, Sweep, render_document, to_markdown, write_tables
 from crossling.report.table import Table
 from crossling.report.wording import judge
 from crossling.scores.predictions import read_predictions
@@ -146,8 +144,11 @@ def _count_missing(finished: Finished, out: Path) -> int:
 
 def _make_panels(comparison: StudyComparison) -> list[Panel]:
     return [
-        make_panel(
-            name_file("compare", part.task, data), part.task, table, judge(part.comparison, data, task=part.task)
+        Panel(
+            name_file("compare", part.task, data),
+            part.task,
+            *table.split_groups(),
+            judge(part.comparison, data, task=part.task),
         )
         for part in comparison.parts
         for table, data in zip(part.tables, part.comparison.data_sets, strict=True)
@@ -277,15 +278,9 @@ def list_choices(choices: tuple[Choice, ...], out: Path) -> list[Table]:
         head = ("task", "system", "axis", "criterion", "chosen", "labels used")
         told = tuple(choice.describe() for choice in choices)
         tables.append(Table("Choices", head, rows, names=6, notes=told, stem="choices").without_empty_names())
-    path = out / PICKS
-    if path.is_file():
-        with path.open(encoding="utf-8", newline="") as stream:
-            lines = [tuple(line) for line in csv.reader(stream)]
-        if len(lines) > 1:
-            note = "Rank and regret (points below the best) by the mean score over languages not trained on."
-            names = min(5, len(lines[0]))
-            table = Table("How good the choices were", lines[0], tuple(lines[1:]), names, (note,), stem="picks")
-            tables.append(table.without_empty_names())
+    picks = read_json(out / PICKS)
+    if isinstance(picks, dict) and picks["rows"]:
+        tables.append(Table.from_json(picks).without_empty_names())
     return tables
 
 

@@ -12,9 +12,9 @@ from crossling.data.languages import name_of
 from crossling.errors import ArtefactError
 from crossling.files import read_lines
 from crossling.report.charts import COLOURS, Chart, Role, Series
-from crossling.report.document import Sweep
+from crossling.report.run_summary import format_percent
+from crossling.report.study_page import Sweep
 from crossling.report.table import Table
-from crossling.report.tables import format_percent
 from crossling.report.terminal import format_seconds
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import score_cells

@@ -12,7 +12,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe, load_recipe
-from crossling.report.summary import (
+from crossling.report.run_summary import (
     AnswerSample,
     LanguageResult,
     RunSummary,

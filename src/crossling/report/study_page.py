@@ -5,22 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
 from crossling.report.charts import Chart
-from crossling.report.html import render_page
-from crossling.report.page import title_of
-from crossling.report.panels import Panel, lay_out, to_figures
+from crossling.report.page import render_page
+from crossling.report.run_page import title_of
+from crossling.report.system_tables import ComparisonTable, View
 from crossling.report.table import Table, markdown_text
+from crossling.report.wording import Verdict
 from crossling.scores.metrics import explain, list_scores
 
 LARGEST = 2_000_000
 """Bytes of a page."""
 WIDEST = 12
 """Systems whose differences are drawn in every cell."""
+VIEWS: tuple[View, ...] = ("scores", "differences")
 LONG = 12
 """Rows from which a table can be searched."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The comparison on one data set of one task."""
+
+    key: str
+    """An anchor on the page, and the stem of its files."""
+    title: str
+    table: ComparisonTable
+    """Languages and the means over all of them."""
+    groups: ComparisonTable | None
+    """Means over families, scripts and the like, where there are any."""
+    verdict: Verdict
+
+    def parts(self) -> list[tuple[str, ComparisonTable]]:
+        """Both tables with the stems of their files."""
+        return [(self.key, self.table), *([(f"{self.key}-groups", self.groups)] if self.groups else [])]
 
 
 @dataclass(frozen=True)
@@ -31,6 +52,12 @@ class Figure:
     drawing: Markup
     file: str = ""
     """Where it also lies, below the study's folder."""
+
+    @classmethod
+    def from_svg(cls, title: str, svg: str, file: str = "") -> Figure:
+        """A drawing shown as an image, in which no script can run and nothing is fetched."""
+        source = "data:image/svg+xml," + quote(svg, safe=" ,:;=()/'-.")
+        return cls(title, Markup('<img class="drawn" alt="{}" src="{}">').format(title, source), file)
 
 
 @dataclass(frozen=True)
@@ -90,7 +117,7 @@ class Document:
         told = [sentence for panel in self.panels for sentence in panel.verdict.sentences]
         return (*told, *(sweep.sentence for sweep in self.sweeps))
 
-    def sheets(self) -> Iterator[Table]:
+    def tables(self) -> Iterator[Table]:
         """Every table but those of comparisons, in the order of the page."""
         yield from (sweep.table for sweep in self.sweeps)
         yield from self.choices
@@ -148,14 +175,22 @@ def _render(document: Document, *, drawn: bool) -> str:
 
 def _show_panel(panel: Panel, *, drawn: bool) -> dict[str, Any]:
     drawn = drawn and len(panel.table.systems) <= WIDEST
-    parts = [("", panel.table)] + ([("groups", panel.groups)] if panel.groups else [])
-    return {
-        "panel": panel,
-        "figures": {name: to_figures(table) for name, table in parts},
-        "sheets": {
-            name: [lay_out(table, "scores"), lay_out(table, "differences", drawn=drawn)] for name, table in parts
-        },
+    return {"panel": panel, "parts": [_show_part(table, drawn=drawn) for _, table in panel.parts()]}
+
+
+def _show_part(table: ComparisonTable, *, drawn: bool) -> dict[str, Any]:
+    """The numbers for the page's script, and a sheet for each view that has columns."""
+    axis = f"; the drawn axis goes from -{100 * table.reach():.1f} to +{100 * table.reach():.1f}"
+    captions = {
+        "scores": "Scores",
+        "differences": f"Differences from {table.baseline} in points{axis if drawn and table.reach() else ''}",
     }
+    sheets = [
+        table.to_page(view, drawn=drawn).to_html(classes="compare", caption=captions[view], view=view)
+        for view in VIEWS
+        if table.shown(view)
+    ]
+    return {"table": table, "figures": table.to_figures(), "sheets": sheets}
 
 
 def _is_taken(document: Document, name: str) -> bool:
@@ -165,15 +200,12 @@ def _is_taken(document: Document, name: str) -> bool:
 def write_tables(document: Document) -> dict[str, str]:
     """Every table as CSV and LaTeX, by file name."""
     files = {}
-    for panel in document.panels:
-        for ending, table in (("", panel.table), ("-groups", panel.groups)):
-            if table is not None:
-                stem = f"{panel.key}{ending}"
-                files[f"{stem}.csv"] = table.to_csv()
-                files[f"{stem}.tex"] = table.to_latex()
-                files[f"{stem}-differences.tex"] = table.to_latex(view="differences")
-    for sheet in document.sheets():
-        files |= {f"{sheet.stem}.csv": sheet.to_csv(), f"{sheet.stem}.tex": sheet.to_latex()}
+    for stem, compared in (part for panel in document.panels for part in panel.parts()):
+        files[f"{stem}.csv"] = compared.to_data().to_csv()
+        files[f"{stem}.tex"] = compared.to_table(wide=True).to_latex()
+        files[f"{stem}-differences.tex"] = compared.to_table("differences", wide=True).to_latex()
+    for table in document.tables():
+        files |= {f"{table.stem}.csv": table.to_csv(), f"{table.stem}.tex": table.to_latex()}
     return files
 
 
@@ -183,12 +215,9 @@ def to_markdown(document: Document) -> str:
     lines += [f"> {markdown_text(note)}\n" for note in document.notes]
     lines += ["## Summary", "", *(f"- {markdown_text(sentence)}" for sentence in document.summary), ""]
     for panel in document.panels:
-        for table in filter(None, (panel.table, panel.groups)):
-            name = markdown_text(f"{panel.title}: {table.title}" if panel.title else table.title)
-            lines += [f"## {name}", "", table.to_markdown(), "### Differences", ""]
-            lines += [replace(table, legend=()).to_markdown(view="differences")]
-    for sheet in document.sheets():
-        lines.append(sheet.to_markdown())
+        lines += [compared.to_markdown(panel.title) for _, compared in panel.parts()]
+    for table in document.tables():
+        lines.append(table.to_markdown())
     if document.citations:
         lines += ["## Citations", "", *(f"- {markdown_text(text)}" for text in document.citations), ""]
     return "\n".join(lines)

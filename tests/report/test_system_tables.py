@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from crossling.errors import ArtefactError
-from crossling.report.comparison import comparison_table, comparison_tables
+from crossling.report.system_tables import comparison_table, comparison_tables
 from crossling.scores.significance import Comparison, Difference, Result, Settings
 
 
@@ -45,24 +45,25 @@ def make_comparison(**changes: Any) -> Comparison:
 
 def test_markdown_shows_scores_with_marks() -> None:
     lines = comparison_table(make_comparison()).to_markdown().splitlines()
-    assert lines[:5] == [
+    assert lines[0] == "## panx: span_f1"
+    assert lines[2:7] == [
         "| language | plain | fu_sed | extra |",
         "| --- | --: | --: | --: |",
         "| en English | 80.0 ± 0.4 | 81.0 ± 0.4 | – |",
         "| de German | 70.0 ± 0.4 | 75.0 ± 0.4 ▲▽ | 65.0 ± 0.4 ▼ |",
-        "| mean of 2 | 75.0 ± 0.4 | 78.0 ± 0.4 ▲ | – |",
+        "| *mean of 2* | *75.0 ± 0.4* | *78.0 ± 0.4 ▲* | *–* |",
     ]
-    assert lines[5] == ""
+    assert lines[7] == ""
 
 
 def test_differences_leave_the_baseline_out() -> None:
-    lines = comparison_table(make_comparison()).to_markdown(view="differences").splitlines()
+    lines = comparison_table(make_comparison()).to_table("differences").to_markdown().splitlines()[2:]
     assert lines[0] == "| language | fu_sed | extra |"
     assert lines[3] == "| de German | +5.0 [+4.0, +7.0] ▲▽ | -5.0 [-6.0, -3.0] ▼ |"
 
 
 def test_wide_tables_have_systems_in_rows() -> None:
-    lines = comparison_table(make_comparison()).to_markdown(wide=True).splitlines()
+    lines = comparison_table(make_comparison()).to_table(wide=True).to_markdown().splitlines()[2:]
     assert lines[0] == "| system | en | de | mean of 2 |"
     assert lines[3] == "| fu_sed | 81.0 ± 0.4 | 75.0 ± 0.4 ▲▽ | 78.0 ± 0.4 ▲ |"
 
@@ -105,7 +106,7 @@ def test_without_differences_there_is_nothing_to_explain() -> None:
 
 
 def test_csv_has_every_figure_and_marks_in_words() -> None:
-    text = comparison_table(make_comparison()).to_csv()
+    text = comparison_table(make_comparison()).to_data().to_csv()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert text.isascii()
     assert len(rows) == 7
@@ -119,16 +120,16 @@ def test_csv_has_every_figure_and_marks_in_words() -> None:
     assert fused["second_mark"] == "worse"
     assert rows[0]["baseline_p"] == ""
     assert (rows[-1]["average"], rows[-1]["code"], rows[-1]["language"]) == ("yes", "", "mean of 2")
-    assert "second_p" not in comparison_table(make_comparison(second=None)).to_csv()
+    assert "second_p" not in comparison_table(make_comparison(second=None)).to_data().to_csv()
 
 
 def test_latex_is_escaped_and_balanced() -> None:
     table = comparison_table(make_comparison())
-    text = table.to_latex()
+    text = table.to_table(wide=True).to_latex()
     assert r"fu\_sed & 81.0 $\pm$ 0.4 & 75.0 $\pm$ 0.4$^{\blacktriangle\triangledown}$" in text
     assert text.count(r"\midrule") == 1
     assert r"\begin{tabular}{lrrr}" in text
-    tall = table.to_latex(wide=False).splitlines()
+    tall = table.to_table().to_latex().splitlines()
     assert tall[tall.index(r"\bottomrule") - 2] == r"\midrule"
     assert tall[tall.index(r"\bottomrule") - 1].startswith("mean of 2")
     body = [line for line in tall if not line.startswith("%")]
@@ -142,14 +143,14 @@ def test_terminal_shows_names_as_they_are_and_the_legend() -> None:
     )
     table = comparison_table(make_comparison(results=results, systems=("plain", "[red]", "extra")))
     text = io.StringIO()
-    Console(file=text, width=120, color_system=None).print(table.to_rich())
+    Console(file=text, width=120, color_system=None).print(table.to_table().to_rich(whole=True))
     printed = text.getvalue()
     assert "panx: span_f1" in printed
     assert "[red]" in printed
     assert "75.0 ± 0.4 ▲▽" in printed
     assert "Note: panx: mind this." in printed
     shown = io.StringIO()
-    Console(file=shown, width=120, color_system=None).print(table.to_rich(view="differences"))
+    Console(file=shown, width=120, color_system=None).print(table.to_table("differences").to_rich(whole=True))
     assert "+5.0 [+4.0, +7.0] ▲▽" in shown.getvalue()
 
 
@@ -160,7 +161,7 @@ def test_no_figure_is_cut_however_narrow_the_terminal(width: int) -> None:
     results = [replace(one, system=name) for name in names for one in made if one.system == "plain"]
     table = comparison_table(make_comparison(results=tuple(results), systems=tuple(names)))
     text = io.StringIO()
-    Console(file=text, width=width, color_system=None).print(table.to_rich())
+    Console(file=text, width=width, color_system=None).print(table.to_table().to_rich(whole=True))
     printed = text.getvalue()
     assert "…" not in printed
     parts = sum(line.strip().startswith("language ") for line in printed.splitlines())
