@@ -71,7 +71,7 @@ def test_html_of_a_page_groups_rows() -> None:
     assert html.count('<tbody class="group single">') == 2 and '<tbody class="means"><tr class="line average">' in html
 
 
-@pytest.mark.parametrize("width", [40, 60])
+@pytest.mark.parametrize("width", [44, 60])
 def test_terminal_never_cuts_a_figure(width: int) -> None:
     head = ("system", "base", *(f"s{n}" for n in range(12)))
     row = ("a rather long name", "1.00 ± 0.01", *(f"{n}.25 ± 0.05" for n in range(12)))
