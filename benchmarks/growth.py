@@ -55,7 +55,7 @@ def count_cpu_seconds() -> float:
 
 def grow_cells(counts: list[int]) -> None:
     from crossling.store.artefacts import Store
-    from crossling.study.folder import mark_finished
+    from crossling.study.folder import CellMarker, mark_finished
     from crossling.study.grid import load_study
     from crossling.study.plan import JobGraph, find_finished, plan_study, write_plan
     from crossling.study.status import read_status
@@ -72,16 +72,12 @@ def grow_cells(counts: list[int]) -> None:
             loading, study = clock(lambda path=path: load_study(path))
             planning, (cells, runs) = clock(lambda s=study, t=store, o=out: plan_study(s, t, o))
             assert len(cells) == count
-            laying, _ = clock(
-                lambda s=study, c=cells, t=store, o=out, r=runs: write_plan(
-                    s, c, o, store=t, facts={}, command="", runs=r
-                )
-            )
+            laying, _ = clock(lambda s=study, c=cells, t=store, o=out, r=runs: write_plan(s, c, o, store=t, runs=r))
             boarding, _ = clock(
                 lambda c=cells, t=store: JobGraph.from_cells(c, finished=(), is_trained=t.is_complete).count()
             )
             for cell in cells:
-                mark_finished(out / cell.name, {"identity": cell.identity, "seconds": 1.0})
+                mark_finished(out / cell.name, CellMarker(cell.identity, seconds=1.0))
             finding, _ = clock(lambda c=cells, r=runs, o=out: find_finished(c, r, o, clean=False))
             looking, status = clock(lambda o=out: read_status(o))
             assert status.count("done") == count

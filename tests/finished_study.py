@@ -9,8 +9,9 @@ import numpy as np
 from crossling.files import write_once
 from crossling.scores.predictions import Predictions, write_predictions
 from crossling.store.artefacts import Store
+from crossling.study.folder import PlannedCell
 from crossling.study.grid import load_study
-from crossling.study.plan import PlannedCell, write_plan
+from crossling.study.plan import write_plan
 from crossling.study.recipe_run import RecipeRun
 from crossling.training.distributed import setup_distributed
 from small_study import write_recipe, write_study
@@ -62,7 +63,7 @@ def finish_study(folder: Path, encoder: Path, text: str = CHOOSING) -> Path:
         variant.folder: RecipeRun(variant.recipe, store, out / variant.folder, setup_distributed(variant.recipe.run))
         for variant in study.variants
     }
-    write_plan(study, cells, out, store=store, facts={}, command="crossling study run", runs=runs)
+    write_plan(study, cells, out, store=store, command="crossling study run", runs=runs)
     return out
 
 

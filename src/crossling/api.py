@@ -25,7 +25,8 @@ from crossling.report.run_page import write_run
 from crossling.report.run_summary import RunSummary
 from crossling.scores.metrics import score
 from crossling.store.artefacts import Store, find_store
-from crossling.study.recipe_run import RecipeRun, find_model, run_recipe
+from crossling.study.folder import find_model
+from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import summarise_run
 from crossling.training.distributed import setup_distributed
 

@@ -21,7 +21,7 @@ from crossling.store.artefacts import Store
 from crossling.study.grid import load_study
 from crossling.study.ray_seat import REPORT_SECONDS
 from crossling.study.recipe_run import run_recipe
-from crossling.study.status import find_runners, read_status
+from crossling.study.status import find_schedulers, read_status
 from small_study import (
     events_of,
     finish,
@@ -72,10 +72,10 @@ class TwoNodes:
         """Processes of the second node that are in the middle of training."""
         raylets = {info.process.pid for info in self.second.all_processes["raylet"]}
         return [
-            work["process"]
-            for runner in find_runners(out)
-            for work in runner["working"]
-            if work["stage"] is not None and work["progress"]["done"] and _parent(work["process"]) in raylets
+            job.process
+            for scheduler in find_schedulers(out)
+            for job in scheduler.working
+            if job.process and job.stage is not None and job.progress.done and _parent(job.process) in raylets
         ]
 
     def kill_second(self) -> None:

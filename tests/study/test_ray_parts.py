@@ -85,7 +85,7 @@ def _order(folder: Path, encoder: Path, store: Store) -> tuple[Order, str, str]:
     """The only stage of a study's first cell, and its predictions' identity."""
     study = load_study(write_study(folder, encoder), ["seeds=[1]"])
     cells, runs = plan_study(study, store, folder / "out")
-    write_plan(study, cells, folder / "out", store=store, facts={}, command="", runs=runs)
+    write_plan(study, cells, folder / "out", store=store, command="", runs=runs)
     cell, recipe = cells[0], (folder / "out" / cells[0].folder / "recipe.toml").read_text(encoding="utf-8")
     order = Order(cell.stages[0], cell.name, cell.folder, cell.seed, 0, cell.stages[0], None, 1)
     return order, recipe, cell.identity

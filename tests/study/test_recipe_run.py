@@ -27,7 +27,8 @@ from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store
 from crossling.study import recipe_run
-from crossling.study.recipe_run import RecipeRun, find_model, run_recipe
+from crossling.study.folder import find_model
+from crossling.study.recipe_run import RecipeRun, run_recipe
 from examples import make_rows
 from small_study import predictions_of, weights_of
 

@@ -19,12 +19,13 @@ from crossling.recipe.recipe import load_recipe
 from crossling.store.artefacts import Store
 from crossling.store.leases import LeaseLostError, is_running
 from crossling.study import crew
+from crossling.study.folder import find_model
 from crossling.study.grid import load_study
 from crossling.study.plan import JobGraph
-from crossling.study.recipe_run import RecipeRun, find_model, run_recipe
+from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import summarise_run
 from crossling.study.scheduling import refuse_other_study, run_study
-from crossling.study.status import announce_runner, read_status
+from crossling.study.status import read_status, write_scheduler
 from crossling.training.distributed import setup_distributed
 from small_study import (
     TWO_SYSTEMS,
@@ -188,7 +189,7 @@ def test_a_folder_is_not_shared_with_another_study(tmp_path: Path, tiny_folder: 
     study = load_study(write_study(tmp_path, tiny_folder))
     other = subprocess.Popen(["sleep", "60"])
     try:
-        announce_runner(tmp_path, study.identity, workers=1, working=[])
+        write_scheduler(tmp_path, study.identity, workers=1, working=[])
         path = next((tmp_path / "runners").iterdir())
         path.write_text(path.read_text(encoding="utf-8").replace(str(os.getpid()), str(other.pid)), encoding="utf-8")
         refuse_other_study(study, tmp_path)

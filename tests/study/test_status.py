@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,28 +16,45 @@ from crossling.cli.show_study import render_status
 from crossling.errors import ArtefactError
 from crossling.files import append_line, read_lines, write_atomic, write_once
 from crossling.report.terminal import format_seconds
-from crossling.study.folder import find_out
-from crossling.study.status import announce_runner, find_runners, read_status, withdraw_runner
+from crossling.study.folder import find_out, read_plan
+from crossling.study.status import (
+    JobProgress,
+    RunningJob,
+    find_schedulers,
+    read_status,
+    remove_scheduler,
+    write_scheduler,
+)
 from small_study import study_command
 
 
 def make_folder(out: Path, cells: int = 6) -> Path:
     """A study of two systems: one cell done, one failed, one at work."""
-    plan = [
-        {
-            "name": f"{system}/seed-{seed}",
-            "folder": system,
-            "task": "",
-            "system": system,
-            "label": system,
-            "seed": seed,
-            "stages": ["first", f"{system}-{seed}"],
-            "identity": f"{system}-{seed}",
-        }
-        for system in ("plain", "fused")
-        for seed in range(1, cells // 2 + 1)
-    ]
-    write_atomic(out / "study.json", json.dumps({"name": "made", "cells": plan}))
+    systems = {system: {"recipe": "ner.toml"} for system in ("plain", "fused")}
+    seeds = list(range(1, cells // 2 + 1))
+    plan = {
+        "name": "made",
+        "settings": {"seeds": seeds, "baseline": "plain", "systems": systems},
+        "store": "store",
+        "variants": [
+            {"task": "", "system": system, "axes": {}, "label": system, "folder": system} for system in systems
+        ],
+        "cells": [
+            {
+                "name": f"{system}/seed-{seed}",
+                "folder": system,
+                "task": "",
+                "system": system,
+                "label": system,
+                "seed": seed,
+                "stages": ["first", f"{system}-{seed}"],
+                "identity": f"{system}-{seed}",
+            }
+            for system in systems
+            for seed in seeds
+        ],
+    }
+    write_atomic(out / "study.json", json.dumps(plan))
     for name in ("plain/seed-1", "plain/seed-2", "fused/seed-1"):
         (out / name).mkdir(parents=True)
     write_once(out / "plain/seed-1/complete.json", {"identity": "plain-1", "seconds": 10.0})
@@ -47,50 +63,50 @@ def make_folder(out: Path, cells: int = 6) -> Path:
     return out
 
 
-def work(cell: str, *, stage: int | None = 1) -> dict[str, Any]:
-    progress = {"what": "fine-tuning (seed 3)", "done": 25, "total": 100, "facts": {"loss": "0.5"}}
-    return {"process": 1, "cell": cell, "job": "j", "stage": stage, "since": time.time() - 3, "progress": progress}
+def work(cell: str, *, stage: int | None = 1) -> RunningJob:
+    progress = JobProgress("fine-tuning (seed 3)", 25, 100, {"loss": "0.5"})
+    return RunningJob(1, cell, "j", stage, time.time() - 3, progress)
 
 
 def states(out: Path) -> dict[str, str]:
     return {cell.name: cell.state for cell in read_status(out).cells}
 
 
-def test_states_come_from_markers(tmp_path: Path) -> None:
+def test_states_come_from_markers_and_running_jobs(tmp_path: Path) -> None:
     out = make_folder(tmp_path)
     assert states(out)["plain/seed-1"] == "done"
     assert states(out)["plain/seed-2"] == "waiting", "a marker of other work does not count"
     assert states(out)["fused/seed-1"] == "failed"
     assert read_status(out).seconds_left is None, "nobody is at work"
-    announce_runner(out, "s", workers=2, working=[work("plain/seed-3")])
+    write_scheduler(out, "s", workers=2, working=[work("plain/seed-3")])
     status = read_status(out)
     assert states(out)["plain/seed-3"] == "running"
     assert status.cells[2].share == 0.25
     # plain: one took 10 s, one is at 3 s for a quarter (12 s), so 11 s each; fused of the same task likewise.
     assert status.seconds_left == pytest.approx((11 * 0.75 + 3 * 11) / 2, rel=0.1)
-    withdraw_runner(out)
+    remove_scheduler(out)
     assert states(out)["plain/seed-3"] == "waiting"
 
 
-def test_a_dead_runner_is_not_at_work(tmp_path: Path) -> None:
-    announce_runner(tmp_path, "s", workers=1, working=[])
+def test_dead_scheduler_does_not_count_as_running(tmp_path: Path) -> None:
+    write_scheduler(tmp_path, "s", workers=1, working=[])
     path = next((tmp_path / "runners").iterdir())
     facts = json.loads(path.read_text(encoding="utf-8"))
-    assert [runner["process"] for runner in find_runners(tmp_path)] == [os.getpid()]
+    assert [one.process for one in find_schedulers(tmp_path)] == [os.getpid()]
     ended = subprocess.Popen(["true"])
     ended.wait()
     path.write_text(json.dumps({**facts, "process": ended.pid}), encoding="utf-8")
-    assert find_runners(tmp_path) == []
+    assert find_schedulers(tmp_path) == []
     elsewhere = {**facts, "machine": "elsewhere", "updated": time.time() - 10}
     path.write_text(json.dumps(elsewhere), encoding="utf-8")
-    assert len(find_runners(tmp_path)) == 1
+    assert len(find_schedulers(tmp_path)) == 1
     path.write_text(json.dumps({**elsewhere, "updated": time.time() - 100}), encoding="utf-8")
-    assert find_runners(tmp_path) == []
+    assert find_schedulers(tmp_path) == []
 
 
-def test_the_table_tells_counts_progress_errors_and_time(tmp_path: Path) -> None:
+def test_status_table_shows_counts_progress_errors_and_time(tmp_path: Path) -> None:
     out = make_folder(tmp_path)
-    announce_runner(out, "s", workers=1, working=[work("plain/seed-3")])
+    write_scheduler(out, "s", workers=1, working=[work("plain/seed-3")])
     console = Console(width=200, record=True, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     console.print(render_status(read_status(out)))
     text = console.export_text()
@@ -99,7 +115,7 @@ def test_the_table_tells_counts_progress_errors_and_time(tmp_path: Path) -> None
     assert [format_seconds(s) for s in (5, 600, 7200)] == ["5 s", "10 min", "2.0 h"]
 
 
-def test_status_imports_nothing_heavy_and_tells_failures_by_its_exit_code(tmp_path: Path) -> None:
+def test_status_imports_nothing_heavy_and_exits_with_1_after_failures(tmp_path: Path) -> None:
     out = make_folder(tmp_path)
     code = (
         "import sys\n"
@@ -114,7 +130,7 @@ def test_status_imports_nothing_heavy_and_tells_failures_by_its_exit_code(tmp_pa
     assert "out of luck" in done.stdout
 
 
-def test_what_is_no_study_is_told(tmp_path: Path) -> None:
+def test_status_of_a_folder_without_study_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="not the folder of a study"):
         read_status(tmp_path)
     done = subprocess.run(study_command("status", tmp_path / "x.toml"), capture_output=True, text=True, check=False)
@@ -124,7 +140,20 @@ def test_what_is_no_study_is_told(tmp_path: Path) -> None:
     assert find_out(tmp_path) == tmp_path
 
 
-def test_an_unfinished_line_of_a_log_is_passed_over(tmp_path: Path) -> None:
+def test_plan_of_an_earlier_version_loads_and_a_broken_one_is_a_user_error(tmp_path: Path) -> None:
+    plan = read_plan(make_folder(tmp_path))  # without identity, overrides, command, device, threads
+    assert plan.settings.systems["fused"].recipe == "ner.toml"
+    assert plan.cells[0].stages == ("first", "plain-1")
+    plan.write(tmp_path)
+    assert read_plan(tmp_path) == plan
+    facts = json.loads((tmp_path / "study.json").read_text(encoding="utf-8"))
+    for broken in ({**facts, "settings": {"seeds": []}}, {**facts, "cells": [{"name": "x"}]}):
+        write_atomic(tmp_path / "study.json", json.dumps(broken))
+        with pytest.raises(ArtefactError, match="run the study again"):
+            read_plan(tmp_path)
+
+
+def test_unfinished_line_of_a_log_is_skipped(tmp_path: Path) -> None:
     append_line(tmp_path / "log", {"a": 1})
     with (tmp_path / "log").open("a", encoding="utf-8") as stream:
         stream.write('{"a": 2')

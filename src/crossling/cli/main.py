@@ -184,7 +184,7 @@ def predict(
 
     from crossling.inference.predictor import predict_file
     from crossling.report.terminal import TerminalProgress
-    from crossling.study.recipe_run import find_model
+    from crossling.study.folder import find_model
 
     with TerminalProgress() as progress:
         # A bar would run through results that come to the same terminal.

@@ -88,10 +88,10 @@ def _describe_rest(status: StudyStatus) -> str:
     if status.is_over:
         failed = status.count("failed")
         return f"over; {failed} failed, the same command tries them again" if failed else "over; all cells are done"
-    if not status.runners:
+    if not status.schedulers:
         return "nobody is at work on it; crossling study run goes on"
-    workers = sum(runner["workers"] for runner in status.runners)
-    where = ", ".join(f"{runner['host']} ({runner['process']})" for runner in status.runners)
+    workers = sum(one.workers for one in status.schedulers)
+    where = ", ".join(f"{one.host} ({one.process})" for one in status.schedulers)
     left = (
         f"about {format_seconds(status.seconds_left)} left" if status.seconds_left is not None else "time left unknown"
     )

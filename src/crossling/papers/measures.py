@@ -51,13 +51,13 @@ class Results:
         plan = read_plan(self.out)
         finished = read_finished(plan, self.out)
         return {
-            (variant["task"], variant["system"]): (variant["folder"], sorted(finished.get(variant["folder"], {})))
-            for variant in plan["variants"]
+            (variant.task, variant.system): (variant.folder, sorted(finished.get(variant.folder, {})))
+            for variant in plan.variants
         }
 
     def is_finished(self, variant: SystemKey) -> bool:
         """Whether all seeds of a system are there."""
-        return len(self.seeds[variant][1]) == len(read_plan(self.out)["settings"]["seeds"])
+        return len(self.seeds[variant][1]) == len(read_plan(self.out).settings.seeds)
 
     def recipe(self, variant: SystemKey) -> Recipe:
         return load_recipe(self.out / self.seeds[variant][0] / "recipe.toml")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from crossling.data.languages import find_language
 from crossling.data.spec import parse_spec
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
-from crossling.study.folder import is_finished, prediction_path, set_name
+from crossling.study.folder import StudyPlan, is_finished, prediction_path, set_name
 
 
 @dataclass(frozen=True)
@@ -30,18 +29,18 @@ class CellScores:
     """The mean of all scores but those of languages trained on; none where there are no others."""
 
 
-def score_cells(plan: Mapping[str, Any], out: Path) -> list[CellScores]:
+def score_cells(plan: StudyPlan, out: Path) -> list[CellScores]:
     """Scores of all cells that are finished, in the plan's order."""
     recipes: dict[str, Recipe] = {}
     found = []
-    for cell in plan["cells"]:
-        if not is_finished(out, cell["name"], cell["identity"]):
+    for cell in plan.cells:
+        if not is_finished(out, cell):
             continue
-        folder = cell["folder"]
+        folder = cell.folder
         if folder not in recipes:
             recipes[folder] = load_recipe(out / folder / "recipe.toml")
-        scores, zero_shot = _score_cell(recipes[folder], out / folder, cell["seed"])
-        found.append(CellScores(cell["task"], cell["label"], folder, cell["seed"], scores, zero_shot))
+        scores, zero_shot = _score_cell(recipes[folder], out / folder, cell.seed)
+        found.append(CellScores(cell.task, cell.label, folder, cell.seed, scores, zero_shot))
     return found
 
 

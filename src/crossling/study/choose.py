@@ -23,8 +23,8 @@ from crossling.registry import load_kind
 from crossling.report.table import Table
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import CellScores, score_cells
-from crossling.study.folder import PICKS, is_finished, read_plan
-from crossling.study.grid import name_values
+from crossling.study.folder import PICKS, PlannedVariant, StudyPlan, is_finished, read_plan
+from crossling.study.grid import ChooseSettings, name_values
 
 
 @dataclass(frozen=True)
@@ -52,56 +52,56 @@ class Choice:
         return f"{where}{self.name} is {self.chosen}, of {listed}; the choice used {self.labels}."
 
 
-def make_choices(plan: Mapping[str, Any], out: Path) -> tuple[list[Choice], list[str]]:
+def make_choices(plan: StudyPlan, out: Path) -> tuple[list[Choice], list[str]]:
     """All choices that the finished cells allow, and a note for each that they do not."""
     choices: list[Choice] = []
     notes: list[str] = []
-    for table in plan["settings"]["choose"]:
-        for variants in group_variants(plan["variants"], table):
-            finished = {variant["label"]: find_finished_cells(plan, variant, out) for variant in variants}
-            missing = [label for label, cells in finished.items() if len(cells) < len(plan["settings"]["seeds"])]
+    for choose in plan.settings.choose:
+        for variants in group_variants(plan.variants, choose.system, choose.axis):
+            finished = {variant.label: find_finished_cells(plan, variant, out) for variant in variants}
+            missing = [label for label, cells in finished.items() if len(cells) < len(plan.settings.seeds)]
             if missing:
-                notes.append(f"nothing is chosen for {table['system']} yet: {', '.join(missing)} not finished")
+                notes.append(f"nothing is chosen for {choose.system} yet: {', '.join(missing)} not finished")
             else:
-                choices.append(choose_value(table, variants, finished, plan=plan, out=out))
+                choices.append(choose_value(choose, variants, finished, plan=plan, out=out))
     return choices, notes
 
 
-def group_variants(variants: Sequence[dict[str, Any]], table: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
-    """Variants that differ in the axis alone."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+def group_variants(variants: Sequence[PlannedVariant], system: str, axis: str) -> list[list[PlannedVariant]]:
+    """Variants of a system that differ in the axis alone."""
+    groups: dict[str, list[PlannedVariant]] = {}
     for variant in variants:
-        if variant["system"] == table["system"]:
-            others = {key: value for key, value in variant["axes"].items() if key != table["axis"]}
-            groups.setdefault(canonical_json([variant["task"], others]), []).append(variant)
+        if variant.system == system:
+            others = {key: value for key, value in variant.axes.items() if key != axis}
+            groups.setdefault(canonical_json([variant.task, others]), []).append(variant)
     return list(groups.values())
 
 
-def find_finished_cells(plan: Mapping[str, Any], variant: Mapping[str, Any], out: Path) -> list[FinishedCell]:
+def find_finished_cells(plan: StudyPlan, variant: PlannedVariant, out: Path) -> list[FinishedCell]:
     """The seeds of a variant whose results are there."""
-    store = Store(Path(plan["store"]))
+    store = Store(plan.store)
     return [
         FinishedCell(
-            seed=cell["seed"],
-            folder=out / cell["name"],
-            find_model=partial(store.fetch, cell["stages"][-1]),
-            record=store.record(cell["stages"][-1]),
+            seed=cell.seed,
+            folder=out / cell.name,
+            find_model=partial(store.fetch, cell.stages[-1]),
+            record=store.record(cell.stages[-1]),
         )
-        for cell in plan["cells"]
-        if cell["folder"] == variant["folder"] and is_finished(out, cell["name"], cell["identity"])
+        for cell in plan.cells
+        if cell.folder == variant.folder and is_finished(out, cell)
     ]
 
 
 def choose_value(
-    table: Mapping[str, Any],
-    variants: Sequence[Mapping[str, Any]],
+    choose: ChooseSettings,
+    variants: Sequence[PlannedVariant],
     finished: Mapping[str, Sequence[FinishedCell]],
     *,
-    plan: Mapping[str, Any],
+    plan: StudyPlan,
     out: Path,
 ) -> Choice:
     """The value that a criterion picks, given the finished cells of each variant by its label."""
-    criterion = table["criterion"] if isinstance(table["criterion"], dict) else {"kind": table["criterion"]}
+    criterion = choose.criterion if isinstance(choose.criterion, Mapping) else {"kind": choose.criterion}
     kind = load_kind("criteria", criterion["kind"])
     problems: list[str] = []
     settings = parse_kind("criteria", criterion, key="choose.criterion", problems=problems)
@@ -110,21 +110,21 @@ def choose_value(
     facts: dict[str, Any] = {}
     scores = {}
     for variant in variants:
-        recipe = load_recipe(out / variant["folder"] / "recipe.toml")
-        context = ChoiceContext(variant["task"], recipe, Path(plan["store"]), settings, facts)
-        scores[variant["label"]] = float(kind.score(finished[variant["label"]], context))
-    best = max(variants, key=lambda variant: scores[variant["label"]])
-    others = {key: value for key, value in best["axes"].items() if key != table["axis"]}
-    name = " ".join([table["system"], *name_values(others), f"(chosen by {criterion['kind']})"])
+        recipe = load_recipe(out / variant.folder / "recipe.toml")
+        context = ChoiceContext(variant.task, recipe, plan.store, settings, facts)
+        scores[variant.label] = float(kind.score(finished[variant.label], context))
+    best = max(variants, key=lambda variant: scores[variant.label])
+    others = {key: value for key, value in best.axes.items() if key != choose.axis}
+    name = " ".join([choose.system, *name_values(others), f"(chosen by {criterion['kind']})"])
     return Choice(
-        best["task"],
-        table["system"],
-        table["axis"],
+        best.task,
+        choose.system,
+        choose.axis,
         criterion["kind"],
         kind.LABELS.format(settings=settings),
         scores,
-        best["label"],
-        best["folder"],
+        best.label,
+        best.folder,
         name,
     )
 
@@ -228,55 +228,53 @@ def judge_choices(out: Path) -> Judgement:
     The scores are means over the languages not trained on. A blind pick stands beside the criteria.
     """
     plan = read_plan(out)
-    if not plan["settings"]["choose"]:
+    if not plan.settings.choose:
         raise ArtefactError(f"{out}: the study has no [choose] table, so there is nothing to judge")
     cells = score_cells(plan, out)
     picks: list[Pick] = []
     notes: list[str] = []
     blind: dict[str, tuple[float, float, float]] = {}
-    for table in plan["settings"]["choose"]:
-        for variants in group_variants(plan["variants"], table):
-            scores = _mean_scores(variants, cells, seeds=len(plan["settings"]["seeds"]))
+    for choose in plan.settings.choose:
+        for variants in group_variants(plan.variants, choose.system, choose.axis):
+            scores = _mean_scores(variants, cells, seeds=len(plan.settings.seeds))
             if scores is None:
-                notes.append(
-                    f"{table['system']}: not judged yet; some of its cells are not finished, or have no target"
-                )
+                notes.append(f"{choose.system}: not judged yet; some of its cells are not finished, or have no target")
                 continue
-            found = _pick(table, variants, scores, plan=plan, out=out)
-            blind[f"{found[0].task} {found[0].system} {table['axis']}"] = expect_blind(scores)
+            found = _pick(choose, variants, scores, plan=plan, out=out)
+            blind[f"{found[0].task} {found[0].system} {choose.axis}"] = expect_blind(scores)
             picks += found
     return Judgement(tuple(picks), (*_sum_up_apart(picks), *_describe_blind(list(blind.values()))), tuple(notes))
 
 
 def _mean_scores(
-    variants: Sequence[Mapping[str, Any]], cells: Sequence[CellScores], *, seeds: int
+    variants: Sequence[PlannedVariant], cells: Sequence[CellScores], *, seeds: int
 ) -> dict[str, float] | None:
     """Each variant's mean over seeds, by label; none where something is missing."""
     found: dict[str, float] = {}
     for variant in variants:
-        values = [cell.zero_shot for cell in cells if cell.folder == variant["folder"]]
+        values = [cell.zero_shot for cell in cells if cell.folder == variant.folder]
         known = [value for value in values if value is not None]
         if len(known) < seeds:
             return None
-        found[variant["label"]] = fmean(known)
+        found[variant.label] = fmean(known)
     return found
 
 
 def _pick(
-    table: Mapping[str, Any],
-    variants: Sequence[dict[str, Any]],
+    choose: ChooseSettings,
+    variants: Sequence[PlannedVariant],
     scores: Mapping[str, float],
     *,
-    plan: Mapping[str, Any],
+    plan: StudyPlan,
     out: Path,
 ) -> list[Pick]:
     """What the criterion picks with all seeds' models, and with each one's alone."""
-    finished = {variant["label"]: find_finished_cells(plan, variant, out) for variant in variants}
-    seeds = plan["settings"]["seeds"]
+    finished = {variant.label: find_finished_cells(plan, variant, out) for variant in variants}
+    seeds = plan.settings.seeds
     picks = []
     for seed in (None, *(seeds if len(seeds) > 1 else ())):
         seen = {label: [cell for cell in some if seed in (None, cell.seed)] for label, some in finished.items()}
-        choice = choose_value(table, variants, seen, plan=plan, out=out)
+        choice = choose_value(choose, variants, seen, plan=plan, out=out)
         rank, regret = rank_pick(scores, choice.chosen)
         system = choice.name.removesuffix(f" (chosen by {choice.criterion})")
         picks.append(Pick(choice.criterion, choice.task, system, seed, choice.chosen, rank, len(scores), regret))

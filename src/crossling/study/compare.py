@@ -17,10 +17,24 @@ from crossling.scores.significance import Comparison, Difference, Result, compar
 from crossling.scores.significance import Settings as TestSettings
 from crossling.study.cell_scores import trained_languages
 from crossling.study.choose import Choice, make_choices
-from crossling.study.folder import CHOICES, COMPARISON, COMPLETE, name_file, prediction_path, read_plan, set_name
+from crossling.study.folder import (
+    CHOICES,
+    COMPARISON,
+    CellMarker,
+    StudyPlan,
+    name_file,
+    prediction_path,
+    read_marker,
+    read_plan,
+    set_name,
+)
 
 MACHINE_FACTS = ("torch", "device", "gpu", "precision", "processor", "threads")
 """What can change the last bits of a result, or more."""
+
+
+Finished = Mapping[str, Mapping[int, CellMarker]]
+"""The markers of finished cells, by folder of their variant and seed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ def compare_study(
 
 
 def gather_comparison(
-    plan: Mapping[str, Any],
+    plan: StudyPlan,
     out: Path,
     *,
     every: bool = False,
@@ -85,20 +99,20 @@ def gather_comparison(
     finished = read_finished(plan, out)
     notes += _note_missing(plan, finished) + _note_machines(finished)
     parts = []
-    for task in dict.fromkeys(variant["task"] for variant in plan["variants"]):
+    for task in dict.fromkeys(variant.task for variant in plan.variants):
         systems = _list_systems(plan, task, choices, every=every)
         part, more = _compare_task(plan, task, systems, choices, finished=finished, out=out, groups=groups, score=score)
         notes += more
         parts += [part] if part is not None else []
     lines = (*(choice.describe() for choice in choices), *(f"Note: {note}." for note in dict.fromkeys(notes)))
-    return StudyComparison(plan["name"], tuple(parts), tuple(choices), lines)
+    return StudyComparison(plan.name, tuple(parts), tuple(choices), lines)
 
 
-def _find_choices(plan: Mapping[str, Any], out: Path, stored: list[Choice]) -> tuple[list[Choice], list[str]]:
+def _find_choices(plan: StudyPlan, out: Path, stored: list[Choice]) -> tuple[list[Choice], list[str]]:
     """What the criteria choose now; where trained models are gone, what they chose when these were there."""
     try:
-        if plan["settings"]["choose"] and not Path(plan["store"]).is_dir():
-            raise ArtefactError(f"{plan['store']}: the store with the trained models is not here")
+        if plan.settings.choose and not plan.store.is_dir():
+            raise ArtefactError(f"{plan.store}: the store with the trained models is not here")
         return make_choices(plan, out)
     except UserError as error:
         if stored:
@@ -106,14 +120,14 @@ def _find_choices(plan: Mapping[str, Any], out: Path, stored: list[Choice]) -> t
         return [], [f"nothing is chosen: {error}"]
 
 
-def _read_choices(plan: Mapping[str, Any], out: Path) -> list[Choice]:
+def _read_choices(plan: StudyPlan, out: Path) -> list[Choice]:
     """The choices on record; none where they are of another plan."""
     tables = read_json(out / CHOICES)
     try:
         choices = [Choice(**table) for table in tables] if isinstance(tables, list) else []
     except TypeError:
         return []
-    labels = {variant["folder"]: variant["label"] for variant in plan["variants"]}
+    labels = {variant.folder: variant.label for variant in plan.variants}
     return choices if all(labels.get(choice.folder) == choice.chosen for choice in choices) else []
 
 
@@ -130,7 +144,7 @@ def load_comparison(out: Path) -> StudyComparison | None:
         raise ArtefactError(f"{out / COMPARISON}: was not written by this version ({error!r})") from None
 
 
-def leave_out_values(result: StudyComparison, plan: Mapping[str, Any]) -> StudyComparison:
+def leave_out_values(result: StudyComparison, plan: StudyPlan) -> StudyComparison:
     """Without the values of an axis that one was chosen from; figures stay as they are, for each test stands alone."""
     parts = []
     for part in result.parts:
@@ -161,27 +175,27 @@ def _load_part(table: dict[str, Any]) -> Part:
     return Part(table["task"], comparison, comparison_tables(comparison))
 
 
-def read_finished(plan: Mapping[str, Any], out: Path) -> dict[str, dict[int, dict[str, Any]]]:
+def read_finished(plan: StudyPlan, out: Path) -> Finished:
     """The markers of finished cells, by folder of their variant and seed."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
-    for cell in plan["cells"]:
-        marker = read_json(out / cell["name"] / COMPLETE)
-        if isinstance(marker, dict) and marker.get("identity") == cell["identity"]:
-            found.setdefault(cell["folder"], {})[cell["seed"]] = marker
+    found: dict[str, dict[int, CellMarker]] = {}
+    for cell in plan.cells:
+        marker = read_marker(out, cell)
+        if marker is not None:
+            found.setdefault(cell.folder, {})[cell.seed] = marker
     return found
 
 
-def _note_missing(plan: Mapping[str, Any], finished: Mapping[str, Mapping[int, Any]]) -> list[str]:
-    missing = [cell["name"] for cell in plan["cells"] if cell["seed"] not in finished.get(cell["folder"], {})]
+def _note_missing(plan: StudyPlan, finished: Finished) -> list[str]:
+    missing = [cell.name for cell in plan.cells if cell.seed not in finished.get(cell.folder, {})]
     if not missing:
         return []
     listed = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-    return [f"{len(missing)} of {len(plan['cells'])} cells are not finished: {listed}"]
+    return [f"{len(missing)} of {len(plan.cells)} cells are not finished: {listed}"]
 
 
-def _note_machines(finished: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
+def _note_machines(finished: Finished) -> list[str]:
     """Say where cells were made with different hardware or versions."""
-    machines = [marker.get("machine", {}) for seeds in finished.values() for marker in seeds.values()]
+    machines = [marker.machine for seeds in finished.values() for marker in seeds.values()]
     notes = []
     for fact in MACHINE_FACTS:
         values = sorted({str(machine.get(fact)) for machine in machines})
@@ -190,27 +204,27 @@ def _note_machines(finished: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> l
     return notes
 
 
-def _list_systems(plan: Mapping[str, Any], task: str, choices: Sequence[Choice], *, every: bool) -> list[_System]:
+def _list_systems(plan: StudyPlan, task: str, choices: Sequence[Choice], *, every: bool) -> list[_System]:
     """Names and folders, in the study's order; of a system with a choice the chosen variant, or all of them too."""
     systems: list[_System] = []
-    for variant in plan["variants"]:
-        if variant["task"] != task:
+    for variant in plan.variants:
+        if variant.task != task:
             continue
-        of_system = [c for c in choices if c.task == task and c.system == variant["system"]]
+        of_system = [c for c in choices if c.task == task and c.system == variant.system]
         if every or not of_system:
-            systems.append(_System(variant["label"], variant["folder"]))
+            systems.append(_System(variant.label, variant.folder))
         known = {system.name for system in systems}
         systems += [_System(choice.name, choice.folder) for choice in of_system if choice.name not in known]
     return systems
 
 
 def _compare_task(
-    plan: Mapping[str, Any],
+    plan: StudyPlan,
     task: str,
     systems: Sequence[_System],
     choices: Sequence[Choice],
     *,
-    finished: Mapping[str, Mapping[int, Any]],
+    finished: Finished,
     out: Path,
     groups: Sequence[str] = (),
     score: str | None = None,
@@ -221,16 +235,16 @@ def _compare_task(
         for system in systems
         if finished.get(system.folder)
     }
-    own = plan["settings"]["tasks"].get(task, {})
+    own = plan.settings.tasks.get(task)
     renamed = {choice.system: choice.name for choice in choices if choice.task == task}
-    baseline = own.get("baseline") or plan["settings"]["baseline"]
-    second = own.get("second") or plan["settings"]["second"]
-    baseline, second = renamed.get(baseline, baseline), renamed.get(second, second)
+    baseline = (own and own.baseline) or plan.settings.baseline
+    second = (own and own.second) or plan.settings.second
+    baseline, second = renamed.get(baseline, baseline), renamed.get(second or "", second)
     if baseline not in predictions:
-        return None, [f"{task or plan['name']}: the baseline {baseline!r} has no finished cell"]
+        return None, [f"{task or plan.name}: the baseline {baseline!r} has no finished cell"]
     notes = []
     if second is not None and second not in predictions:
-        notes.append(f"{task or plan['name']}: the second system {second!r} has no finished cell")
+        notes.append(f"{task or plan.name}: the second system {second!r} has no finished cell")
         second = None
     sources = trained_languages(recipes[baseline])
     notes += _note_further_labels({name: trained_languages(recipes[name]) - sources for name in predictions}, task)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from crossling.study.plan import Job
 from crossling.study.sizing import Size
+from crossling.study.status import JobProgress
 from crossling.study.worker import Order, Place, serve
 
 PATIENCE = 3.0
@@ -29,11 +30,11 @@ class Worker:
     job: Job | None = None
     order: Order | None = None
     since: float = 0.0
-    progress: dict[str, Any] = field(default_factory=dict)
+    progress: JobProgress = field(default_factory=JobProgress)
 
     def give(self, job: Job, order: Order) -> None:
         """Hand a job over."""
-        self.job, self.order, self.since, self.progress = job, order, time.time(), {}
+        self.job, self.order, self.since, self.progress = job, order, time.time(), JobProgress()
         job.state = "running"
         self.send(order)
 

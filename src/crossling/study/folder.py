@@ -1,33 +1,273 @@
-"""The files of the folders of runs and studies, by name; nothing heavy is imported to look at them."""
+"""The folders of runs and studies: their files by name, and what each file holds.
+
+    study.json              the plan: settings, variants, and every cell with the identities of its stages
+    events.jsonl            a line for each job that began, ended or died
+    runners/                a file for each process that runs the study now (see ``status``)
+    VARIANT/                the folder of a run: recipe.toml, run.json, seed-N/predictions/SET/LANGUAGE.parquet
+    VARIANT/seed-N/         a cell: complete.json, written last, or failed.json
+
+Nothing heavy is imported to read them, so that ``crossling study status`` answers at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from crossling.errors import ArtefactError, UserError
-from crossling.files import copy_atomic, read_json, write_once
-from crossling.store.artefacts import Store
+from crossling.files import append_line, copy_atomic, read_json, read_lines, write_atomic, write_once
+from crossling.recipe.recipe import reload_plugins, validate_table
+from crossling.store.artefacts import Store, find_artefact
+from crossling.study.grid import StudySettings
 
 if TYPE_CHECKING:
     from crossling.recipe.recipe import EvaluateSettings
 
 PLAN = "study.json"
-"""What the study asks for, and all its cells."""
+RUN = "run.json"
+RECIPE = "recipe.toml"
 COMPLETE = "complete.json"
-"""In a cell's folder: its results are all there."""
 FAILED = "failed.json"
-"""In a cell's folder: why it has no results."""
 RUNNERS = "runners"
-"""A file for each runner at work, renewed every second."""
 EVENTS = "events.jsonl"
-"""What began and ended, a line each."""
 LOGS = "logs"
 CHOICES = "choices.json"
 COMPARISON = "comparison.json"
 PICKS = "picks.json"
+
+
+@dataclass(frozen=True)
+class PlannedVariant:
+    """A system with a value for each of its axes, on one task."""
+
+    task: str
+    """Empty in a study of one task."""
+    system: str
+    axes: Mapping[str, Any]
+    label: str
+    """The name in tables."""
+    folder: str
+    """Below the study's."""
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One seed of a variant, with the identities of its stages and predictions."""
+
+    name: str
+    """Its folder below the study's."""
+    folder: str
+    """Its variant's."""
+    task: str
+    system: str
+    label: str
+    seed: int
+    stages: tuple[str, ...]
+    identity: str
+    """Of its predictions."""
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What a study asks for, and all its cells: ``study.json``."""
+
+    name: str
+    settings: StudySettings
+    variants: tuple[PlannedVariant, ...]
+    cells: tuple[PlannedCell, ...]
+    store: Path
+    identity: str = ""
+    overrides: tuple[str, ...] = ()
+    command: str = ""
+    device: str = ""
+    threads: int | None = None
+    """CPU threads of each worker: part of what results are known by."""
+
+    def write(self, out: Path) -> None:
+        """Write the plan into the study's folder."""
+        facts = asdict(self)
+        facts |= {"settings": self.settings.model_dump(mode="json"), "store": str(self.store)}
+        write_atomic(out / PLAN, _to_json(facts))
+
+
+def read_plan(out: Path) -> StudyPlan:
+    """The plan of a study, from its folder."""
+    facts = read_json(out / PLAN)
+    if not isinstance(facts, dict):
+        raise ArtefactError(f"{out}: not the folder of a study ({PLAN} is missing); make one with crossling study run")
+    problems: list[str] = []
+    settings = validate_table(StudySettings, facts.get("settings", {}), "settings", problems)
+    if settings is None:
+        listed = "; ".join(problems)
+        raise ArtefactError(f"{out / PLAN}: not as this version of crossling writes it ({listed}); run the study again")
+    try:
+        return StudyPlan(
+            name=facts["name"],
+            settings=settings,
+            variants=tuple(PlannedVariant(**variant) for variant in facts["variants"]),
+            cells=tuple(PlannedCell(**{**cell, "stages": tuple(cell["stages"])}) for cell in facts["cells"]),
+            store=Path(facts["store"]),
+            overrides=tuple(facts.get("overrides", ())),
+            **{name: facts[name] for name in ("identity", "command", "device", "threads") if name in facts},
+        )
+    except (KeyError, TypeError) as error:
+        raise ArtefactError(f"{out / PLAN}: damaged ({error!r}); run the study again") from None
+
+
+@dataclass(frozen=True)
+class CellMarker:
+    """``complete.json``: written last, so all results of a cell are there."""
+
+    identity: str
+    """Of the predictions."""
+    stages: tuple[str, ...] = ()
+    seconds: float | None = None
+    """For its last stage and its predictions."""
+    finished: float | None = None
+    """When, as a Unix time."""
+    machine: Mapping[str, str] = field(default_factory=dict)
+    """Hardware and versions."""
+
+
+def read_marker(out: Path, cell: PlannedCell) -> CellMarker | None:
+    """A cell's marker; none where it is missing, or of other work."""
+    facts = read_json(out / cell.name / COMPLETE)
+    if not isinstance(facts, dict) or facts.get("identity") != cell.identity:
+        return None
+    return CellMarker(**{**_known_fields(CellMarker, facts), "stages": tuple(facts.get("stages", ()))})
+
+
+def is_finished(out: Path, cell: PlannedCell) -> bool:
+    """Whether a cell's marker is there, and is of this very work."""
+    return read_marker(out, cell) is not None
+
+
+@dataclass(frozen=True)
+class CellFailure:
+    """``failed.json``: why a cell has no results."""
+
+    error: str = "?"
+    log: str = ""
+    """The file with the traceback, below the study's folder."""
+    time: float | None = None
+
+
+def read_failure(out: Path, cell: PlannedCell) -> CellFailure | None:
+    """Why a cell failed; none where it did not."""
+    facts = read_json(out / cell.name / FAILED)
+    return CellFailure(**_known_fields(CellFailure, facts)) if isinstance(facts, dict) else None
+
+
+def write_failure(out: Path, cell: str, failure: CellFailure) -> None:
+    """Say why a cell has no results."""
+    write_atomic(out / cell / FAILED, _to_json(asdict(failure)))
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line of ``events.jsonl``: a job began, ended, died or failed."""
+
+    time: float
+    event: str
+    job: str = ""
+    cell: str = ""
+    process: int | None = None
+    machine: str = ""
+    reason: str | None = None
+
+
+def append_event(out: Path, event: Event) -> None:
+    """Add a line to the log of a study."""
+    append_line(out / EVENTS, {name: value for name, value in asdict(event).items() if value is not None})
+
+
+def read_events(out: Path) -> list[Event]:
+    """The log of a study; lines that a killed process left unfinished are skipped."""
+    lines = [line for line in read_lines(out / EVENTS) if isinstance(line.get("time"), int | float)]
+    return [Event(**_known_fields(Event, {"event": "", **line})) for line in lines]
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """A data set that a run trained or tested on."""
+
+    role: str
+    name: str
+    language: str
+    rows: int | None
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """``run.json``: the models of a run, and what they were made from and with."""
+
+    store: Path
+    stages: Mapping[str, tuple[str, ...]]
+    """By seed, the identities of the artefacts of its stages."""
+    encoder: str = ""
+    """What the encoder calls itself."""
+    command: str = ""
+    data: tuple[DataRecord, ...] = ()
+    machine: Mapping[str, str] = field(default_factory=dict)
+    """Hardware and versions."""
+
+    def write(self, out: Path) -> None:
+        """Write the record into the folder of a run."""
+        write_atomic(out / RUN, _to_json({**asdict(self), "store": str(self.store)}))
+
+
+def read_run_record(out: Path) -> RunRecord:
+    """The record of a run, from its folder."""
+    try:
+        facts = json.loads((out / RUN).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtefactError(f"{out}: not the folder of a run ({RUN} is missing); make one with crossling run") from None
+    except NotADirectoryError:
+        raise ArtefactError(f"{out}: is a file; name the folder of a run, or of a saved model") from None
+    except ValueError as error:
+        raise ArtefactError(f"{out / RUN}: damaged: {error}; run the recipe again") from None
+    stages = facts.get("stages") if isinstance(facts, dict) else None
+    if not isinstance(stages, dict) or not stages or not all(isinstance(s, list) and s for s in stages.values()):
+        raise ArtefactError(f"{out / RUN}: damaged: it names no trained stages; run the recipe again")
+    return RunRecord(
+        **{
+            **_known_fields(RunRecord, facts),
+            "store": Path(str(facts.get("store"))),
+            "stages": {seed: tuple(identities) for seed, identities in stages.items()},
+            "data": tuple(DataRecord(**one) for one in facts.get("data", ())),
+        }
+    )
+
+
+def find_run_record(out: Path) -> RunRecord | None:
+    """The record of a run; none where it is missing or damaged."""
+    try:
+        return read_run_record(out)
+    except ArtefactError:
+        return None
+
+
+def find_model(run: Path, *, seed: int | None = None) -> Path:
+    """The folder of a run's trained model: the first seed's, or that of ``seed``."""
+    if (run / "model.json").exists():
+        return run
+    record = read_run_record(run)
+    if (run / RECIPE).is_file():
+        reload_plugins(run / RECIPE)
+    seeds = list(record.stages)
+    wanted = str(seed) if seed is not None else seeds[0]
+    if wanted not in seeds:
+        raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(seeds)}")
+    folder = find_artefact(record.store, record.stages[wanted][-1])
+    if not (folder / "model.json").exists():
+        again = f"crossling run {run / RECIPE} --out {run}"
+        raise ArtefactError(f"{folder}: the model of {run} is gone; run its recipe again: {again}")
+    return folder
 
 
 def find_out(given: Path, out: Path | None = None) -> Path:
@@ -40,20 +280,6 @@ def find_out(given: Path, out: Path | None = None) -> Path:
 def default_out(study: Path) -> Path:
     """Where a study's results go unless told otherwise."""
     return Path("studies") / study.stem
-
-
-def read_plan(out: Path) -> dict[str, Any]:
-    """The plan of a study, from its folder."""
-    plan = read_json(out / PLAN)
-    if not isinstance(plan, dict):
-        raise ArtefactError(f"{out}: not the folder of a study ({PLAN} is missing); make one with crossling study run")
-    return plan
-
-
-def is_finished(out: Path, cell: str, identity: str) -> bool:
-    """Whether a cell's marker is there, and is of this very work."""
-    marker = read_json(out / cell / COMPLETE)
-    return isinstance(marker, dict) and marker.get("identity") == identity
 
 
 def prediction_path(out: Path, seed: int, entry: EvaluateSettings, language: str) -> Path:
@@ -81,24 +307,24 @@ def _file_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-_.@" else "-" for c in text).strip("-")
 
 
-def mark_finished(folder: Path, facts: dict[str, Any]) -> None:
-    """Write a cell's marker, last of all; another runner may have been first with the same work."""
+def mark_finished(folder: Path, marker: CellMarker) -> None:
+    """Write a cell's marker, last of all; another process may have been first with the same work."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not write_once(folder / COMPLETE, facts):
-        marker = read_json(folder / COMPLETE)
-        if not isinstance(marker, dict) or marker.get("identity") != facts["identity"]:
+    if not write_once(folder / COMPLETE, asdict(marker)):
+        found = read_json(folder / COMPLETE)
+        if not isinstance(found, dict) or found.get("identity") != marker.identity:
             raise UserError(f"{folder}: holds the marker of other work; start the study again")
 
 
-def send_results(store: Store, folder: Path, files: Iterable[Path], facts: dict[str, Any]) -> None:
+def send_results(store: Store, folder: Path, files: Iterable[Path], marker: CellMarker) -> None:
     """Put a cell's predictions where all machines find them, if the store is at an address."""
     if store.archive is not None:
         named = {path.relative_to(folder).as_posix(): path for path in files}
-        store.archive.publish(_result_name(facts["identity"]), named, facts)
+        store.archive.publish(_result_name(marker.identity), named, asdict(marker))
 
 
-def bring_results(store: Store, folder: Path, identity: str) -> bool:
-    """Bring a cell's predictions from the store's address, then its marker; tells whether they were there."""
+def fetch_results(store: Store, folder: Path, identity: str) -> bool:
+    """Fetch a cell's predictions from the store's address, then its marker; says whether they were there."""
     if store.archive is None or not store.archive.is_complete(_result_name(identity)):
         return False
     with TemporaryDirectory(dir=store.root, prefix=".fetch-") as name:
@@ -106,9 +332,18 @@ def bring_results(store: Store, folder: Path, identity: str) -> bool:
         facts = store.archive.fetch(_result_name(identity), fetched)
         for path in (path for path in fetched.rglob("*") if path.is_file()):
             copy_atomic(path, folder / path.relative_to(fetched))
-    mark_finished(folder, facts)
+    mark_finished(folder, CellMarker(**facts))
     return True
 
 
 def _result_name(identity: str) -> str:
     return f"predict-{identity}"
+
+
+def _known_fields(kind: type[Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a file that this version knows."""
+    return {one.name: facts[one.name] for one in fields(kind) if one.name in facts}
+
+
+def _to_json(facts: Mapping[str, Any]) -> str:
+    return json.dumps(facts, indent=1, ensure_ascii=False)

@@ -12,8 +12,9 @@ from typing import Any
 from crossling.encoders.loading import load_encoder
 from crossling.files import read_json
 from crossling.store.artefacts import MARKER, Store
+from crossling.study.folder import PlannedCell
 from crossling.study.grid import Study
-from crossling.study.plan import Job, JobGraph, PlannedCell, count_shared, find_finished, fix_threads, plan_study
+from crossling.study.plan import Job, JobGraph, count_shared, find_finished, fix_threads, plan_study
 from crossling.study.recipe_run import RecipeRun, count_subwords, estimate_subwords
 from crossling.study.sites import Here, Site
 from crossling.study.sizing import Size

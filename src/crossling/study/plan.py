@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from crossling.encoders.cache import EncoderCache
 from crossling.errors import DataError, UserError
@@ -16,32 +15,22 @@ from crossling.files import read_json, write_atomic
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe, RunSettings
 from crossling.store.artefacts import Store
-from crossling.study.folder import COMPLETE, PLAN, is_finished, prediction_path
+from crossling.study.folder import (
+    COMPLETE,
+    RECIPE,
+    PlannedCell,
+    PlannedVariant,
+    StudyPlan,
+    is_finished,
+    prediction_path,
+)
 from crossling.study.grid import Study, Variant
 from crossling.study.recipe_run import RecipeRun
 from crossling.training.distributed import Distributed, setup_distributed
-from crossling.training.hardware import describe_hardware
 
 State = Literal["waiting", "running", "done", "failed"]
 RETRY_SECONDS = 0.5
 """Seconds before a job that another run holds is looked at again."""
-
-
-@dataclass(frozen=True)
-class PlannedCell:
-    """A cell and what it will be known by."""
-
-    name: str
-    """Its folder below the study's."""
-    folder: str
-    """Its variant's."""
-    task: str
-    system: str
-    label: str
-    seed: int
-    stages: tuple[str, ...]
-    identity: str
-    """Of its predictions."""
 
 
 Join = Callable[[RunSettings], Distributed]
@@ -110,60 +99,43 @@ def write_plan(
     out: Path,
     *,
     store: Store,
-    facts: Mapping[str, Any],
-    command: str,
     runs: Mapping[str, RecipeRun],
+    command: str = "",
+    device: str = "",
+    threads: int | None = None,
 ) -> None:
-    """Lay out the study's folder: the plan, and for each variant what the folder of a run has."""
-    stages: dict[str, dict[str, list[str]]] = {}
-    for cell in cells:
-        stages.setdefault(cell.folder, {})[str(cell.seed)] = list(cell.stages)
-    common = {"store": str(store.root.resolve()), "command": command}
+    """Write the study's folder: the plan, and for each variant the recipe and the record of a run."""
     for variant in study.variants:
-        folder, run = out / variant.folder, runs[variant.folder]
-        write_atomic(folder / "recipe.toml", to_toml(variant.recipe.model_dump(mode="json")))
-        own = {
-            "encoder": run.encoders.label(variant.recipe.encoder),
-            "data": run.describe_data(),
-            "machine": describe_hardware(run.distributed),
-        }
-        text = json.dumps({**common, **own, "stages": stages[variant.folder]}, indent=1, ensure_ascii=False)
-        write_atomic(folder / "run.json", text)
-    plan = {
-        "name": study.name,
-        "identity": study.identity,
-        "settings": study.settings.model_dump(mode="json"),
-        "overrides": list(study.overrides),
-        "store": common["store"],
-        "command": command,
-        **facts,
-        "variants": [
-            {
-                "task": variant.task,
-                "system": variant.system,
-                "axes": dict(variant.axes),
-                "label": variant.label,
-                "folder": variant.folder,
-            }
-            for variant in study.variants
-        ],
-        "cells": [asdict(cell) for cell in cells],
-    }
-    write_atomic(out / PLAN, json.dumps(plan, indent=1, ensure_ascii=False))
+        run = runs[variant.folder]
+        stages = {str(cell.seed): cell.stages for cell in cells if cell.folder == variant.folder}
+        write_atomic(out / variant.folder / RECIPE, to_toml(variant.recipe.model_dump(mode="json")))
+        run.describe(stages, command).write(out / variant.folder)
+    variants = [PlannedVariant(v.task, v.system, v.axes, v.label, v.folder) for v in study.variants]
+    StudyPlan(
+        study.name,
+        study.settings,
+        tuple(variants),
+        tuple(cells),
+        store.root.resolve(),
+        identity=study.identity,
+        overrides=study.overrides,
+        command=command,
+        device=device,
+        threads=threads,
+    ).write(out)
 
 
 def find_finished(
     cells: Iterable[PlannedCell], runs: Mapping[str, RecipeRun], out: Path, *, clean: bool = True
 ) -> set[str]:
-    """Names of the cells whose results are all there; ``clean`` takes away a marker of other work."""
+    """Names of the cells whose results are all there; ``clean`` deletes a marker of other work."""
     finished = set()
     for cell in cells:
         run, path = runs[cell.folder], out / cell.name / COMPLETE
         files = (prediction_path(run.out, cell.seed, entry, language) for entry, language, _ in run.targets)
-        marker = read_json(path)
-        if marker is None:
-            continue  # not there; another run may be writing it at this moment
-        if is_finished(out, cell.name, cell.identity) and all(file.is_file() for file in files):
+        if read_json(path) is None:
+            continue  # not there; another process may be writing it at this moment
+        if is_finished(out, cell) and all(file.is_file() for file in files):
             finished.add(cell.name)
         elif clean:
             path.unlink(missing_ok=True)

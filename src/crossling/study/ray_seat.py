@@ -17,8 +17,7 @@ from typing import Any
 from crossling import __version__
 from crossling.errors import UserError
 from crossling.files import write_atomic
-from crossling.store.leases import identify_machine
-from crossling.study.worker import Order, Place, Worker, import_all
+from crossling.study.worker import Order, Place, Worker, describe_event, import_all
 
 REPORT_SECONDS = 2.0
 """Between two messages of a worker: hundreds of them talk to one runner."""
@@ -124,8 +123,7 @@ class FarWorker(Worker):
     """A worker that lets the runner write down what began and ended: appending is not safe on network folders."""
 
     def _note(self, event: str, order: Order) -> None:
-        facts = {"time": round(time.time(), 3), "event": event, "job": order.key, "cell": order.cell}
-        self._tell(order, "note", facts={**facts, "process": os.getpid(), "machine": identify_machine()})
+        self._tell(order, "note", event=describe_event(event, order))
 
 
 @dataclass

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,13 +26,13 @@ from crossling.models.model import load_model, save_model
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import to_toml
-from crossling.recipe.recipe import EvaluateSettings, Recipe, reload_plugins
+from crossling.recipe.recipe import EvaluateSettings, Recipe
 from crossling.registry import identify_plugins, load_kind
 from crossling.scores.predictions import write_predictions
 from crossling.stages.context import StageContext
-from crossling.store.artefacts import Store, find_artefact
+from crossling.store.artefacts import Store
 from crossling.store.leases import Lease
-from crossling.study.folder import prediction_path
+from crossling.study.folder import RECIPE, DataRecord, RunRecord, prediction_path
 from crossling.tasks import build_task, restore_task
 from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.hardware import describe_hardware
@@ -67,14 +66,14 @@ class RecipeRun:
         self.check_targets()
         self.identify_stages(self.recipe.seeds[0])  # an encoder that is not there is told now
         self._begin_folder()
-        stages: dict[str, list[str]] = {}
+        stages: dict[str, tuple[str, ...]] = {}
         with open_trackers(self.recipe, self.out, self.distributed) as self.track:
             for seed in self.recipe.seeds:
-                stages[str(seed)] = list(self.identify_stages(seed))
+                stages[str(seed)] = self.identify_stages(seed)
                 for number, identity in enumerate(stages[str(seed)]):
                     self._train_once(number, seed, identity)
-                self._write_run_file(stages, command)
                 if self.distributed.is_main:
+                    self.describe(stages, command).write(self.out)
                     self.predict(seed)
                 self.distributed.wait()
 
@@ -82,7 +81,7 @@ class RecipeRun:
         """Make the folder of results, once nothing is wrong with what was asked for."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.out / "recipe.toml", to_toml(self.recipe.model_dump(mode="json")))
+            write_atomic(self.out / RECIPE, to_toml(self.recipe.model_dump(mode="json")))
         except OSError as error:
             raise ArtefactError(
                 f"{self.out}: cannot hold results: {error.strerror}. Name another with --out."
@@ -108,19 +107,18 @@ class RecipeRun:
                     found.append((entry, language, open_data(spec, split=entry.split, store=self.store.root)))
         return found
 
-    def describe_data(self) -> list[dict[str, Any]]:
-        """Every set that is trained or tested on, with the fingerprint of its rows, for the record."""
+    def describe(self, stages: Mapping[str, Sequence[str]], command: str) -> RunRecord:
+        """The record of the run: its artefacts by seed, the data it read, and what it was made with."""
         read = [(f"stage {n}: {role}", rows) for n, data in enumerate(self.opened) for role, rows in data.described()]
-        return [
-            {
-                "role": role,
-                "name": rows.name,
-                "language": rows.language,
-                "rows": len(rows),
-                "fingerprint": rows.fingerprint,
-            }
-            for role, rows in (*read, *((entry.split, rows) for entry, _, rows in self.targets))
-        ]
+        data = (*read, *((entry.split, rows) for entry, _, rows in self.targets))
+        return RunRecord(
+            self.store.root.resolve(),
+            {seed: tuple(identities) for seed, identities in stages.items()},
+            encoder=self.encoders.label(self.recipe.encoder),
+            command=command,
+            data=tuple(DataRecord(role, rows.name, rows.language, len(rows), rows.fingerprint) for role, rows in data),
+            machine=describe_hardware(self.distributed),
+        )
 
     def check_targets(self) -> None:
         """Open everything and see that the last stage's task can read what is to be predicted."""
@@ -274,18 +272,6 @@ class RecipeRun:
         key = content_hash({"rows": rows.fingerprint, "version": PREDICTION_VERSION, **self._numerics()})
         return self.store.root / "predictions" / identity / f"{key}.parquet"
 
-    def _write_run_file(self, stages: dict[str, list[str]], command: str) -> None:
-        if self.distributed.is_main:
-            facts = {
-                "store": str(self.store.root.resolve()),
-                "encoder": self.encoders.label(self.recipe.encoder),
-                "stages": stages,
-                "command": command,
-                "data": self.describe_data(),
-            }
-            text = json.dumps({**facts, "machine": describe_hardware(self.distributed)}, indent=1, ensure_ascii=False)
-            write_atomic(self.out / "run.json", text)
-
 
 def build_final_task(recipe: Recipe) -> Any:
     """The task that is scored: the last stage's; none where there is nothing to score and no task."""
@@ -343,42 +329,6 @@ def run_recipe(
     runner = RecipeRun(recipe, store, out, distributed, shown)
     runner.run(command=command)
     return runner
-
-
-def read_run_file(out: Path) -> dict[str, Any]:
-    """The record of a run, from its folder."""
-    try:
-        facts: dict[str, Any] = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ArtefactError(
-            f"{out}: not the folder of a run (run.json is missing); make one with crossling run"
-        ) from None
-    except NotADirectoryError:
-        raise ArtefactError(f"{out}: is a file; name the folder of a run, or of a saved model") from None
-    except ValueError as error:
-        raise ArtefactError(f"{out / 'run.json'}: damaged: {error}; run the recipe again") from None
-    stages = facts.get("stages") if isinstance(facts, dict) else None
-    if not isinstance(stages, dict) or not stages or not all(isinstance(s, list) and s for s in stages.values()):
-        raise ArtefactError(f"{out / 'run.json'}: damaged: it names no trained stages; run the recipe again")
-    return facts
-
-
-def find_model(run: Path, *, seed: int | None = None) -> Path:
-    """The folder of a run's trained model: the first seed's, or that of ``seed``."""
-    if (run / "model.json").exists():
-        return run
-    facts = read_run_file(run)
-    if (run / "recipe.toml").is_file():
-        reload_plugins(run / "recipe.toml")
-    seeds = list(facts["stages"])
-    wanted = str(seed) if seed is not None else seeds[0]
-    if wanted not in seeds:
-        raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(seeds)}")
-    folder = find_artefact(Path(str(facts.get("store"))), str(facts["stages"][wanted][-1]))
-    if not (folder / "model.json").exists():
-        again = f"crossling run {run / 'recipe.toml'} --out {run}"
-        raise ArtefactError(f"{folder}: the model of {run} is gone; run its recipe again: {again}")
-    return folder
 
 
 def count_subwords(data: Any) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,24 @@ from crossling.report.wording import judge
 from crossling.scores.predictions import read_predictions
 from crossling.study.choose import Choice
 from crossling.study.compare import (
+    Finished,
     StudyComparison,
     gather_comparison,
     leave_out_values,
     load_comparison,
     read_finished,
 )
-from crossling.study.folder import COMPARISON, PICKS, name_file, prediction_path, read_plan
+from crossling.study.folder import (
+    COMPARISON,
+    PICKS,
+    DataRecord,
+    PlannedVariant,
+    StudyPlan,
+    find_run_record,
+    name_file,
+    prediction_path,
+    read_plan,
+)
 from crossling.study.found_analyses import find_analyses
 from crossling.study.report_charts import (
     draw_learning,
@@ -73,18 +84,18 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
     """All that the report says; ``store`` where it is not the one that the study was run with."""
     plan = read_plan(out)
     if store is not None:
-        plan = {**plan, "store": str(store)}
+        plan = replace(plan, store=store)
     finished, status = read_finished(plan, out), read_status(out)
     whole, is_stored = _find_comparison(plan, finished, out, every=every)
     comparison = whole if every else leave_out_values(whole, plan)
-    trainings = read_trainings(plan, Path(plan["store"]))
-    recipes = [load_recipe(path) for v in plan["variants"] if (path := out / v["folder"] / "recipe.toml").is_file()]
+    trainings = read_trainings(plan, plan.store)
+    recipes = [load_recipe(path) for v in plan.variants if (path := out / v.folder / "recipe.toml").is_file()]
     whole_recipes, variants = list_recipes(plan, out)
     analyses = tuple(find_analyses(out))
     used = list_used(recipes) | {f"analyses/{part.title.partition(':')[0]}" for part in analyses}
     used |= {f"encoder/{label}" for label in _list_encoders(plan, out)} | _list_tests(comparison)
     return Document(
-        name=plan["name"],
+        name=plan.name,
         facts=_describe(plan, status, comparison),
         panels=tuple(_make_panels(comparison)),
         cells=count_cells(status),
@@ -100,15 +111,13 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
         recipes=tuple(whole_recipes),
         variants=variants,
         settings=_show_settings(plan),
-        command=str(plan.get("command", "")),
+        command=plan.command,
         identities=list_identities(plan),
         citations=(*find_citations(used), *cite_data(recipes)),
     )
 
 
-def _find_comparison(
-    plan: Mapping[str, Any], finished: Finished, out: Path, *, every: bool
-) -> tuple[StudyComparison, bool]:
+def _find_comparison(plan: StudyPlan, finished: Finished, out: Path, *, every: bool) -> tuple[StudyComparison, bool]:
     """Compared now, from predictions; or, where these are not here, as it was found before. Tells which."""
     missing = _count_missing(finished, out)
     if not missing:
@@ -121,7 +130,7 @@ def _find_comparison(
         stored, lost = None, f"{lost}; {error}"
     if stored is None:
         note = f"Note: {lost}, and no comparison is stored in it, so that there is nothing to compare."
-        return StudyComparison(plan["name"], (), (), (note,)), True
+        return StudyComparison(plan.name, (), (), (note,)), True
     made = time.strftime("%Y-%m-%d", time.gmtime((out / COMPARISON).stat().st_mtime))
     note = f"Note: {lost}; figures and tests are those that crossling study compare stored on {made}."
     return StudyComparison(stored.name, stored.parts, stored.choices, (*stored.lines, note)), True
@@ -155,33 +164,33 @@ def _make_panels(comparison: StudyComparison) -> list[Panel]:
     ]
 
 
-def _find_sweeps(plan: Mapping[str, Any], out: Path, comparison: StudyComparison, *, is_stored: bool) -> list[Sweep]:
+def _find_sweeps(plan: StudyPlan, out: Path, comparison: StudyComparison, *, is_stored: bool) -> list[Sweep]:
     if not has_axes(plan) or not comparison.parts:
         return []
     scores = read_scores(comparison) if is_stored else score_variants(plan, out, comparison)
     return draw_sweeps(plan, scores, comparison)
 
 
-def _describe(plan: Mapping[str, Any], status: StudyStatus, comparison: StudyComparison) -> tuple[tuple[str, str], ...]:
+def _describe(plan: StudyPlan, status: StudyStatus, comparison: StudyComparison) -> tuple[tuple[str, str], ...]:
     """What the study is, in a few words each."""
-    settings = plan["settings"]
+    settings = plan.settings
     languages = {r.language for part in comparison.parts for r in part.comparison.results if not r.is_average}
     facts = [
-        ("tasks", ", ".join(settings["tasks"])),
-        ("systems", str(len(settings["systems"]))),
-        ("baseline", settings["baseline"]),
+        ("tasks", ", ".join(settings.tasks)),
+        ("systems", str(len(settings.systems))),
+        ("baseline", settings.baseline),
         ("languages", str(len(languages)) if languages else ""),
-        ("seeds", ", ".join(map(str, settings["seeds"]))),
+        ("seeds", ", ".join(map(str, settings.seeds))),
         ("cells done", f"{status.count('done')} of {len(status.cells)}"),
     ]
     return tuple((name, value) for name, value in facts if value)
 
 
-def _show_settings(plan: Mapping[str, Any]) -> str:
+def _show_settings(plan: StudyPlan) -> str:
     """The study as it was asked for, as TOML, with what the command line changed."""
-    lines = [f"# --set {text}" for text in plan.get("overrides", ())]
+    lines = [f"# --set {text}" for text in plan.overrides]
     tables: dict[str, Any] = {}
-    for name, value in plan["settings"].items():
+    for name, value in plan.settings.model_dump(mode="json").items():
         if name in ("tasks", "systems"):
             for key, inside in value.items():
                 quoted = key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
@@ -191,10 +200,10 @@ def _show_settings(plan: Mapping[str, Any]) -> str:
     return "\n".join([*lines, to_toml(tables)])
 
 
-def _list_encoders(plan: Mapping[str, Any], out: Path) -> set[str]:
+def _list_encoders(plan: StudyPlan, out: Path) -> set[str]:
     """What the encoders are, where a recipe names a folder."""
-    files = (read_json(out / variant["folder"] / "run.json") for variant in plan["variants"])
-    return {str(facts["encoder"]) for facts in files if isinstance(facts, dict) and "encoder" in facts}
+    records = (find_run_record(out / variant.folder) for variant in plan.variants)
+    return {record.encoder for record in records if record is not None and record.encoder}
 
 
 def _list_tests(comparison: StudyComparison) -> set[str]:
@@ -206,10 +215,6 @@ def _list_tests(comparison: StudyComparison) -> set[str]:
         if one
     }
     return tests | {"test/Holm", "test/bootstrap"} if tests else tests
-
-
-Finished = Mapping[str, Mapping[int, Mapping[str, Any]]]
-"""Markers of finished cells, by folder of their variant and seed."""
 
 
 def count_cells(status: StudyStatus) -> Table:
@@ -231,7 +236,7 @@ def list_machines(finished: Finished) -> Table:
     facts: dict[str, Counter[str]] = {}
     for seeds in finished.values():
         for marker in seeds.values():
-            for name, value in marker.get("machine", {}).items():
+            for name, value in marker.machine.items():
                 facts.setdefault(name, Counter())[str(value)] += 1
     rows = []
     for name, values in facts.items():
@@ -241,33 +246,33 @@ def list_machines(finished: Finished) -> Table:
     return Table("Hardware and versions", ("fact", "value"), tuple(rows), names=2, notes=notes, stem="machines")
 
 
-def list_data(plan: Mapping[str, Any], finished: Finished, out: Path) -> Table:
+def list_data(plan: StudyPlan, finished: Finished, out: Path) -> Table:
     """Every set that was trained or tested on, with the fingerprint of its rows."""
     rows: dict[tuple[str, ...], None] = {}
-    for variant in plan["variants"]:
-        facts = read_json(out / variant["folder"] / "run.json")
-        known = facts.get("data") if isinstance(facts, dict) else None
+    for variant in plan.variants:
+        record = find_run_record(out / variant.folder)
+        known = record.data if record is not None else ()
         for one in known or _read_tested(variant, finished, out):
-            count = f"{one['rows']:,}" if isinstance(one.get("rows"), int) else "–"
-            rows.setdefault((variant["task"], one["role"], one["name"], one["language"], count, one["fingerprint"]))
+            count = f"{one.rows:,}" if one.rows is not None else "–"
+            rows.setdefault((variant.task, one.role, one.name, one.language, count, one.fingerprint))
     head = ("task", "role", "set", "language", "rows", "fingerprint")
     notes = () if rows else ("The fingerprints of this study's data are not on record in its folder.",)
     table = Table("Data", head, tuple(rows), names=4, notes=notes, stem="data")
     return table.without_empty_names() if rows else table
 
 
-def _read_tested(variant: Mapping[str, Any], finished: Finished, out: Path) -> Iterator[dict[str, Any]]:
+def _read_tested(variant: PlannedVariant, finished: Finished, out: Path) -> Iterator[DataRecord]:
     """What predictions say of the rows that they are of, for a study that has no record of its data."""
-    folder = out / variant["folder"]
-    for seed in sorted(finished.get(variant["folder"], {}))[:1]:
+    folder = out / variant.folder
+    for seed in sorted(finished.get(variant.folder, {}))[:1]:
         recipe = load_recipe(folder / "recipe.toml")
         for entry in recipe.evaluate:
             for language, _ in entry.specs():
                 path = prediction_path(folder, seed, entry, language)
                 if path.is_file():
                     found = read_predictions(path)
-                    known = {"role": "test", "name": found.data, "language": found.language, "rows": found.n_rows}
-                    yield {**known, "fingerprint": str(found.meta.get("fingerprint", "–"))}
+                    fingerprint = str(found.meta.get("fingerprint", "–"))
+                    yield DataRecord("test", found.data, found.language, found.n_rows, fingerprint)
 
 
 def list_choices(choices: tuple[Choice, ...], out: Path) -> list[Table]:
@@ -284,24 +289,24 @@ def list_choices(choices: tuple[Choice, ...], out: Path) -> list[Table]:
     return tables
 
 
-def list_recipes(plan: Mapping[str, Any], out: Path) -> tuple[list[tuple[str, str]], Table | None]:
+def list_recipes(plan: StudyPlan, out: Path) -> tuple[list[tuple[str, str]], Table | None]:
     """The first recipe of each task whole, and of the others what differs from it, key by key."""
     first: dict[str, dict[str, str]] = {}
     whole, others = [], []
-    for variant in plan["variants"]:
-        path = out / variant["folder"] / "recipe.toml"
+    for variant in plan.variants:
+        path = out / variant.folder / "recipe.toml"
         if not path.is_file():
             continue
-        name = ": ".join(filter(None, (variant["task"], variant["label"])))
+        name = ": ".join(filter(None, (variant.task, variant.label)))
         flat = dict(flatten(read_toml(path)))
-        if variant["task"] not in first:
-            first[variant["task"]] = flat
+        if variant.task not in first:
+            first[variant.task] = flat
             whole.append((name, path.read_text(encoding="utf-8")))
             continue
-        base = first[variant["task"]]
+        base = first[variant.task]
         lines = [f"{key} = {value}" for key, value in flat.items() if base.get(key) != value]
         lines += [f"without {key}" for key in base if key not in flat]
-        others.append((variant["task"], variant["label"], "; ".join(lines) or "nothing"))
+        others.append((variant.task, variant.label, "; ".join(lines) or "nothing"))
     head, title = ("task", "system", "keys that differ"), "What differs from the recipe above"
     table = Table(title, head, tuple(others), names=3, stem="recipes").without_empty_names() if others else None
     return whole, table
@@ -319,9 +324,9 @@ def flatten(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, json.dumps(value, ensure_ascii=False)
 
 
-def list_identities(plan: Mapping[str, Any]) -> Table:
+def list_identities(plan: StudyPlan) -> Table:
     """The identities of every cell's stages and of its predictions."""
-    rows = tuple((cell["name"], " → ".join(cell["stages"]), cell["identity"]) for cell in plan["cells"])
+    rows = tuple((cell.name, " → ".join(cell.stages), cell.identity) for cell in plan.cells)
     note = "A hash of all that affects a result: settings, seed, data, encoder, precision, versions of the code."
     return Table("Identities", ("cell", "stages", "predictions"), rows, names=3, notes=(note,), stem="identities")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from crossling.data.languages import name_of
 from crossling.errors import ArtefactError
-from crossling.files import read_lines
 from crossling.report.charts import COLOURS, Chart, Role, Series
 from crossling.report.run_summary import format_percent
 from crossling.report.study_page import Sweep
@@ -19,8 +18,8 @@ from crossling.report.terminal import format_seconds
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import score_cells
 from crossling.study.choose import group_variants
-from crossling.study.compare import Part, StudyComparison
-from crossling.study.folder import EVENTS, name_file
+from crossling.study.compare import Finished, Part, StudyComparison
+from crossling.study.folder import PlannedVariant, StudyPlan, name_file, read_events
 from crossling.study.grid import name_values
 
 MEAN = "mean"
@@ -32,23 +31,23 @@ Scores = Mapping[tuple[str, str, str], Figures]
 """By task, data set and label of a variant."""
 
 
-def has_axes(plan: Mapping[str, Any]) -> bool:
+def has_axes(plan: StudyPlan) -> bool:
     """Whether any system has an axis of numbers."""
     return any(_list_axes(plan))
 
 
-def _list_axes(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_axes(plan: StudyPlan) -> list[tuple[str, str]]:
     """Systems and their axes of two numbers or more."""
     found = []
-    for system, settings in plan["settings"]["systems"].items():
-        for axis, values in settings["axes"].items():
+    for system, settings in plan.settings.systems.items():
+        for axis, values in settings.axes.items():
             numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
             if len(numbers) == len(values) > 1:
                 found.append((system, axis))
     return found
 
 
-def score_variants(plan: Mapping[str, Any], out: Path, comparison: StudyComparison) -> Scores:
+def score_variants(plan: StudyPlan, out: Path, comparison: StudyComparison) -> Scores:
     """Scores of every variant from stored predictions, over seeds; languages trained on are not in the mean."""
     trained = {
         (part.task, result.data, result.language)
@@ -92,32 +91,30 @@ def read_scores(comparison: StudyComparison) -> Scores:
     return found
 
 
-def draw_sweeps(plan: Mapping[str, Any], scores: Scores, comparison: StudyComparison) -> list[Sweep]:
+def draw_sweeps(plan: StudyPlan, scores: Scores, comparison: StudyComparison) -> list[Sweep]:
     """A chart and a table for each task, data set, system and axis of numbers."""
     sweeps = []
     for part in comparison.parts:
         for data in part.comparison.data_sets:
             for system, axis in _list_axes(plan):
-                groups = group_variants(
-                    [v for v in plan["variants"] if v["task"] == part.task], {"system": system, "axis": axis}
-                )
+                groups = group_variants([v for v in plan.variants if v.task == part.task], system, axis)
                 sweep = _draw_sweep(part, data, system, axis, groups, scores)
                 sweeps += [sweep] if sweep else []
     return sweeps
 
 
 def _draw_sweep(
-    part: Part, data: str, system: str, axis: str, groups: Sequence[Sequence[Mapping[str, Any]]], scores: Scores
+    part: Part, data: str, system: str, axis: str, groups: Sequence[Sequence[PlannedVariant]], scores: Scores
 ) -> Sweep | None:
     curves: dict[str, list[tuple[float, Figures]]] = {}
     for variants in groups:
         points = [
-            (float(variant["axes"][axis]), figures)
+            (float(variant.axes[axis]), figures)
             for variant in variants
-            if MEAN in (figures := scores.get((part.task, data, variant["label"]), {}))
+            if MEAN in (figures := scores.get((part.task, data, variant.label), {}))
         ]
         if len(points) > 1:
-            others = {key: value for key, value in variants[0]["axes"].items() if key != axis}
+            others = {key: value for key, value in variants[0].axes.items() if key != axis}
             curves[" ".join([system, *name_values(others)])] = sorted(points, key=lambda point: point[0])
     if not curves:
         return None
@@ -204,14 +201,14 @@ POINTS = 60
 class Trainings:
     """The records of all stages that were found, by identity."""
 
-    plan: Mapping[str, Any]
+    plan: StudyPlan
     records: Mapping[str, Mapping[str, Any]]
     store: Path
 
     @property
     def wanted(self) -> set[str]:
         """Identities of all stages of the study."""
-        return {stage for cell in self.plan["cells"] for stage in cell["stages"]}
+        return {stage for cell in self.plan.cells for stage in cell.stages}
 
     def note_missing(self) -> str:
         """What to say where records are not there."""
@@ -225,7 +222,7 @@ class Trainings:
         )
 
 
-def read_trainings(plan: Mapping[str, Any], store: Path) -> Trainings:
+def read_trainings(plan: StudyPlan, store: Path) -> Trainings:
     """All records that are there; a store that is not is left alone."""
     found = Trainings(plan, {}, store)
     if not store.is_dir():
@@ -242,11 +239,11 @@ def read_trainings(plan: Mapping[str, Any], store: Path) -> Trainings:
 def draw_learning(trainings: Trainings) -> list[Chart]:
     """For each task and stage: the loss, and the score on dev where there is one; a line is the mean of its seeds."""
     groups: dict[tuple[str, int, str], dict[str, dict[str, Mapping[str, Any]]]] = {}
-    for cell in trainings.plan["cells"]:
-        for number, identity in enumerate(cell["stages"]):
+    for cell in trainings.plan.cells:
+        for number, identity in enumerate(cell.stages):
             if identity in trainings.records:
-                key = (cell["task"], number, identity.partition("-")[0])
-                groups.setdefault(key, {}).setdefault(cell["label"], {})[identity] = trainings.records[identity]
+                key = (cell.task, number, identity.partition("-")[0])
+                groups.setdefault(key, {}).setdefault(cell.label, {})[identity] = trainings.records[identity]
     several = len({number for _, number, _ in groups}) > 1
     charts = []
     for (task, number, kind), by_label in groups.items():
@@ -294,17 +291,17 @@ def average_curves(curves: Sequence[Mapping[int, float]]) -> tuple[tuple[float, 
     return tuple(points)
 
 
-def tell_times(trainings: Trainings, finished: Mapping[str, Mapping[int, Mapping[str, Any]]], out: Path) -> Table:
+def tell_times(trainings: Trainings, finished: Finished, out: Path) -> Table:
     """What cells took, for each variant; a stage that several cells share counts in each."""
     rows = []
-    for variant in trainings.plan["variants"]:
-        markers = finished.get(variant["folder"], {})
-        seconds = [float(marker["seconds"]) for marker in markers.values() if marker.get("seconds") is not None]
+    for variant in trainings.plan.variants:
+        markers = finished.get(variant.folder, {})
+        seconds = [marker.seconds for marker in markers.values() if marker.seconds is not None]
         records = [
             trainings.records[identity]
-            for cell in trainings.plan["cells"]
-            if cell["folder"] == variant["folder"]
-            for identity in cell["stages"][-1:]
+            for cell in trainings.plan.cells
+            if cell.folder == variant.folder
+            for identity in cell.stages[-1:]
             if identity in trainings.records
         ]
         steps = [float(record["steps"]) for record in records if "steps" in record]
@@ -314,9 +311,9 @@ def tell_times(trainings: Trainings, finished: Mapping[str, Mapping[int, Mapping
             if (work := record.get("work", {})).get("seconds") and work.get("subwords")
         ]
         figures = (_mean(seconds, "{:.1f}"), _mean(steps, "{:,.0f}"), _mean(speeds, "{:,.0f}"))
-        rows.append((variant["task"], variant["label"], str(len(markers)), *figures))
+        rows.append((variant.task, variant.label, str(len(markers)), *figures))
     notes = ["A cell's seconds are those of its last stage and its predictions; a worker does one cell at a time."]
-    every = [float(m["seconds"]) for some in finished.values() for m in some.values() if m.get("seconds") is not None]
+    every = [m.seconds for some in finished.values() for m in some.values() if m.seconds is not None]
     if every:
         notes.append(f"All {len(every)} finished cells together: {format_seconds(sum(every))} of work.")
     notes += _tell_span(out)
@@ -326,11 +323,11 @@ def tell_times(trainings: Trainings, finished: Mapping[str, Mapping[int, Mapping
 
 def _tell_span(out: Path) -> list[str]:
     """From the first job's begin to the last one's end, with pauses between."""
-    events = [event for event in read_lines(out / EVENTS) if isinstance(event.get("time"), int | float)]
+    events = read_events(out)
     if len(events) < 2:
         return []
-    times = [float(event["time"]) for event in events]
-    processes = {(event.get("machine"), event.get("process")) for event in events}
+    times = [event.time for event in events]
+    processes = {(event.machine, event.process) for event in events}
     noun = "process" if len(processes) == 1 else "processes"
     return [f"From first to last: {format_seconds(max(times) - min(times))}, by {len(processes)} {noun}."]
 

@@ -22,8 +22,7 @@ from crossling.report.run_summary import (
     gather_result,
 )
 from crossling.scores.predictions import Predictions, read_predictions
-from crossling.study.folder import prediction_path, set_name
-from crossling.study.recipe_run import read_run_file
+from crossling.study.folder import prediction_path, read_run_record, set_name
 
 SAMPLES = 4
 """Examples shown of each language."""
@@ -31,7 +30,7 @@ SAMPLES = 4
 
 def summarise_run(out: Path, *, store: Path) -> RunSummary:
     """Everything that tables and the page show of a run."""
-    recipe, facts = load_recipe(out / "recipe.toml"), read_run_file(out)
+    recipe, record = load_recipe(out / "recipe.toml"), read_run_record(out)
     final = recipe.stage[-1]
     results = [
         _gather(recipe, entry, language, spec, out=out, store=store)
@@ -43,16 +42,16 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
     skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in (*trained, *tested) if rows.skipped]
     return RunSummary(
         title=out.name,
-        encoder=facts.get("encoder", recipe.encoder.name),
+        encoder=record.encoder or recipe.encoder.name,
         task=task_name(final.task),
         source=recipe.source,
         main_score=final.task.score,
         results=tuple(results),
         recipe=to_toml(recipe.model_dump(mode="json")),
         seeds=recipe.seeds,
-        command=facts.get("command", ""),
+        command=record.command,
         next_command=f"crossling predict {out} --language {results[-1].language} FILE" if results else "",
-        facts=facts.get("machine", {}),
+        facts=record.machine,
         notes=tuple(skipped),
         sources=tuple(dict.fromkeys(rows.language for rows in trained)),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -12,17 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import ArtefactError, UserError
-from crossling.files import append_line, write_atomic
+from crossling.files import write_atomic
 from crossling.progress import NoProgress, Progress
 from crossling.store.artefacts import Store
 from crossling.store.leases import Lease, identify_machine
 from crossling.study.crew import Crew, Worker
-from crossling.study.folder import EVENTS, FAILED, LOGS, bring_results, is_finished
+from crossling.study.folder import (
+    FAILED,
+    LOGS,
+    CellFailure,
+    Event,
+    PlannedCell,
+    append_event,
+    fetch_results,
+    is_finished,
+    write_failure,
+)
 from crossling.study.grid import Study
-from crossling.study.plan import Job, JobGraph, PlannedCell, find_finished, fix_threads, plan_study, write_plan
+from crossling.study.plan import Job, JobGraph, find_finished, fix_threads, plan_study, write_plan
 from crossling.study.sites import Here, Site
 from crossling.study.sizing import Size
-from crossling.study.status import announce_runner, find_runners, withdraw_runner
+from crossling.study.status import RunningJob, find_schedulers, remove_scheduler, write_scheduler
 from crossling.study.worker import Order
 
 MORE_TRIES = 2
@@ -73,15 +82,15 @@ def run_study(
         ) from error
     finally:
         crew.dismiss_all()
-        withdraw_runner(out)
+        remove_scheduler(out)
 
 
 def refuse_other_study(study: Study, out: Path) -> None:
     """Two runners may share a folder only for the same study."""
-    for runner in find_runners(out):
-        if runner["study"] != study.identity and runner["process"] != os.getpid():
+    for other in find_schedulers(out):
+        if other.study != study.identity and other.process != os.getpid():
             raise UserError(
-                f"{out}: process {runner['process']} on {runner['host']} is running another version of this study "
+                f"{out}: process {other.process} on {other.host} is running another version of this study "
                 "there; wait for it, or name another folder with --out"
             )
 
@@ -127,8 +136,16 @@ class _Run:
         planned, runs = plan_study(self.study, self.store, self.out, join=self.site.join)
         self.size = self.crew.resize(self.size.fit(runs))
         self.cells = {cell.name: cell for cell in planned}
-        facts = {"threads": self.size.threads, "device": self.size.device}
-        write_plan(self.study, planned, self.out, store=self.store, facts=facts, command=command, runs=runs)
+        write_plan(
+            self.study,
+            planned,
+            self.out,
+            store=self.store,
+            runs=runs,
+            command=command,
+            device=self.size.device,
+            threads=self.size.threads,
+        )
         finished = find_finished(planned, runs, self.out)
         for cell in planned:
             (self.out / cell.name / FAILED).unlink(missing_ok=True)
@@ -172,14 +189,14 @@ class _Run:
     def _is_there(self, job: Job) -> bool:
         if job.stage is not None:
             return self.store.is_complete(job.key)
-        identity = self.cells[job.cell].identity
-        return is_finished(self.out, job.cell, identity) or bring_results(self.store, self.out / job.cell, identity)
+        cell = self.cells[job.cell]
+        return is_finished(self.out, cell) or fetch_results(self.store, self.out / cell.name, cell.identity)
 
     def _handle(self, worker: Worker, message: dict[str, Any] | None) -> None:
         if message is not None and message["outcome"] == "progress":
-            worker.progress = message
+            worker.progress = message["progress"]
         elif message is not None and message["outcome"] == "note":
-            append_line(self.out / EVENTS, message["facts"])
+            append_event(self.out, message["event"])
         elif worker.job is None:
             return
         elif message is None:
@@ -233,8 +250,7 @@ class _Run:
         line = " ".join(error.split())
         for cell in self.graph.fail(job, line):
             self.failed[cell] = line
-            text = {"error": line, "log": str(log.relative_to(self.out)), "time": time.time()}
-            write_atomic(self.out / cell / FAILED, _to_json(text))
+            write_failure(self.out, cell, CellFailure(line, str(log.relative_to(self.out)), time.time()))
             self.progress.advance(1)
             self.progress.say(f"failed  {cell}: {line}")
         self._note("failed", job, line)
@@ -252,8 +268,8 @@ class _Run:
             self.store.leases.release(lease, finished=finished)
 
     def _note(self, event: str, job: Job, reason: str) -> None:
-        facts = {"time": round(time.time(), 3), "event": event, "job": job.key, "cell": job.cell, "reason": reason}
-        append_line(self.out / EVENTS, {**facts, "process": os.getpid(), "machine": identify_machine()})
+        now, machine = round(time.time(), 3), identify_machine()
+        append_event(self.out, Event(now, event, job.key, job.cell, os.getpid(), machine, reason))
 
     def _announce(self) -> None:
         """Renew this runner's file, from which status is read."""
@@ -261,19 +277,12 @@ class _Run:
             return
         self.announced = time.monotonic()
         working = [
-            {
-                "process": worker.number,
-                "cell": worker.job.cell,
-                "job": worker.job.key,
-                "stage": worker.job.stage,
-                "since": worker.since,
-                "progress": {key: worker.progress.get(key) for key in ("what", "done", "total", "facts")},
-            }
+            RunningJob(worker.number, worker.job.cell, worker.job.key, worker.job.stage, worker.since, worker.progress)
             for worker in self.crew.workers
             if worker.job is not None
         ]
         with contextlib.suppress(OSError):
-            announce_runner(self.out, self.study.identity, workers=self.size.workers, working=working)
+            write_scheduler(self.out, self.study.identity, workers=self.size.workers, working=working)
 
 
 _HANDLERS = {
@@ -282,7 +291,3 @@ _HANDLERS = {
     "lost": _Run._handle_lost,
     "memory": _Run._handle_memory,
 }
-
-
-def _to_json(facts: Mapping[str, Any]) -> str:
-    return json.dumps(facts, indent=1, ensure_ascii=False)

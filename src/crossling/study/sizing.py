@@ -108,8 +108,8 @@ def _count_gpus(study: Study) -> int:
 
 def _earlier_threads(out: Path) -> int | None:
     """Threads that an earlier run settled on: with another number, all that it finished would be other work."""
-    plan = read_json(out / PLAN)
-    return plan.get("threads") if isinstance(plan, dict) and plan.get("device") == "cpu" else None
+    facts = read_json(out / PLAN)
+    return facts.get("threads") if isinstance(facts, dict) and facts.get("device") == "cpu" else None
 
 
 def _most_bytes(runs: Mapping[str, RecipeRun]) -> float:

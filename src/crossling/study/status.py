@@ -1,4 +1,7 @@
-"""How a study stands: read from the small files of its folder, at once and without any heavy import."""
+"""The state of a study: read from the small files of its folder, at once and without any heavy import.
+
+A process that runs a study (a scheduler) writes its own state every second; see ``scheduling``.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,73 @@ import json
 import os
 import platform
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from crossling.files import read_json, write_atomic
 from crossling.store.leases import identify_machine, is_running
-from crossling.study.folder import COMPLETE, FAILED, RUNNERS, read_plan
+from crossling.study.folder import RUNNERS, PlannedCell, read_failure, read_marker, read_plan
 
 FRESH_SECONDS = 60.0
-"""A runner on another machine counts as at work for this long after its last sign."""
+"""A scheduler on another machine counts as running for this long after it last wrote its state."""
 STATES = ("done", "running", "waiting", "failed")
 
 
 @dataclass(frozen=True)
+class JobProgress:
+    """How far a job is."""
+
+    what: str = ""
+    done: int = 0
+    total: int = 0
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Such as the loss."""
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self.done / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job that a worker has."""
+
+    process: int | None
+    """The worker's; none while it has not started."""
+    cell: str
+    job: str
+    stage: int | None
+    """The number of the stage; none for predictions."""
+    since: float
+    progress: JobProgress = JobProgress()
+
+
+@dataclass(frozen=True)
+class SchedulerStatus:
+    """A process that runs a study, and what its workers do."""
+
+    study: str
+    """The identity of what it runs."""
+    host: str
+    machine: str
+    process: int
+    updated: float
+    workers: int
+    working: tuple[RunningJob, ...] = ()
+
+    @property
+    def is_alive(self) -> bool:
+        """By its process on this machine, by a fresh file on another."""
+        if self.machine == identify_machine():
+            return is_running(self.process)
+        return time.time() - self.updated < FRESH_SECONDS
+
+
+@dataclass(frozen=True)
 class CellStatus:
-    """How one cell stands."""
+    """The state of one cell."""
 
     name: str
     task: str
@@ -40,12 +93,12 @@ class CellStatus:
 
 @dataclass(frozen=True)
 class StudyStatus:
-    """How a study stands."""
+    """The state of a study."""
 
     name: str
     out: Path
     cells: tuple[CellStatus, ...]
-    runners: tuple[dict[str, Any], ...] = ()
+    schedulers: tuple[SchedulerStatus, ...] = ()
     seconds_left: float | None = None
     """None where nothing is known yet, or nobody is at work."""
 
@@ -68,41 +121,37 @@ class StudyStatus:
 
 
 def read_status(out: Path) -> StudyStatus:
-    """The state of every cell, the runners at work and the time left."""
+    """The state of every cell, the schedulers that run and the time left."""
     plan = read_plan(out)
-    runners = find_runners(out)
-    working = {work["cell"]: work for runner in runners for work in runner["working"]}
-    cells = tuple(_read_cell(out, cell, working.get(cell["name"])) for cell in plan["cells"])
-    workers = sum(max(1, runner["workers"]) for runner in runners)
-    return StudyStatus(plan["name"], out, cells, tuple(runners), _estimate(cells, working, workers))
+    schedulers = find_schedulers(out)
+    working = {job.cell: job for scheduler in schedulers for job in scheduler.working}
+    cells = tuple(_read_cell(out, cell, working.get(cell.name)) for cell in plan.cells)
+    workers = sum(max(1, scheduler.workers) for scheduler in schedulers)
+    return StudyStatus(plan.name, out, cells, tuple(schedulers), _estimate(cells, working, workers))
 
 
-def _read_cell(out: Path, cell: dict[str, Any], work: dict[str, Any] | None) -> CellStatus:
-    known = (cell["name"], cell["task"], cell["label"], cell["seed"])
-    folder = out / cell["name"]
-    marker = read_json(folder / COMPLETE)
-    if isinstance(marker, dict) and marker.get("identity") == cell["identity"]:
-        return CellStatus(*known, "done", seconds=marker.get("seconds"))
-    if work is not None:
-        progress = work["progress"]
-        share = (progress["done"] or 0) / progress["total"] if progress.get("total") else 0.0
-        return CellStatus(*known, "running", share=share, doing=_describe_work(work, len(cell["stages"])))
-    failure = read_json(folder / FAILED)
-    if isinstance(failure, dict):
-        return CellStatus(*known, "failed", error=failure.get("error", "?"), log=failure.get("log", ""))
+def _read_cell(out: Path, cell: PlannedCell, job: RunningJob | None) -> CellStatus:
+    known = (cell.name, cell.task, cell.label, cell.seed)
+    marker = read_marker(out, cell)
+    if marker is not None:
+        return CellStatus(*known, "done", seconds=marker.seconds)
+    if job is not None:
+        return CellStatus(*known, "running", share=job.progress.share, doing=_describe_job(job, len(cell.stages)))
+    failure = read_failure(out, cell)
+    if failure is not None:
+        return CellStatus(*known, "failed", error=failure.error, log=failure.log)
     return CellStatus(*known, "waiting")
 
 
-def _describe_work(work: dict[str, Any], stages: int) -> str:
-    progress = work["progress"]
-    what = progress.get("what") or "starting"
-    place = f"stage {work['stage'] + 1} of {stages}, " if work["stage"] is not None and stages > 1 else ""
-    facts = "  ".join(f"{name} {value}" for name, value in (progress.get("facts") or {}).items())
-    steps = f" {progress['done']}/{progress['total']}" if progress.get("total") else ""
-    return f"{place}{what}{steps}  {facts}".rstrip()
+def _describe_job(job: RunningJob, stages: int) -> str:
+    progress = job.progress
+    place = f"stage {job.stage + 1} of {stages}, " if job.stage is not None and stages > 1 else ""
+    facts = "  ".join(f"{name} {value}" for name, value in progress.facts.items())
+    steps = f" {progress.done}/{progress.total}" if progress.total else ""
+    return f"{place}{progress.what or 'starting'}{steps}  {facts}".rstrip()
 
 
-def _estimate(cells: Sequence[CellStatus], working: dict[str, Any], workers: int) -> float | None:
+def _estimate(cells: Sequence[CellStatus], working: Mapping[str, RunningJob], workers: int) -> float | None:
     """Time left: what finished cells of the same kind took on average, shared among the workers."""
     left = [cell for cell in cells if cell.state in ("running", "waiting")]
     if not left:
@@ -116,13 +165,11 @@ def _estimate(cells: Sequence[CellStatus], working: dict[str, Any], workers: int
     return sum(_mean_seconds(cell, known) * (1 - cell.share) for cell in left) / min(workers, len(left))
 
 
-def _pace(cell: CellStatus, work: dict[str, Any] | None) -> CellStatus | None:
-    """A running cell as far as its own progress tells how long it will have taken."""
-    if work is None or cell.share < 0.02 or work["stage"] is None:
+def _pace(cell: CellStatus, job: RunningJob | None) -> CellStatus | None:
+    """A running cell with the seconds that it will have taken, by its progress so far."""
+    if job is None or cell.share < 0.02 or job.stage is None:
         return None
-    return CellStatus(
-        cell.name, cell.task, cell.label, cell.seed, "", seconds=(time.time() - work["since"]) / cell.share
-    )
+    return CellStatus(cell.name, cell.task, cell.label, cell.seed, "", seconds=(time.time() - job.since) / cell.share)
 
 
 def _mean_seconds(cell: CellStatus, known: Sequence[CellStatus]) -> float:
@@ -137,41 +184,38 @@ def _mean_seconds(cell: CellStatus, known: Sequence[CellStatus]) -> float:
     return 0.0
 
 
-def announce_runner(out: Path, study: str, *, workers: int, working: list[dict[str, Any]]) -> None:
-    """Say that this process is at work on a study, and on what."""
-    facts = {
-        "study": study,
-        "host": platform.node(),
-        "machine": identify_machine(),
-        "process": os.getpid(),
-        "updated": time.time(),
-        "workers": workers,
-        "working": working,
-    }
-    write_atomic(_runner_path(out), json.dumps(facts, ensure_ascii=False))
+def write_scheduler(out: Path, study: str, *, workers: int, working: Sequence[RunningJob]) -> None:
+    """Write the state of this process, which runs the study."""
+    status = SchedulerStatus(
+        study, platform.node(), identify_machine(), os.getpid(), time.time(), workers, tuple(working)
+    )
+    write_atomic(_scheduler_path(out), json.dumps(asdict(status), ensure_ascii=False))
 
 
-def withdraw_runner(out: Path) -> None:
-    """Say that this process is at work no more."""
-    _runner_path(out).unlink(missing_ok=True)
+def remove_scheduler(out: Path) -> None:
+    """Delete the state of this process, which runs the study no more."""
+    _scheduler_path(out).unlink(missing_ok=True)
 
 
-def _runner_path(out: Path) -> Path:
+def _scheduler_path(out: Path) -> Path:
     host = "".join(c if c.isalnum() else "-" for c in platform.node())
     return out / RUNNERS / f"{host}-{os.getpid()}.json"
 
 
-def find_runners(out: Path) -> list[dict[str, Any]]:
-    """Runners at work: by their process on this machine, by a fresh sign of life on another."""
+def find_schedulers(out: Path) -> list[SchedulerStatus]:
+    """The processes that run a study now."""
     found = []
     for path in sorted((out / RUNNERS).glob("*.json")):
         facts = read_json(path)
         if not isinstance(facts, dict):
             continue
-        if facts["machine"] == identify_machine():
-            is_there = is_running(facts["process"])
-        else:
-            is_there = time.time() - facts["updated"] < FRESH_SECONDS
-        if is_there:
-            found.append(facts)
+        working = [RunningJob(**{**job, "progress": _read_progress(job["progress"])}) for job in facts["working"]]
+        scheduler = SchedulerStatus(**{**facts, "working": tuple(working)})
+        if scheduler.is_alive:
+            found.append(scheduler)
     return found
+
+
+def _read_progress(facts: Mapping[str, object]) -> JobProgress:
+    """A job that has not reported anything yet has no progress."""
+    return JobProgress(**{name: value for name, value in facts.items() if value is not None})  # type: ignore[arg-type]

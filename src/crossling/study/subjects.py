@@ -18,8 +18,7 @@ from crossling.errors import ArtefactError, nearest
 from crossling.models.model import read_card
 from crossling.recipe.recipe import load_recipe
 from crossling.store.artefacts import Store, find_artefact, find_store
-from crossling.study.folder import PLAN, default_out, is_finished, read_plan
-from crossling.study.recipe_run import read_run_file
+from crossling.study.folder import PLAN, default_out, is_finished, read_plan, read_run_record
 
 
 @dataclass(frozen=True)
@@ -155,13 +154,13 @@ def _find_saved(named: Named) -> Subject:
 
 
 def _find_seeds(named: Named) -> list[Subject]:
-    facts, recipe = read_run_file(named.folder), load_recipe(named.folder / "recipe.toml")
-    store = Path(str(facts["store"]))
+    record, recipe = read_run_record(named.folder), load_recipe(named.folder / "recipe.toml")
+    store = record.store
     label = _label(named, named.folder.resolve().name)
     base = Original(recipe.encoder.name, recipe.encoder.revision)
     return [
         Subject("", label, int(seed), _find_stage(named, store, stages), recipe.source, store, base)
-        for seed, stages in facts["stages"].items()
+        for seed, stages in record.stages.items()
     ]
 
 
@@ -186,19 +185,19 @@ def _find_stage(named: Named, store: Path, stages: Sequence[str]) -> Path:
 def _find_cells(named: Named) -> tuple[list[Subject], list[str]]:
     folder = named.folder
     plan = read_plan(folder)
-    store = Store(Path(plan["store"])).root
-    recipes = {v["folder"]: load_recipe(folder / v["folder"] / "recipe.toml") for v in plan["variants"]}
-    cells = [cell for cell in plan["cells"] if is_finished(folder, cell["name"], cell["identity"])]
+    store = Store(plan.store).root
+    recipes = {v.folder: load_recipe(folder / v.folder / "recipe.toml") for v in plan.variants}
+    cells = [cell for cell in plan.cells if is_finished(folder, cell)]
     if not cells:
         raise ArtefactError(f"{folder}: no cell is finished yet; crossling study run goes on")
     subjects = []
     for cell in cells:
-        recipe = recipes[cell["folder"]]
-        model, base = _find_stage(named, store, cell["stages"]), Original(recipe.encoder.name, recipe.encoder.revision)
-        label = label_cell(named, cell["label"])
-        subjects.append(Subject(cell["task"], label, cell["seed"], model, recipe.source, store, base))
-    missing = len(plan["cells"]) - len(cells)
-    return subjects, [f"{missing} of {len(plan['cells'])} cells of {folder} are not finished"] if missing else []
+        recipe = recipes[cell.folder]
+        model, base = _find_stage(named, store, cell.stages), Original(recipe.encoder.name, recipe.encoder.revision)
+        label = label_cell(named, cell.label)
+        subjects.append(Subject(cell.task, label, cell.seed, model, recipe.source, store, base))
+    missing = len(plan.cells) - len(cells)
+    return subjects, [f"{missing} of {len(plan.cells)} cells of {folder} are not finished"] if missing else []
 
 
 def label_cell(named: Named, label: str) -> str:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crossling.errors import UserError
-from crossling.files import append_line
 from crossling.store.leases import Lease, LeaseLostError, identify_machine
-from crossling.study.folder import EVENTS, prediction_path
+from crossling.study.folder import CellMarker, Event, append_event, prediction_path
+from crossling.study.status import JobProgress
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -195,16 +195,12 @@ class Worker:
         stages = runner.identify_stages(order.seed)
         trained = runner.store.record(stages[-1]).get("work", {}).get("seconds", 0.0)
         folder = self.place.out / order.cell
-        facts = {
-            "identity": order.identity,
-            "stages": list(stages),
-            "seconds": round(trained + time.monotonic() - began, 3),
-            "finished": time.time(),
-            "machine": describe_hardware(runner.distributed),
-        }
+        seconds = round(trained + time.monotonic() - began, 3)
+        machine = describe_hardware(runner.distributed)
+        marker = CellMarker(order.identity, stages, seconds, time.time(), machine)
         files = [prediction_path(runner.out, order.seed, entry, language) for entry, language, _ in runner.targets]
-        send_results(runner.store, folder, files, facts)
-        mark_finished(folder, facts)
+        send_results(runner.store, folder, files, marker)
+        mark_finished(folder, marker)
 
     def _free_memory(self, runner: RecipeRun) -> None:
         """Leave room for the others on a GPU."""
@@ -217,8 +213,7 @@ class Worker:
             torch.cuda.empty_cache()
 
     def _note(self, event: str, order: Order) -> None:
-        facts = {"time": round(time.time(), 3), "event": event, "job": order.key, "cell": order.cell}
-        append_line(self.place.out / EVENTS, {**facts, "process": os.getpid(), "machine": identify_machine()})
+        append_event(self.place.out, describe_event(event, order))
 
     def _tell(self, order: Order, outcome: str, **facts: Any) -> None:
         self.connection.send({"outcome": outcome, "key": order.key, **facts})
@@ -254,5 +249,10 @@ class Reporter:
 
     def _tell(self, facts: dict[str, str]) -> None:
         self.told = time.monotonic()
-        progress = {"what": self.what, "done": self.done, "total": self.total, "facts": facts}
-        self.connection.send({"outcome": "progress", "key": self.order.key, **progress})
+        progress = JobProgress(self.what, self.done, self.total, facts)
+        self.connection.send({"outcome": "progress", "key": self.order.key, "progress": progress})
+
+
+def describe_event(event: str, order: Order) -> Event:
+    """An event of a job on this machine."""
+    return Event(round(time.time(), 3), event, order.key, order.cell, os.getpid(), identify_machine())
