@@ -21,13 +21,12 @@ from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import apply_overrides
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe, parse_recipe, validate_table
 from crossling.registry import add_plugin
-from crossling.report.run_page import write_run
 from crossling.report.run_summary import RunSummary
 from crossling.scores.metrics import score
 from crossling.store.artefacts import Store, find_store
 from crossling.study.folder import find_model
 from crossling.study.recipe_run import RecipeRun, run_recipe
-from crossling.study.run_report import summarise_run
+from crossling.study.run_report import report_run
 from crossling.training.distributed import setup_distributed
 
 __all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
@@ -135,8 +134,4 @@ def run(
     """Carry out a recipe; gives its scores, samples and facts, and writes its page and tables into ``out``."""
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     folder = Path(out) if out else Path("runs") / (Path(recipe).stem if not isinstance(recipe, Recipe) else "recipe")
-    runner = run_recipe(loaded, store=Store(find_store(store)), out=folder, progress=progress)
-    summary = summarise_run(folder, store=runner.store.root)
-    if runner.distributed.is_main and summary.results:
-        write_run(summary, folder)
-    return summary
+    return report_run(run_recipe(loaded, store=Store(find_store(store)), out=folder, progress=progress))

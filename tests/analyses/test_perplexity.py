@@ -312,7 +312,16 @@ def test_the_verb_shows_a_table_and_leaves_files(tmp_path: Path) -> None:
     tuned = save_model_of(tmp_path / "tuned", encoder, add=0.05)
     path = str(write_text(tmp_path, TEXTS)["path"])
     on = f'{{ format = "text", path = "{path}", language = "de" }}'
-    arguments = ["perplexity", f"original={encoder}", str(tuned), "--on", on, "--out", str(tmp_path / "out.csv")]
+    arguments = [
+        "analyse",
+        "perplexity",
+        f"original={encoder}",
+        str(tuned),
+        "--on",
+        on,
+        "--out",
+        str(tmp_path / "out.csv"),
+    ]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert "original" in done.output and "tuned" in done.output and "one head" in done.output

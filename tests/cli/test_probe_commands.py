@@ -42,7 +42,7 @@ def models(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def call(*arguments: str) -> str:
-    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "200"})
+    done = CliRunner().invoke(app, ["analyse", *arguments], catch_exceptions=False, env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -129,7 +129,7 @@ def test_heads_probe(models: list[str], tmp_path: Path, tiny_folder: Path) -> No
 )
 def test_mistakes_are_told(models: list[str], arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        CliRunner().invoke(app, [*arguments, *models], catch_exceptions=False)
+        CliRunner().invoke(app, ["analyse", *arguments, *models], catch_exceptions=False)
 
 
 def test_pairs_of_names() -> None:

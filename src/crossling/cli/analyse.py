@@ -25,7 +25,7 @@ from crossling.cli.heads_commands import app as heads_app
 from crossling.cli.perplexity_commands import perplexity
 from crossling.cli.probe_commands import probe
 
-app = typer.Typer(no_args_is_help=True, help="Look into models: trained ones, and encoders as they were.")
+app = typer.Typer(no_args_is_help=True, help="Analyse models, and encoders before fine-tuning.")
 
 
 @app.callback()

@@ -49,7 +49,7 @@ def reproduce(
         typer.Option(metavar="ADDRESS", help="Use the machines of the Ray cluster there: HOST:PORT, or auto."),
     ] = None,
 ) -> None:
-    """Make a table of the three papers again: the paper's figures beside ours."""
+    """Make a table of the papers again, beside the published figures."""
     from crossling.papers.published import PAPERS
 
     if table in ("", *PAPERS):

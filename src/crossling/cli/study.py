@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Run systems over tasks and seeds, and compare them.")
+app = typer.Typer(no_args_is_help=True, help="Compare systems over tasks and seeds, with significance.")
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study: a TOML file.", metavar="STUDY.toml")]
 FolderArgument = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -20,6 +21,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -35,6 +37,24 @@ def print_message(message: str) -> None:
 def print_error(message: str) -> None:
     """What went wrong or is waited for, on standard error, with the program's name."""
     err.print(f"[bold red]crossling:[/] {escape(message)}", soft_wrap=True)
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Names and values, two columns."""
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(f"[dim]{name}[/]", escape(str(value)))
+    out.print(table)
+
+
+def make_table(*columns: str) -> Table:
+    """A table that breaks long text, which may hold no space, and never cuts it off."""
+    table = Table()
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
 
 
 def format_seconds(seconds: float) -> str:

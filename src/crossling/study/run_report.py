@@ -12,6 +12,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.report.run_page import write_run
 from crossling.report.run_summary import (
     AnswerSample,
     LanguageResult,
@@ -23,9 +24,18 @@ from crossling.report.run_summary import (
 )
 from crossling.scores.predictions import Predictions, read_predictions
 from crossling.study.folder import prediction_path, read_run_record, set_name
+from crossling.study.recipe_run import RecipeRun
 
 SAMPLES = 4
 """Examples shown of each language."""
+
+
+def report_run(run: RecipeRun) -> RunSummary:
+    """The summary of a finished run; its page and tables are written into its folder, by the leading process."""
+    summary = summarise_run(run.out, store=run.store.root)
+    if run.distributed.is_main and summary.results:
+        write_run(summary, run.out)
+    return summary
 
 
 def summarise_run(out: Path, *, store: Path) -> RunSummary:
@@ -37,15 +47,16 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
         for entry in recipe.evaluate
         for language, spec in entry.specs()
     ]
-    trained = [open_data(spec, split="train", store=store) for spec in final.train]
+    task = getattr(final, "task", None)  # a recipe may end before fine-tuning
+    trained = [open_data(spec, split="train", store=store) for spec in final.train] if task else []
     tested = [open_data(spec, split=entry.split, store=store) for entry in recipe.evaluate for _, spec in entry.specs()]
     skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in (*trained, *tested) if rows.skipped]
     return RunSummary(
         title=out.name,
         encoder=record.encoder or recipe.encoder.name,
-        task=task_name(final.task),
+        task=task_name(task) if task else "",
         source=recipe.source,
-        main_score=final.task.score,
+        main_score=task.score if task else "",
         results=tuple(results),
         recipe=to_toml(recipe.model_dump(mode="json")),
         seeds=recipe.seeds,

@@ -276,7 +276,7 @@ def test_a_full_disk_is_told_and_a_fault_of_ours_is_not_hidden(
         def show() -> None:
             raise OSError(number, "of some kind", "results")
 
-        monkeypatch.setattr("crossling.cli.console.show_catalogue", show)
+        monkeypatch.setattr("crossling.cli.show_data.show_catalogue", show)
 
     fail(errno.ENOSPC)
     done = crossling("data")

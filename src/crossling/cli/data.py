@@ -1,4 +1,7 @@
-"""The verbs of ``crossling align``; nothing heavy is imported before a verb needs it."""
+"""Verbs for data and encoders: ``data``, ``encoder``, ``coverage``, ``trim``, ``extend`` and ``align``.
+
+Nothing heavy is imported before a verb needs it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,96 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from crossling.cli.options import EncoderArgument, StoreOption
+
+data_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, help="List data sets; show the rows of one.")
+
+
+@data_app.callback()
+def data(context: typer.Context) -> None:
+    """List data sets; show the rows of one."""
+    if context.invoked_subcommand is None:
+        from crossling.cli.show_data import show_catalogue
+
+        show_catalogue()
+
+
+@data_app.command("show")
+def show_data(
+    spec: Annotated[str, typer.Argument(help="A data set, such as panx:de or xnli:hi:dev[:100], or a recipe's table.")],
+    rows: Annotated[int, typer.Option(help="How many rows to print.")] = 5,
+    split: Annotated[str, typer.Option(help="The split, where the name does not say; test where there is one.")] = "",
+    store: StoreOption = None,
+) -> None:
+    """Show rows and label counts of a data set."""
+    from crossling.cli.show_data import show_cleaning, show_rows
+    from crossling.data.catalogue import choose_split, open_data
+    from crossling.data.spec import parse_data
+    from crossling.store.artefacts import find_store
+
+    named = parse_data(spec)
+    found = open_data(named, split=split or choose_split(named), store=find_store(store))
+    show_rows(found, rows)
+    show_cleaning(named, found)
+
+
+def encoder(name: EncoderArgument) -> None:
+    """Show an encoder's layers, heads, width and vocabulary."""
+    from crossling.cli.show_data import show_encoder
+    from crossling.encoders.loading import load_encoder
+
+    show_encoder(load_encoder(name))
+
+
+def coverage(
+    name: EncoderArgument,
+    file: Annotated[Path, typer.Argument(help="Text of the language, one sentence or paragraph a line.")],
+) -> None:
+    """See how well an encoder's subwords fit a language."""
+    from crossling.cli.show_data import show_coverage
+    from crossling.encoders.coverage import measure_coverage
+    from crossling.encoders.loading import load_encoder
+
+    show_coverage(measure_coverage(load_encoder(name), file))
+
+
+def trim(
+    name: EncoderArgument,
+    on: Annotated[list[str], typer.Option("--on", help="Data set (panx:de:dev) or text file. Repeat as needed.")],
+    out: Annotated[Path, typer.Option(help="Folder for the smaller encoder.")],
+    blocks: Annotated[
+        bool,
+        typer.Option("--blocks", help="Of the offline encoder: keep its 4-bit blocks, a quarter the size."),
+    ] = False,
+    store: StoreOption = None,
+) -> None:
+    """Make a smaller encoder: only the subwords that some data uses."""
+    from crossling.encoders.trimming import trim_on
+    from crossling.report.terminal import print_message
+    from crossling.store.artefacts import find_store
+
+    print_message(trim_on(name, on, out, blocks=blocks, store=find_store(store)))
+
+
+def extend(
+    name: EncoderArgument,
+    on: Annotated[Path, typer.Option("--on", help="Text of the language, one sentence or paragraph a line.")],
+    pieces: Annotated[int, typer.Option(help="How many subwords to add, such as 10000.")],
+    out: Annotated[Path, typer.Option(help="Folder for the larger encoder.")],
+) -> None:
+    """Make a larger encoder: subwords for a language, from its text.
+
+    Their vectors are a first guess: adapt the encoder to text of the language next.
+    """
+    from crossling.cli.show_data import show_extended
+    from crossling.encoders.extending import extend_on
+    from crossling.report.terminal import TerminalProgress
+
+    with TerminalProgress() as progress:
+        done = extend_on(name, on, pieces=pieces, out=out, progress=progress)
+    show_extended(done)
+
 
 DEFAULT = "run"
 
@@ -20,10 +113,10 @@ class _RunByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+align_app = typer.Typer(
     cls=_RunByDefault,
     no_args_is_help=True,
-    help="Link the words of sentences and their translations: crossling align SRC TGT --out LINKS.",
+    help="Link the words of sentences and their translations.",
 )
 
 SourceArgument = Annotated[
@@ -39,8 +132,8 @@ BaseOption = Annotated[
 ]
 
 
-@app.command(DEFAULT)
-def run(
+@align_app.command(DEFAULT)
+def align(
     source: SourceArgument,
     target: TargetArgument = None,
     *,
@@ -55,7 +148,7 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the aligner: layer=8. Repeat as needed."),
     ] = None,
 ) -> None:
-    """Link words and write the links in Pharaoh format, counted from 0. The default: crossling align SRC TGT."""
+    """Write word links in Pharaoh format, counted from 0. This is what crossling align SRC TGT does."""
     from crossling.aligners import align_words, parse_aligner
     from crossling.aligners.corpus import read_corpus
     from crossling.aligners.links import write_links
@@ -71,13 +164,13 @@ def run(
     print_message(f"{len(links.pairs):,} links between the words of {len(corpus):,} sentence pairs: {out}")
 
 
-@app.command()
-def score(
+@align_app.command("score")
+def score_links_file(
     links: Annotated[Path, typer.Argument(help="Links in Pharaoh format, counted from 0.")],
     gold: Annotated[Path, typer.Argument(help="Gold links: 3-4 sure, 3p4 possible.")],
     base: BaseOption = None,
 ) -> None:
-    """Precision, recall, F1 and alignment error rate against links that people drew."""
+    """Precision, recall, F1 and alignment error rate of links, by gold links."""
     from crossling.aligners.links import read_links
     from crossling.aligners.score import read_gold, score_links
     from crossling.report.terminal import print_message
@@ -97,8 +190,8 @@ def score(
     )
 
 
-@app.command()
-def draw(
+@align_app.command("draw")
+def draw_links(
     links: Annotated[Path, typer.Argument(help="Links in Pharaoh format, counted from 0.")],
     source: SourceArgument,
     target: TargetArgument = None,

@@ -1,0 +1,132 @@
+"""Data sets and encoders on the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from crossling.data.languages import name_of
+from crossling.data.records import TaggedSentence
+from crossling.errors import UserError
+from crossling.report.terminal import make_table, out, print_facts, print_message
+
+if TYPE_CHECKING:
+    from crossling.data.catalogue import SetDescription
+    from crossling.data.rows import Rows
+
+
+def show_catalogue() -> None:
+    """All data sets by name, with what is at hand."""
+    from crossling.data.catalogue import describe, list_entries
+
+    table = make_table("set", "task", "languages", "splits", "found")
+    table.columns[0].no_wrap = True
+    parts: list[str] = []
+    for name, version in list_entries():
+        entry = describe(name, version)
+        languages = " ".join(entry.languages) if len(entry.languages) <= 8 else f"{len(entry.languages)} languages"
+        more = " and more" if entry.other_languages else ""
+        shown = f"{name}@{version}" if version else name
+        table.add_row(shown, entry.task, languages + more, " ".join(entry.splits), _name_place(entry))
+        if entry.roles:
+            parts.append(f"{shown}:{entry.roles[0]}=en,{entry.roles[1]}={entry.languages[-1]}")
+    out.print(table)
+    print_message(f"Parts of a row in a language each: {' '.join(parts)}")
+    print_message("Look into one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
+
+
+def _name_place(entry: SetDescription) -> str:
+    if entry.at_hand:
+        return f"{len(entry.at_hand)} at hand"
+    if entry.hub:
+        return f"hub: {entry.hub}"
+    return "your own files" if entry.folder else "embedded"
+
+
+def show_rows(rows: Rows, count: int) -> None:
+    """The first rows of a data set, and how often each label occurs."""
+    losses = rows.tell_losses()
+    print_message(
+        f"{rows.name}: {len(rows):,} rows of {rows.kind.__name__}, language {rows.language}"
+        + (f"; {losses}" if losses else "")
+    )
+    for row, record in zip(range(count), rows, strict=False):
+        out.print(f"[bold]{row}[/]")
+        print_facts(_describe_record(record))
+    try:
+        counts = rows.count_labels()
+    except UserError:
+        return
+    table = Table("label", "count", "share")
+    total = sum(counts.values()) or 1
+    for label, number in counts.items():
+        table.add_row(escape(label), f"{number:,}", f"{100 * number / total:.1f} %")
+    out.print(table)
+
+
+def _describe_record(record: Any) -> dict[str, str]:
+    """A record's fields in words; tags stand at their words, but for those outside of spans."""
+    if isinstance(record, TaggedSentence):
+        pairs = zip(record.words, record.tags, strict=True)
+        return {"words": " ".join(word if tag == "O" else f"{word}/{tag}" for word, tag in pairs)}
+    values = {field: getattr(record, field) for field in record.__dataclass_fields__}
+    return {n: " ".join(map(str, v)) if isinstance(v, tuple) else str(v) for n, v in values.items()}
+
+
+def show_cleaning(data: Any, rows: Rows) -> None:
+    """What the checks of a cleaned set can tell, and what they cannot."""
+    from crossling.data.cleaning import explain_checks
+
+    if isinstance(data, dict) and "clean" in data:
+        print_message(f"Languages: {explain_checks(data['clean'], rows.language)}.")
+
+
+def show_encoder(encoder: Any) -> None:
+    """Sizes of an encoder."""
+    parameters = sum(p.numel() for p in encoder.parameters())
+    facts = {
+        "name": encoder.name,
+        "identity": encoder.identity[:16],
+        "family": encoder.model.config.model_type,
+        "layers": encoder.layers,
+        "heads": f"{encoder.heads} a layer, {encoder.layers * encoder.heads} in all",
+        "width": encoder.width,
+        "vocabulary": f"{encoder.vocabulary:,} subwords",
+        "longest input": f"{encoder.max_length} subwords",
+        "parameters": f"{parameters / 1e6:.1f} million",
+        "pooler": "yes" if encoder.has_pooler else "no: sentences are read by the mean of their tokens",
+        "segments": "yes" if encoder.uses_token_types else "no",
+    }
+    print_facts(facts)
+
+
+def show_coverage(coverage: Any) -> None:
+    """How well an encoder can write a language."""
+    print_facts(coverage.facts())
+    table = make_table("language cut alike", "similarity", "subwords a word there")
+    near = [neighbour for neighbour in coverage.neighbours if neighbour.similarity >= 0.01]
+    for language, similarity, fertility in near:
+        table.add_row(f"{language} {name_of(language)}", f"{similarity:.2f}", f"{fertility:.2f}")
+    if near:
+        out.print(table)
+    compared = " ".join(language for language, _, _ in coverage.neighbours)
+    print_message(
+        ("" if near else "No language of the embedded corpus is cut alike. ")
+        + f"Compared with {compared}, by the subwords in use: 1 is the same, 0 none in common; other text of the same "
+        "language has about 0.4, another language in the same script about 0.1."
+    )
+
+
+def show_extended(extended: Any) -> None:
+    """What an encoder got for a language, and what it needs next."""
+    print_facts(extended.facts())
+    table = make_table("this text", "before", "now")
+    for name, (before, now) in extended.changes().items():
+        table.add_row(name, before, now)
+    out.print(table)
+    print_message(
+        "The rows of the new subwords are a first guess, the mean of what they are made of. Adapt the encoder to text "
+        "of the language before you fine-tune it, by a stage such as:\n\n" + extended.next_recipe()
+    )

@@ -1,0 +1,99 @@
+"""A run on the terminal: the recipe that was checked, scores, and predictions of new text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from crossling.errors import UserError, nearest
+from crossling.report.run_summary import TERMINAL_SCORES, score_tables
+from crossling.report.terminal import make_table, out, print_facts, print_message
+
+if TYPE_CHECKING:
+    from crossling.report.run_summary import RunSummary
+
+
+def show_run(summary: RunSummary, folder: Path, *, program: str = "crossling") -> None:
+    """The table of scores, and the files that hold more."""
+    for table in score_tables(summary):
+        shown = range(min(len(table.head), 3 + TERMINAL_SCORES))
+        out.print(table.select(shown).to_rich(whole=True))
+    print_message(f"page:    {folder / 'page.html'}")
+    print_message(f"scores:  {folder / 'scores.md'}")
+    print_message(f"next:    {program} {summary.next_command.removeprefix('crossling ')}")
+
+
+def show_check(report: Any) -> None:
+    """A resolved recipe, its data, its memory."""
+    out.print(escape(report.recipe), soft_wrap=True)
+    table = make_table("role", "data set", "language", "rows", "skipped")
+    for role, rows in report.data:
+        table.add_row(role, escape(rows.name), rows.language, f"{len(rows):,}", str(rows.skipped))
+    out.print(table)
+    print_facts(report.forecast)
+
+
+def choose_writer(output: str) -> Callable[[Iterable[dict[str, Any]]], None]:
+    """What writes predictions in a format; an unknown one is an error, before any work is done for it."""
+    if output not in _WRITERS:
+        raise UserError(f"--format {output!r}: unknown.{nearest(output, _WRITERS)}")
+    return _WRITERS[output]
+
+
+def _print_json(found: Iterable[dict[str, Any]]) -> None:
+    for item in found:
+        sys.stdout.write(json.dumps(item, ensure_ascii=False) + "\n")
+
+
+def _print_columns(found: Iterable[dict[str, Any]]) -> None:
+    for item in found:
+        if "words" not in item:
+            raise UserError("--format conll: only tags come in columns; use table or jsonl")
+        rows = [f"{word['word']}\t{word['tag']}\n" for word in item["words"]]
+        sys.stdout.write("".join(rows) + "\n")
+
+
+def _print_table(found: Iterable[dict[str, Any]]) -> None:
+    items = list(found)
+    if items and "spans" in items[0]:
+        out.print(_tabulate_parts(items, "spans", "span", "label"))
+    elif items and "words" in items[0]:
+        out.print(_tabulate_parts(items, "words", "word", "tag"))
+    else:
+        out.print(_tabulate_items(items))
+
+
+_WRITERS = {"table": _print_table, "conll": _print_columns, "jsonl": _print_json}
+
+
+def _tabulate_parts(items: Sequence[dict[str, Any]], parts: str, name: str, label: str) -> Table:
+    """A row for every span (or word) of every text, with where it stands in its line."""
+    table = make_table("line", name, label, "characters", "confidence")
+    for item in items:
+        for part in item[parts]:
+            characters = f"{part['start']}–{part['end']}"
+            cells = (part[name], part[label], characters, f"{part['confidence']:.2f}")
+            table.add_row(str(item["line"]), *map(escape, cells))
+        if not item[parts]:
+            table.add_row(str(item["line"]), f"[dim]no {name}[/]")
+        table.add_section()
+    return table
+
+
+def _tabulate_items(items: Sequence[dict[str, Any]]) -> Table:
+    """A row for every text, pair or question; the context of an answer would hide the rest."""
+    columns = [name for name in (items[0] if items else {}) if name not in ("context", "start", "end")]
+    answers = bool(items) and "answer" in items[0]
+    table = make_table(*columns, *(["characters"] if answers else []))
+    for item in items:
+        cells = [f"{item[n]:.2f}" if isinstance(item[n], float) else str(item[n]) for n in columns]
+        if answers:
+            cells.append(f"{item['start']}–{item['end']}" if item["start"] >= 0 else "")
+        table.add_row(*map(escape, cells))
+    return table
