@@ -16,7 +16,7 @@ from crossling.report.charts import draw_difference
 from crossling.report.run_summary import format_percent
 from crossling.report.table import PageRow, RowKind, Table
 from crossling.scores.significance import Comparison, Difference, Result
-from crossling.scores.significance.compare import MARKS
+from crossling.scores.significance.results import MARKS
 
 View = Literal["scores", "differences"]
 """`scores` shows means with marks, `differences` what separates each system from the baseline, with intervals."""

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from crossling.scores.predictions import Predictions
+from crossling.scores.significance.counts import align, find_measure
 
 BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+Sentences = list[Any]
 UPOS = ("NOUN", "VERB", "ADJ", "CCONJ", "SCONJ", "PUNCT")
 
 
@@ -68,3 +70,20 @@ def make_answers(
         confidence=np.ones(len(gold)),
         meta=meta,
     )
+
+
+def make_runs(gold: Sentences, *, wrong: float, seeds: Sequence[int]) -> list[Sentences]:
+    return [guess(gold, wrong=wrong, seed=seed) for seed in seeds]
+
+
+def as_predictions(gold: Sentences, guessed: Sentences, scheme: str) -> Predictions:
+    if scheme == "classes":
+        return make_classes([g[0] % 3 for g in gold], [g[0] % 3 for g in guessed])
+    return make_tags(gold, guessed, scheme=scheme)
+
+
+def count_runs(gold: Sentences, systems: Sequence[list[Sentences]], *, scheme: str, name: str) -> list[Any]:
+    predictions = [[as_predictions(gold, run, scheme) for run in runs] for runs in systems]
+    counts = align([find_measure(run, name).count(run) for runs in predictions for run in runs])
+    ends = np.cumsum([len(runs) for runs in systems])
+    return [np.stack(counts[end - len(runs) : end]) for runs, end in zip(systems, ends, strict=True)]

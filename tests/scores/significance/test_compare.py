@@ -13,7 +13,8 @@ from scipy.stats import ttest_rel
 from crossling.errors import ArtefactError, UserError
 from crossling.scores.metrics import per_example, score
 from crossling.scores.predictions import Predictions
-from crossling.scores.significance import Comparison, Result, Settings, compare, correct_holm
+from crossling.scores.significance import Comparison, Result, Settings, compare
+from crossling.scores.significance.holm import correct_holm
 
 QUICK = Settings(rounds=1000, draws=1000)
 Cells = dict[tuple[str, str], list[Predictions]]

@@ -1,17 +1,10 @@
-"""Whether systems differ: paired tests and intervals, computed from stored predictions alone."""
+"""Whether systems differ: paired tests and intervals, computed from stored predictions alone.
 
-from crossling.scores.significance.compare import Comparison, Difference, Result, Settings, compare
-from crossling.scores.significance.paired import bootstrap, correct_holm, p_value, permute, t_test
+``compare`` is the way in. ``t_test``, ``permutation`` and ``bootstrap`` hold one method each, ``holm`` the correction
+for several languages.
+"""
 
-__all__ = [
-    "Comparison",
-    "Difference",
-    "Result",
-    "Settings",
-    "bootstrap",
-    "compare",
-    "correct_holm",
-    "p_value",
-    "permute",
-    "t_test",
-]
+from crossling.scores.significance.compare import compare
+from crossling.scores.significance.results import Comparison, Difference, Result, Settings
+
+__all__ = ["Comparison", "Difference", "Result", "Settings", "compare"]

@@ -10,113 +10,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
-from crossling.data.languages import GROUPINGS, find_language, group_of
+from crossling.data.languages import GROUPINGS
 from crossling.errors import UserError, nearest
-from crossling.scores.predictions import Predictions
-from crossling.scores.significance.counts import align, default_score, divide, find_measure
-from crossling.scores.significance.paired import Pair, bootstrap, correct_holm, draw_runs, p_value, permute, t_test
-from crossling.scores.significance.rows import Group, check_same_rows, group_rows, sort_runs
+from crossling.scores.significance.bootstrap import bootstrap, draw_runs
+from crossling.scores.significance.cells import Cell, Systems, average_groups, is_same, read_cells
+from crossling.scores.significance.holm import correct_holm
+from crossling.scores.significance.permutation import Pair, p_value, permute
+from crossling.scores.significance.results import Comparison, Difference, Result, Settings
+from crossling.scores.significance.rows import Group, group_rows
+from crossling.scores.significance.t_test import t_test
 from crossling.scores.spans import Array
-
-LEAST_ROUNDS = 1_000
-
-MARKS: Mapping[tuple[str, int], str] = {
-    ("baseline", 1): "▲",
-    ("baseline", -1): "▼",
-    ("second", 1): "△",
-    ("second", -1): "▽",
-}
-"""Shown beside a score that differs: from which system, and which way."""
-
-Systems = Mapping[str, Mapping[tuple[str, str], Sequence[Predictions]]]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How differences are tested; the same settings on the same predictions give the same table."""
-
-    rounds: int = 10_000
-    """Random swaps of a permutation test."""
-    draws: int = 2_000
-    """Resamples behind an interval."""
-    level: float = 0.05
-    """Corrected p below which a difference is marked."""
-    confidence: float = 0.95
-    """Coverage of the intervals."""
-    seed: int = 0
-    as_published: bool = False
-    """Permutation test as in the adjustment paper: runs concatenated, each sentence of each swapped on its own."""
-
-    def __post_init__(self) -> None:
-        if self.rounds < LEAST_ROUNDS or self.draws < LEAST_ROUNDS:
-            raise UserError(f"rounds = {self.rounds}, draws = {self.draws}: fewer than {LEAST_ROUNDS} are too coarse")
-        if not (0 < self.level < 1 and 0 < self.confidence < 1):
-            raise UserError(f"level = {self.level}, confidence = {self.confidence}: both lie between 0 and 1")
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A system's mean score less another's, as fractions."""
-
-    against: str
-    delta: float
-    low: float
-    high: float
-    p: float
-    corrected_p: float
-    """After Holm over the data set's languages; an average is one test and is not corrected."""
-    test: str
-    direction: int
-    """1 better, -1 worse, 0 not told apart."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A system's score in one language, or on average over several."""
-
-    data: str
-    language: str
-    """As in the recipe, or what the average is over."""
-    system: str
-    score: str
-    mean: float
-    spread: float | None
-    """Sample standard deviation over seeds; none with fewer than two, or where languages have unequal seeds."""
-    runs: int
-    """Seeds; for an average the fewest of any language."""
-    examples: int
-    from_baseline: Difference | None = None
-    from_second: Difference | None = None
-    is_average: bool = False
-    is_source: bool = False
-
-    @property
-    def mark(self) -> str:
-        """Signs of the differences that are significant."""
-        found = (("baseline", self.from_baseline), ("second", self.from_second))
-        return "".join(MARKS.get((name, one.direction), "") for name, one in found if one)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All results, in the order of data sets, languages (source first, then averages) and systems."""
-
-    baseline: str
-    second: str | None
-    systems: tuple[str, ...]
-    results: tuple[Result, ...]
-    settings: Settings
-    notes: tuple[str, ...] = ()
-    """Sentences that a reader must not miss, such as languages left out of an average."""
-
-    @property
-    def data_sets(self) -> tuple[str, ...]:
-        """Data sets in the order of their first result."""
-        return tuple(dict.fromkeys(result.data for result in self.results))
 
 
 def compare(
@@ -148,9 +54,9 @@ def compare(
     results: list[Result] = []
     for data in dict.fromkeys(data for cells in systems.values() for data, _ in cells):
         chosen = score.get(data) if isinstance(score, Mapping) else score
-        table = _Table(
+        table = _DataSet(
             data,
-            _read_cells(systems, data, chosen, sources),
+            read_cells(systems, data, chosen, sources),
             baseline,
             second,
             settings or Settings(),
@@ -162,101 +68,12 @@ def compare(
     return Comparison(baseline, second, tuple(systems), tuple(results), settings or Settings(), tuple(notes))
 
 
-@dataclass(frozen=True, eq=False)
-class _Cell:
-    """One data set in one language: the counts (R x N x L x 2) of every system that has predictions for it."""
-
-    language: str
-    is_source: bool
-    score: str
-    test: str
-    rows: Predictions
-    """Any run's predictions: rows and gold labels are the same in all."""
-    counts: Mapping[str, Array]
-    seeds: Mapping[str, tuple[object, ...]]
-
-    @cached_property
-    def roles(self) -> tuple[tuple[str, str], ...]:
-        """Role and language where there are two, as in ``context=es,question=en``; empty for one language."""
-        parts = [part.partition("=") for part in self.language.split(",")]
-        return tuple((role, code) for role, equals, code in parts if equals)
-
-    @cached_property
-    def scores(self) -> Mapping[str, Array]:
-        """Each system's score in each run."""
-        return {name: divide(counts.sum(axis=1)) for name, counts in self.counts.items()}
-
-    @property
-    def examples(self) -> int:
-        return int(next(iter(self.counts.values())).shape[1])
-
-    def pair_runs(self, system: str, other: str) -> tuple[list[int], list[int]]:
-        """The runs of two systems that are set against each other: those of seeds that both have.
-
-        Where they have no seed in common, all of both.
-        """
-        seeds = self.seeds[system], self.seeds[other]
-        common = [seed for seed in seeds[0] if seed is not None and seed in seeds[1]]
-        if not common:
-            return list(range(len(seeds[0]))), list(range(len(seeds[1])))
-        return [seeds[0].index(seed) for seed in common], [seeds[1].index(seed) for seed in common]
-
-    def example_means(self, system: str, runs: list[int]) -> Array:
-        """The value of each example, averaged over runs; only where the score is a mean of examples."""
-        totals = self.counts[system][runs].sum(axis=0)[:, 0]
-        there = totals[:, 1] > 0
-        means: Array = totals[there, 0] / totals[there, 1]
-        return means
-
-
-def _read_cells(systems: Systems, data: str, score: str | None, sources: tuple[str, ...]) -> list[_Cell]:
-    """Count what every system predicted for a data set: source languages first, the others by code."""
-    languages = dict.fromkeys(language for cells in systems.values() for name, language in cells if name == data)
-    cells = []
-    for language in languages:
-        runs = {
-            system: sort_runs(cells[data, language], where=f"{system}, {data}, {language}")
-            for system, cells in systems.items()
-            if (data, language) in cells
-        }
-        check_same_rows(runs, where=f"{data}, {language}")
-        first = next(iter(runs.values()))[0]
-        name = score or default_score(first)
-        measure = find_measure(first, name)
-        aligned = iter(align([measure.count(run) for some in runs.values() for run in some]))
-        counts = {system: np.stack([next(aligned) for _ in some]) for system, some in runs.items()}
-        seeds = {system: tuple(run.meta.get("seed") for run in some) for system, some in runs.items()}
-        is_source = any(_is_same(first.language, source) for source in sources)
-        cells.append(_Cell(language, is_source, name, measure.test, first, counts, seeds))
-    return sorted(cells, key=lambda cell: (not cell.is_source, cell.language))
-
-
-def _is_same(code: str, other: str) -> bool:
-    first, second = find_language(code), find_language(other)
-    return code == other or (first is not None and second is not None and first.code == second.code)
-
-
-def _average_groups(cells: Sequence[_Cell], grouping: str) -> dict[str, list[_Cell]]:
-    """The languages of each group, and without those trained on where it has such."""
-    groups: dict[str, list[_Cell]] = {}
-    for cell in cells:
-        if not cell.roles:
-            groups.setdefault(group_of(cell.rows.language, grouping), []).append(cell)
-    found = {}
-    for name, part in groups.items():
-        targets = [cell for cell in part if not cell.is_source]
-        found[f"{name}: mean of {len(part)}"] = part
-        if 0 < len(targets) < len(part):
-            found[f"{name}: mean of {len(targets)} zero-shot"] = targets
-    return found
-
-
 @dataclass(eq=False)
-class _Table:
+class _DataSet:
     """The work on one data set: draws are made once for all systems, swaps once for each pair of systems."""
 
     data: str
-    cells: list[_Cell]
+    cells: list[Cell]
     baseline: str
     second: str | None
     settings: Settings
@@ -286,7 +103,7 @@ class _Table:
                     results.append(self._result(title, part, system, differences, is_average=title in averages))
         return results
 
-    def _choose_averages(self) -> dict[str, list[_Cell]]:
+    def _choose_averages(self) -> dict[str, list[Cell]]:
         """Averages worth a line, of what every system has: over all languages, over those not trained on, by roles."""
         systems = {name for cell in self.cells for name in cell.counts}
         shared = [cell for cell in self.cells if cell.counts.keys() == systems]
@@ -300,17 +117,17 @@ class _Table:
             averages[f"mean of {len(zero_shot)} zero-shot"] = zero_shot
         averages |= self._average_roles(shared)
         for grouping in self.groups:
-            averages |= _average_groups(shared, grouping)
+            averages |= average_groups(shared, grouping)
         return {title: part for title, part in averages.items() if len(part) > 1}
 
-    def _average_roles(self, cells: Sequence[_Cell]) -> dict[str, list[_Cell]]:
+    def _average_roles(self, cells: Sequence[Cell]) -> dict[str, list[Cell]]:
         """Means of cells in two languages at once, those with the same role in a source language together.
 
         Questions in English over Spanish texts ask for other knowledge than Spanish questions over English ones.
         """
-        found: dict[str, list[_Cell]] = {}
+        found: dict[str, list[Cell]] = {}
         for cell in cells:
-            known = [f"{role} in {code}" for role, code in cell.roles if any(_is_same(code, s) for s in self.sources)]
+            known = [f"{role} in {code}" for role, code in cell.roles if any(is_same(code, s) for s in self.sources)]
             if cell.roles:
                 found.setdefault(", ".join(known) or "neither in a source language", []).append(cell)
         return {f"mean of {len(part)}, {name}": part for name, part in found.items()}
@@ -326,7 +143,7 @@ class _Table:
                 for system, scores in zip(cell.counts, by_system, strict=True):
                     self.drawn[cell.language, system] = scores
 
-    def _draw_means(self, cell: _Cell, system: str, runs: list[int]) -> Array:
+    def _draw_means(self, cell: Cell, system: str, runs: list[int]) -> Array:
         """Resampled means over some runs, which are resampled too.
 
         One stream for every system and language: a seed's model is drawn with all that it predicted.
@@ -336,7 +153,7 @@ class _Table:
         return means
 
     def _compare(
-        self, system: str, other: str, groups: Sequence[Group], averages: Mapping[str, list[_Cell]]
+        self, system: str, other: str, groups: Sequence[Group], averages: Mapping[str, list[Cell]]
     ) -> dict[str, Difference]:
         """Differences between two systems in every language that both have, and on average."""
         cells = [cell for cell in self.cells if {system, other} <= cell.counts.keys()]
@@ -359,7 +176,7 @@ class _Table:
         return found
 
     def _permute(
-        self, system: str, other: str, groups: Sequence[Group], cells: Sequence[_Cell]
+        self, system: str, other: str, groups: Sequence[Group], cells: Sequence[Cell]
     ) -> tuple[dict[str, float], dict[str, Array]]:
         """Observed and permuted differences by language; those that share rows are swapped together."""
         observed: dict[str, float] = {}
@@ -385,7 +202,7 @@ class _Table:
         return observed, null
 
     def _difference(
-        self, part: Sequence[_Cell], system: str, other: str, *, p: float, corrected: float, test: str
+        self, part: Sequence[Cell], system: str, other: str, *, p: float, corrected: float, test: str
     ) -> Difference:
         paired = [(cell, *cell.pair_runs(system, other)) for cell in part]
         delta = float(np.mean([c.scores[system][i].mean() - c.scores[other][j].mean() for c, i, j in paired]))
@@ -398,7 +215,7 @@ class _Table:
     def _result(
         self,
         title: str,
-        part: Sequence[_Cell],
+        part: Sequence[Cell],
         system: str,
         differences: Sequence[Difference | None],
         *,

@@ -7,7 +7,7 @@ numerator and denominator), and changing the examples of a set only changes thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -19,6 +19,8 @@ from crossling.scores.metrics import main_score, per_example
 from crossling.scores.predictions import UNSEEN, Predictions
 from crossling.scores.spans import Array, compare_spans, type_by_dash, type_by_suffix
 
+BLOCK = 1 << 22
+"""Random numbers in memory at once: 16 to 32 MB, however many rounds and rows there are."""
 Test = Literal["paired t-test", "permutation test"]
 
 _UNSEEN_LABEL = "\0unseen"
@@ -79,6 +81,18 @@ def divide(totals: Array) -> Array:
     quotient = np.divide(numerator, denominator, out=np.zeros(numerator.shape), where=occurs)
     score: Array = quotient.sum(axis=-1) / np.maximum(occurs.sum(axis=-1), 1)
     return score
+
+
+def flatten(counts: Array) -> Array:
+    """R x N x L x 2 counts as N x (R L 2)."""
+    return np.moveaxis(counts, 1, 0).reshape(counts.shape[1], -1)
+
+
+def split_blocks(rounds: int, width: int) -> Iterator[tuple[int, int]]:
+    """Rounds from and to, in blocks that fit into memory."""
+    size = max(1, BLOCK // max(width, 1))
+    for start in range(0, rounds, size):
+        yield start, min(rounds, start + size)
 
 
 def _pool(numerator: Array, denominator: Array) -> Counts:

@@ -1,59 +1,22 @@
-"""Tests and intervals against scipy, against enumeration of all swaps, and against plain loops."""
+"""The permutation test compared with the enumeration of all swaps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import cycle, product
 from typing import Any
 
 import numpy as np
 import pytest
-from made import guess, make_classes, make_gold, make_tags
-from scipy.stats import ttest_rel
+from made import Sentences, as_predictions, count_runs, make_gold, make_runs
 
 from crossling.errors import UserError
 from crossling.scores.metrics import score
-from crossling.scores.predictions import Predictions
-from crossling.scores.significance import paired
-from crossling.scores.significance.counts import align, find_measure
-from crossling.scores.significance.paired import Pair, bootstrap, correct_holm, draw_runs, p_value, permute, t_test
+from crossling.scores.significance import counts as counting
+from crossling.scores.significance import permutation
+from crossling.scores.significance.permutation import Pair, p_value, permute
 
-Sentences = list[Any]
 ROWS = 7
-
-
-def test_t_test_is_scipys() -> None:
-    rng = np.random.default_rng(3)
-    first, second = rng.random(50), rng.random(50)
-    assert t_test(first, second) == pytest.approx(ttest_rel(first, second).pvalue, rel=1e-12)
-    assert t_test(first, first + 0.1 * second) == pytest.approx(ttest_rel(first, first + 0.1 * second).pvalue)
-
-
-def test_t_test_without_variance() -> None:
-    ones = np.ones(5)
-    assert t_test(ones, ones) == 1.0
-    assert t_test(ones, 0 * ones) == 0.0
-    assert t_test(ones[:1], 0 * ones[:1]) == 1.0
-    assert t_test(ones[:0], ones[:0]) == 1.0
-
-
-def test_holm_worked_by_hand() -> None:
-    # Sorted: .005 x 4 = .02, .01 x 3 = .03, .03 x 2 = .06, and .04 x 1 = .04, which may not fall below .06.
-    assert correct_holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
-    assert correct_holm([0.5, 0.9]) == (1.0, 1.0)
-    assert correct_holm([0.2]) == (0.2,)
-    assert correct_holm([]) == ()
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_holm_rejects_what_stepping_down_rejects(seed: int) -> None:
-    p = np.random.default_rng(seed).random(12) ** 4
-    rejected = set()
-    for step, place in enumerate(np.argsort(p)):
-        if p[place] >= 0.05 / (len(p) - step):
-            break
-        rejected.add(int(place))
-    assert {place for place, value in enumerate(correct_holm(p.tolist())) if value < 0.05} == rejected
 
 
 def test_p_value_counts_the_observed_and_both_signs() -> None:
@@ -62,23 +25,6 @@ def test_p_value_counts_the_observed_and_both_signs() -> None:
     assert p_value(-0.3, null) == p_value(0.3, null)
     assert p_value(0.9, null) == pytest.approx(1 / 6)
     assert p_value(0.1 + 0.2, null) == pytest.approx(4 / 6)  # which is not 0.3 to the last bit
-
-
-def make_runs(gold: Sentences, *, wrong: float, seeds: Sequence[int]) -> list[Sentences]:
-    return [guess(gold, wrong=wrong, seed=seed) for seed in seeds]
-
-
-def as_predictions(gold: Sentences, guessed: Sentences, scheme: str) -> Predictions:
-    if scheme == "classes":
-        return make_classes([g[0] % 3 for g in gold], [g[0] % 3 for g in guessed])
-    return make_tags(gold, guessed, scheme=scheme)
-
-
-def count_runs(gold: Sentences, systems: Sequence[list[Sentences]], *, scheme: str, name: str) -> list[Any]:
-    predictions = [[as_predictions(gold, run, scheme) for run in runs] for runs in systems]
-    counts = align([find_measure(run, name).count(run) for runs in predictions for run in runs])
-    ends = np.cumsum([len(runs) for runs in systems])
-    return [np.stack(counts[end - len(runs) : end]) for runs, end in zip(systems, ends, strict=True)]
 
 
 def enumerate_swaps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +39,7 @@ def enumerate_swaps(monkeypatch: pytest.MonkeyPatch) -> None:
         swaps = state.setdefault(width, cycle(product((0, 1), repeat=width)))
         return np.array([next(swaps) for _ in range(rounds)], dtype=np.uint8)
 
-    monkeypatch.setattr(paired, "_draw_swaps", draw)
+    monkeypatch.setattr(permutation, "_draw_swaps", draw)
 
 
 def swap_and_score(
@@ -124,7 +70,7 @@ CASES = [
 def test_permutation_is_the_exact_enumeration(
     scheme: str, name: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paired, "BLOCK", block)
+    monkeypatch.setattr(counting, "BLOCK", block)
     enumerate_swaps(monkeypatch)
     gold = [np.resize(g, len(g) + 1) if len(g) else np.array([1]) for g in make_gold(5, ROWS)]
     second = make_runs(gold, wrong=0.8, seeds=(3, 4))
@@ -246,44 +192,3 @@ def test_equal_systems_do_not_differ() -> None:
     counts = np.ones((2, 5, 1, 2))
     observed, null = permute([Pair(counts, counts, np.arange(5))], 5, rounds=1000, rng=np.random.default_rng(0))
     assert p_value(observed[0], null[:, 0]) == 1.0
-
-
-@pytest.mark.parametrize("block", [1 << 22, 40])
-def test_bootstrap_scores_what_was_drawn(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paired, "BLOCK", block)
-    golds = {"de": make_gold(1, ROWS), "hi": make_gold(2, 5)}
-    keys = {"de": np.arange(ROWS), "hi": np.array([6, 0, 2, 3, 1])}
-    runs = {
-        language: [make_runs(gold, wrong=0.3, seeds=(1, 2, 3)), make_runs(gold, wrong=0.5, seeds=(4, 5))]
-        for language, gold in golds.items()
-    }
-    samples = [
-        (count_runs(golds[language], systems, scheme="bio", name="span_macro_f1"), keys[language])
-        for language, systems in runs.items()
-    ]
-    found = bootstrap(samples, ROWS, draws=20, rng=np.random.default_rng(9))
-    drawn = np.random.default_rng(9).integers(0, ROWS, size=(20, ROWS))
-    for place, (language, systems) in enumerate(runs.items()):
-        for system, some in enumerate(systems):
-            assert found[place][system].shape == (20, len(some))
-            for draw, run in product(range(20), range(len(some))):
-                rows = [row for key in drawn[draw] for row in np.flatnonzero(keys[language] == key)]
-                gold = [golds[language][row] for row in rows]
-                resampled = as_predictions(gold, [some[run][row] for row in rows], "bio")
-                assert found[place][system][draw, run] == pytest.approx(score(resampled)["span_macro_f1"])
-
-
-def test_bootstrap_of_a_mean_has_its_standard_error() -> None:
-    values = np.random.default_rng(0).random(200)
-    counts = np.stack([values, np.ones(200)], axis=-1)[None, :, None]
-    ((scores,),) = bootstrap([([counts], np.arange(200))], 200, draws=4000, rng=np.random.default_rng(1))
-    assert scores.std() == pytest.approx(values.std() / np.sqrt(200), rel=0.05)
-    assert scores.mean() == pytest.approx(values.mean(), abs=0.002)
-
-
-def test_drawn_runs_are_weights() -> None:
-    weights = draw_runs(3, 5000, np.random.default_rng(0))
-    assert weights.sum(axis=1) == pytest.approx(np.ones(5000))
-    assert weights.mean(axis=0) == pytest.approx(np.full(3, 1 / 3), abs=0.02)
-    assert (weights == 1).any()
-    assert np.array_equal(draw_runs(1, 4, np.random.default_rng(0)), np.ones((4, 1)))
