@@ -1,4 +1,4 @@
-"""The papers' figures as they were typed in: what the tables say of each other, and what is said of them."""
+"""The published figures: tables agree where they repeat figures, and contradictions are computed from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _say(name: str) -> str:
     return " ".join(find_table(name).contradictions)
 
 
-def test_every_table_is_there_and_nothing_is_unreadable() -> None:
+def test_every_table_is_complete_and_readable() -> None:
     names = [table.name for table in list_tables()]
     assert names == [
         *(f"layer-fusion/{number}" for number in range(2, 8)),
@@ -30,7 +30,7 @@ def test_every_table_is_there_and_nothing_is_unreadable() -> None:
     assert all(table.holds and not table.holds.endswith(".") for table in list_tables())
 
 
-def test_a_figure_keeps_its_marks_and_its_decimals() -> None:
+def test_figure_keeps_its_marks_and_decimals() -> None:
     found = parse_figure("71.26**")
     assert (found.value, found.decimals, found.mark) == (71.26, 2, "**")
     assert (parse_figure("+0.5").value, parse_figure("-0.14").value, parse_figure("18").decimals) == (0.5, -0.14, 0)
@@ -40,7 +40,7 @@ def test_a_figure_keeps_its_marks_and_its_decimals() -> None:
     assert ("POS: +FA", "en") not in find_table("knowledge/6").figures, "a cell that the paper leaves out"
 
 
-def test_an_unknown_table_names_the_others() -> None:
+def test_unknown_table_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match=r"layer-fusion/8.*Did you mean 'layer-fusion/\d'"):
         find_table("layer-fusion/8")
 
@@ -149,7 +149,7 @@ def _gap(table: PublishedTable, task: str, code: str) -> float:
     return table.value(f"{task}: cross-ling", code) - table.value(f"{task}: multi-ling", code)
 
 
-def test_what_is_said_of_attention_heads_is_not_in_the_table() -> None:
+def test_claims_about_attention_heads_contradict_the_table() -> None:
     table, said = find_table("knowledge/4"), _say("knowledge/4")
     for top in (60, 80):
         row = f"POS: multi-ling / {top}"
@@ -164,7 +164,7 @@ def test_what_is_said_of_attention_heads_is_not_in_the_table() -> None:
     assert higher == 4 and "4 of the 9" in said
 
 
-def test_what_is_said_of_questions_is_not_in_the_tables() -> None:
+def test_claims_about_questions_contradict_the_tables() -> None:
     table, said = find_table("adjustment/4"), _say("adjustment/4")
     across = [key for key in table.figures if "Adjusted" in key[0] and not key[0].startswith("One")]
     better = [
@@ -189,7 +189,7 @@ def test_what_is_said_of_questions_is_not_in_the_tables() -> None:
     assert anchors.value("all", "NER") < anchors.value("words", "NER")
 
 
-def test_what_is_said_of_the_larger_vocabulary_is_not_in_the_table() -> None:
+def test_claims_about_the_larger_vocabulary_contradict_the_table() -> None:
     table, ner = find_table("adjustment/9"), find_table("adjustment/3")
     gains = [table.value(f"Adjusted by {size}", "XQuAD") - table.value("Original", "XQuAD") for size in ("30K", "100K")]
     assert [f"{gain:.2f}" for gain in gains] == ["0.00", "0.99"]

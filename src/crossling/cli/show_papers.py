@@ -63,7 +63,7 @@ def show_plan(plan: TablePlan) -> None:
     )
     seeds = f"{len(study.settings.seeds)} {'seed' if len(study.settings.seeds) == 1 else 'seeds'}"
     title = f"{len(study.cells)} cells of the study: {len(systems)} systems, {seeds}; encoder {plan.encoder}"
-    _print(Table(title, ("task", "system", "training", "settings"), systems, names=4))
+    _print(Table(title, ("task", "system", "training", "settings"), systems, names=4).without_empty_names())
     for name, settings in plan.analyses.items():
         print_message(f"then: {settings['kind']} of {len(plan.list_analysed(name))} systems' models ({name})")
     if plan.extend is not None:
