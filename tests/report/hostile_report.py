@@ -11,7 +11,7 @@ from crossling.report.charts import Chart, Series, draw_heat
 from crossling.report.study_page import AnalysisPart, Document, Figure, Panel, Sweep
 from crossling.report.system_tables import comparison_table
 from crossling.report.table import Table
-from crossling.report.wording import judge
+from crossling.report.wording import summarise_comparison
 from crossling.scores.significance import Comparison, Difference, Result, Settings
 
 EVIL = "<script>window.hacked=1</script>"
@@ -58,7 +58,7 @@ def make_document(**changes: object) -> Document:
     """Every part of a report, with hostile texts."""
     comparison = Comparison("plain", None, ("plain", EVIL_SYSTEM), make_results(), Settings(), (f"panx: {EVIL}",))
     tables = comparison_table(comparison).split_groups()
-    panel = Panel("compare-panx", EVIL, *tables, judge(comparison, "panx", task=EVIL))
+    panel = Panel("compare-panx", EVIL, *tables, summarise_comparison(comparison, "panx", task=EVIL))
     table = Table(EVIL, (EVIL, "b|c"), tuple((f"{EVIL} {n}", f"{n}.5") for n in range(20)), notes=(EVIL,), stem="t")
     chart = Chart(
         EVIL,

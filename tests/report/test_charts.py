@@ -55,9 +55,7 @@ def test_lines_go_through_their_points() -> None:
         ((0.0, 10.0, 100.0), True, 0.1),
     ],
 )
-def test_chosen_values_that_span_decades_are_as_far_apart_as_their_logarithms(
-    places: tuple[float, ...], chosen: bool, middle: float
-) -> None:
+def test_axis_is_logarithmic_over_decades(places: tuple[float, ...], chosen: bool, middle: float) -> None:
     series = (Series("a", tuple((place, 1.0, None) for place in places)),)
     drawing = str(Chart("t", "x", "y", series, chosen=chosen).draw())
     left, right = json.loads(re.findall(r'data-frame="([^"]+)"', drawing)[0])[:2]
@@ -84,7 +82,7 @@ def test_colours_go_to_main_lines_alone() -> None:
 @pytest.mark.parametrize(
     "series", [(), (Series("a", ()),), (Series("a", ((1, 2, None),)),), (Series("a", ((1, 0, 0), (1, 0, 0))),)]
 )
-def test_charts_of_next_to_nothing(series: tuple[Series, ...]) -> None:
+def test_charts_without_points_are_drawn(series: tuple[Series, ...]) -> None:
     drawing = str(Chart("t", "x", "y", series).draw())
     assert "nan" not in drawing and "inf" not in drawing
     assert all(
@@ -93,14 +91,14 @@ def test_charts_of_next_to_nothing(series: tuple[Series, ...]) -> None:
     )
 
 
-def test_a_difference_lies_right_of_zero_where_it_is_a_gain() -> None:
+def test_gain_is_drawn_right_of_zero() -> None:
     drawing = str(draw_difference(0.02, 0.01, 0.04, reach=0.04, kind="up"))
     assert 'class="gap up"' in drawing and "M62.5 6H100.0" in drawing and "M75.0 1.5v9" in drawing
     assert "M0.0 6H37.5" in str(draw_difference(-0.02, -0.09, -0.01, reach=0.04, kind=""))
     assert "50.0" in str(draw_difference(0, 0, 0, reach=0, kind=""))
 
 
-def test_a_heat_map_shades_by_size_and_colours_by_sign() -> None:
+def test_heat_map_shades_by_size_and_colours_by_sign() -> None:
     drawing = str(draw_heat([[1.0, -1.0], [0.05, None]], rows=["l2", "l1"], columns=["1", "2"], title="t"))
     kinds = re.findall(r'<path class="(\w+ s\d+)"', drawing)
     assert sorted(kinds) == ["right s1", "right s10", "wrong s10"]

@@ -31,7 +31,7 @@ def make_classes(predicted: list[int], labels: tuple[str, ...] = ("a", "b"), lan
     )
 
 
-def test_scores_stand_beside_each_other_by_seed() -> None:
+def test_scores_are_gathered_by_seed() -> None:
     result = gather_result("x", [make_classes([0, 1, 1, 0]), make_classes([0, 0, 1, 0])])
     assert result.scores["accuracy"] == (1.0, 0.75)
     assert result.mean("accuracy") == pytest.approx(0.875)
@@ -62,7 +62,7 @@ def test_answers_have_no_confusion() -> None:
     assert (result.variant, result.scores["qa_f1"]) == ("question=en", (1.0,))
 
 
-def test_predictions_that_do_not_belong_together_are_refused() -> None:
+def test_predictions_of_different_kinds_are_refused() -> None:
     with pytest.raises(ArtefactError, match="different kinds"):
         gather_result("x", [make_classes([0, 1, 1, 0]), make_classes([0, 1, 1, 0], language="fr")])
     with pytest.raises(ArtefactError, match="no predictions"):
@@ -126,7 +126,7 @@ def test_format_percent() -> None:
     assert format_percent(float("nan")) == "–"
 
 
-def test_rich_table_fits_80_columns_and_shows_text_as_it_is() -> None:
+def test_terminal_table_fits_80_columns_and_escapes_markup() -> None:
     summary = make_summary(*THREE, make_result("no", 0.2, 0.3, variant="question=[red]"))
     text = io.StringIO()
     Console(file=text, width=100, color_system=None).print(score_table(summary).to_rich(whole=True))
@@ -141,7 +141,7 @@ def test_rich_table_fits_80_columns_and_shows_text_as_it_is() -> None:
     assert "German" in narrow.getvalue()
 
 
-def test_markdown() -> None:
+def test_markdown_has_all_scores_and_italic_means() -> None:
     lines = score_table(make_summary(*THREE)).to_markdown().splitlines()[2:]
     assert lines[0] == "| code | language | rows | span_f1 | accuracy |"
     assert lines[2] == "| en | English | 1,000 | 90.0 ± 0.0 | 45.0 ± 0.0 |"

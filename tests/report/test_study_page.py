@@ -31,7 +31,7 @@ class Elements(HTMLParser):
         self.texts.append(data)
 
 
-def test_no_text_becomes_code() -> None:
+def test_hostile_text_is_escaped() -> None:
     page = Elements(render_document(make_document()))
     tags = {tag for tag, _ in page.found}
     assert not tags & {"iframe", "a script", "object", "embed", "link", "foreignobject", "form"}

@@ -100,7 +100,7 @@ def test_legend_follows_settings_and_tests() -> None:
     assert "1,000 rounds; seeds concatenated" in published
 
 
-def test_without_differences_there_is_nothing_to_explain() -> None:
+def test_legend_without_differences_is_short() -> None:
     legend = comparison_table(make_comparison(results=(make_result("de", "plain", 0.5),))).legend
     assert legend == ("span_f1 in percent, mean ± standard deviation over 3 seeds.", "Note: panx: mind this.")
 
@@ -136,7 +136,7 @@ def test_latex_is_escaped_and_balanced() -> None:
     assert all(line.isascii() for line in body)
 
 
-def test_terminal_shows_names_as_they_are_and_the_legend() -> None:
+def test_terminal_escapes_markup_and_shows_the_legend() -> None:
     results = tuple(
         replace(result, system="[red]" if result.system == "fu_sed" else result.system)
         for result in make_comparison().results
@@ -155,7 +155,7 @@ def test_terminal_shows_names_as_they_are_and_the_legend() -> None:
 
 
 @pytest.mark.parametrize("width", [50, 80, 260])
-def test_no_figure_is_cut_however_narrow_the_terminal(width: int) -> None:
+def test_terminal_never_cuts_a_figure_and_repeats_the_baseline(width: int) -> None:
     names = ["plain", *(f"dlfa layer={layer} start=identity" for layer in range(1, 12))]
     made = make_comparison().results
     results = [replace(one, system=name) for name in names for one in made if one.system == "plain"]
@@ -186,7 +186,7 @@ def test_one_table_for_each_data_set_with_its_own_notes() -> None:
     ]
 
 
-def test_what_is_not_there_says_so() -> None:
+def test_missing_data_set_or_results_raise() -> None:
     with pytest.raises(ArtefactError, match="Did you mean 'panx'"):
         comparison_table(make_comparison(), "pan-x")
     with pytest.raises(ArtefactError, match="run the study"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crossling.report.wording import judge
+from crossling.report.wording import summarise_comparison
 from crossling.scores.significance import Comparison, Difference, Result, Settings
 
 
@@ -24,43 +24,46 @@ def make_comparison(deltas: dict[str, dict[str, tuple[float, int, float]]], *, r
     return Comparison("plain", None, ("plain", *deltas), tuple(results), Settings())
 
 
-def tell(comparison: Comparison) -> str:
-    return "\n".join(judge(comparison, "ud", task="pos").sentences)
+def describe(comparison: Comparison) -> str:
+    return "\n".join(summarise_comparison(comparison, "ud", task="pos").sentences)
 
 
-def test_a_sure_winner_is_named_with_its_gain() -> None:
+def test_best_system_is_named_with_its_gain() -> None:
     comparison = make_comparison(
         {
             "new": {"de": (0.02, 1, 0.01), "hi": (-0.03, -1, 0.01)},
             "old": {"de": (-0.01, -1, 0.005), "hi": (0.0, 0, 0.01)},
         }
     )
-    told = tell(comparison)
-    assert "pos: ud, accuracy, mean of 2 zero-shot: new is best and beats plain, 52.0 ± 1.0 against 50.0 ± 1.0" in told
-    assert "+2.0 points [+1.0, +3.0], p < 0.001" in told and "leaves out 0" in told
-    assert "The others, in points from the baseline: old -1.0 (worse)." in told
-    assert "By language new is better in 1 (German, +2.0), worse in 1 (Hindi, -3.0) of 2." in told
-    assert "By language old is worse in 1 (German, -1.0), not told apart in 1 of 2." in told
-    headlines = judge(comparison, "ud", task="pos").headlines
+    sentences = describe(comparison)
+    assert (
+        "pos: ud, accuracy, mean of 2 zero-shot: new is best and beats plain, 52.0 ± 1.0 against 50.0 ± 1.0"
+        in sentences
+    )
+    assert "+2.0 points [+1.0, +3.0], p < 0.001" in sentences and "excludes 0" in sentences
+    assert "The others, in points from the baseline: old -1.0 (worse)." in sentences
+    assert "By language new is better in 1 (German, +2.0), worse in 1 (Hindi, -3.0) of 2." in sentences
+    assert "By language old is worse in 1 (German, -1.0), not significantly different in 1 of 2." in sentences
+    headlines = summarise_comparison(comparison, "ud", task="pos").headlines
     assert [number for number, _, _ in headlines] == ["+2.0", "1 ▲ 1 ▼", "-3.0"]
 
 
-def test_doubt_is_told() -> None:
-    assert "could be chance" in tell(make_comparison({"new": {"de": (0.01, 0, 0.05), "hi": (0.01, 0, 0.05)}}))
-    assert "nothing is better than plain beyond doubt" in tell(make_comparison({"new": {"de": (0.01, 0, 0.05)}}))
-    seeds = tell(make_comparison({"new": {"de": (0.01, 1, 0.05), "hi": (0.01, 1, 0.005)}}))
-    assert "beats plain" in seeds and "yet the interval, which draws seeds too, holds 0" in seeds
-    assert "Of 2 differences marked in single languages, 1 have an interval over 3 seeds that holds 0." in seeds
-    assert "one seed only" in tell(make_comparison({"new": {"de": (0.01, 1, 0.005)}}, runs=1))
+def test_insignificant_differences_and_seeds_are_named() -> None:
+    assert "not significant" in describe(make_comparison({"new": {"de": (0.01, 0, 0.05), "hi": (0.01, 0, 0.05)}}))
+    assert "no system is significantly better than plain" in describe(make_comparison({"new": {"de": (0.01, 0, 0.05)}}))
+    seeds = describe(make_comparison({"new": {"de": (0.01, 1, 0.05), "hi": (0.01, 1, 0.005)}}))
+    assert "beats plain" in seeds and "but the interval, which also resamples seeds, includes 0" in seeds
+    assert "Of 2 differences marked in single languages, 1 have an interval over 3 seeds that includes 0." in seeds
+    assert "only one seed" in describe(make_comparison({"new": {"de": (0.01, 1, 0.005)}}, runs=1))
 
 
-def test_a_baseline_that_nothing_beats_is_best() -> None:
-    told = tell(make_comparison({"new": {"de": (-0.02, -1, 0.01)}, "near": {"de": (-0.01, -1, 0.005)}}))
-    assert "German: plain is best; of the others near comes nearest, 49.0 ± 1.0 against 50.0 ± 1.0" in told
+def test_baseline_can_be_best() -> None:
+    sentences = describe(make_comparison({"new": {"de": (-0.02, -1, 0.01)}, "near": {"de": (-0.01, -1, 0.005)}}))
+    assert "German: plain is best; near is second, 49.0 ± 1.0 against 50.0 ± 1.0" in sentences
 
 
-def test_groups_of_several_languages_are_told() -> None:
-    told = tell(
+def test_groups_of_several_languages_have_a_sentence() -> None:
+    sentences = describe(
         make_comparison(
             {
                 "new": {
@@ -73,23 +76,25 @@ def test_groups_of_several_languages_are_told() -> None:
         )
     )
     assert (
-        "By family, new does best in the Indo-European family (+2.0, mean of 2) and worst in the Uralic family (-3.0"
-        in told
+        "By family, new gains most in the Indo-European family (+2.0, mean of 2) and least in the Uralic family (-3.0"
+        in sentences
     )
-    assert "By script" not in told, "all are Latin"
+    assert "By script" not in sentences, "all are Latin"
 
 
-def test_one_system_under_two_names_is_told_once() -> None:
+def test_system_under_two_names_is_listed_once() -> None:
     gains = {"de": (0.02, 1, 0.01), "hi": (0.01, 1, 0.01)}
-    told = tell(
+    sentences = describe(
         make_comparison({"chosen": gains, "layer=3": gains, "layer=2": {"de": (0.0, 0, 0.01), "hi": (0.0, 0, 0.01)}})
     )
-    assert "chosen is best" in told and "layer=3" not in told and "layer=2 +0.0 (not told apart)" in told
+    assert (
+        "chosen is best" in sentences and "layer=3" not in sentences and "layer=2 +0.0 (not significant)" in sentences
+    )
 
 
-def test_a_baseline_alone_is_told_too() -> None:
+def test_baseline_alone_has_its_score() -> None:
     comparison = make_comparison({"new": {"de": (0.02, 1, 0.01)}})
     alone = Comparison(
         "plain", None, ("plain",), tuple(r for r in comparison.results if r.system == "plain"), Settings()
     )
-    assert "nothing yet to compare plain with. plain has 50.0 ± 1.0." in tell(alone)
+    assert "nothing to compare plain with yet. plain has 50.0 ± 1.0." in describe(alone)

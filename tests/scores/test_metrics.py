@@ -177,7 +177,7 @@ def test_class_scores_agree_with_sklearn(pairs: list[tuple[int, int]]) -> None:
     assert table.counts.sum() == len(pairs)
 
 
-def test_a_missing_guess_is_never_right() -> None:
+def test_missing_prediction_is_wrong() -> None:
     predictions = classes_of([-1, -1, 0], [-1, 0, -1], ("a", "b"))
     assert score(predictions) == {"accuracy": 0.0, "macro_f1": 0.0}
     table = confusion(predictions)

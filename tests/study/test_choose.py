@@ -126,7 +126,7 @@ def test_criteria_on_similarity_pick_what_the_analysis_says_and_use_no_label(swe
     assert "no label of any language" in (swept / "compare.md").read_text(encoding="utf-8")
 
 
-def test_all_cells_are_analysed_and_held_against_their_scores(
+def test_all_cells_are_analysed_and_correlated_with_scores(
     swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = analyse(swept, parse_settings(SIMILARITY))
@@ -164,7 +164,7 @@ def test_a_run_and_a_model_are_analysed_too(swept: Path) -> None:
     ]
 
 
-def test_the_command_writes_beside_the_study(swept: Path) -> None:
+def test_command_writes_into_the_study_folder(swept: Path) -> None:
     arguments = ["--on", "phrasebook-parallel", "--languages", "de,hi", "--sentences", "8"]
     result = CliRunner().invoke(app, ["analyse", "similarity", str(swept), *arguments])
     assert result.exit_code == 0, result.output
@@ -172,12 +172,12 @@ def test_the_command_writes_beside_the_study(swept: Path) -> None:
     assert (swept / "similarity-phrasebook-parallel.svg").is_file()
 
 
-def test_means_by_group_stand_in_the_tables(swept: Path) -> None:
+def test_tables_have_means_by_group(swept: Path) -> None:
     titles = [line.title for line in compare_study(swept, groups=["family"]).parts[0].tables[0].lines]
     assert titles == ["hi Hindi"], "a group of one language has its line already"
 
 
-def test_mistakes_are_told(swept: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_mistakes_raise_errors(swept: Path, tmp_path: Path, tiny_folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"similarity\.pool = 'max'"):
         parse_settings({**SIMILARITY, "pool": "max"})
     plan = json.loads((swept / "study.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The report of a study: whatever its folder holds is shown, and what it does not hold is told."""
+"""The report of a study: whatever its folder holds is shown, and what is missing is noted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_page(out: Path) -> str:
     return (out / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_report_has_all_that_is_known(finished: Path) -> None:
+def test_report_has_every_section(finished: Path) -> None:
     document = report_study(finished).document
     assert [panel.key for panel in document.panels] == ["compare-ner-test", "compare-pos-test"]
     assert document.panels[1].table.systems == ("plain", "other", "mean (chosen by source_dev)")
@@ -63,7 +63,7 @@ def test_data_come_with_their_fingerprints(finished: Path) -> None:
     roles = {row[1] for row in data.rows}
     assert roles == {"stage 0: train", "stage 0: dev", "test"}
     assert all(len(row[-1]) > 10 for row in data.rows) and {row[4] for row in data.rows} == {"40", "8", "12"}
-    for path in finished.rglob("run.json"):  # a study of an earlier version: its predictions still tell
+    for path in finished.rglob("run.json"):  # a study of an earlier version: its predictions are still read
         facts = json.loads(path.read_text(encoding="utf-8"))
         del facts["data"]
         path.write_text(json.dumps(facts), encoding="utf-8")
@@ -71,7 +71,7 @@ def test_data_come_with_their_fingerprints(finished: Path) -> None:
     assert data is not None and {row[1] for row in data.rows} == {"test"}
 
 
-def test_an_axis_of_numbers_is_a_curve(finished: Path) -> None:
+def test_numeric_axis_is_drawn_as_a_curve(finished: Path) -> None:
     sweep = next(sweep for sweep in gather_report(finished).sweeps if "pos" in sweep.table.title)
     means = next(series for series in sweep.charts[0].series if series.role == "main")
     assert [x for x, _, _ in means.points] == [0.25, 0.75]
@@ -84,7 +84,7 @@ def test_an_axis_of_numbers_is_a_curve(finished: Path) -> None:
     assert apart.points[1][1] == pytest.approx(means.points[1][1] - level.points[0][1])
 
 
-def test_recipes_are_told_by_what_differs(finished: Path) -> None:
+def test_recipes_are_listed_by_differences(finished: Path) -> None:
     document = gather_report(finished)
     assert [name for name, _ in document.recipes] == ["ner: plain", "pos: plain"]
     assert "epochs = 1" in document.recipes[0][1]
@@ -96,7 +96,7 @@ def test_recipes_are_told_by_what_differs(finished: Path) -> None:
     assert dict(flatten({"a": [{"b": 1}, {"b": [1, 2]}], "c": {}})) == {"a.0.b": "1", "a.1.b": "[1, 2]"}
 
 
-def test_it_works_when_the_models_are_gone(finished: Path, tmp_path: Path) -> None:
+def test_report_without_models(finished: Path, tmp_path: Path) -> None:
     compare_study(finished)
     shutil.move(tmp_path / "s", tmp_path / "elsewhere")
     document = report_study(finished).document
@@ -119,7 +119,7 @@ def test_choices_on_record_are_not_made_again(finished: Path, monkeypatch: pytes
     assert "asked again" in gather_report(finished).notes[0], "they are of another plan"
 
 
-def test_it_works_when_predictions_stayed_elsewhere(finished: Path) -> None:
+def test_report_without_predictions_uses_the_stored_comparison(finished: Path) -> None:
     compare_study(finished, every=True)
     before = gather_report(finished)
     shutil.rmtree(finished / "ner" / "plain" / "seed-1" / "predictions")
@@ -134,7 +134,7 @@ def test_it_works_when_predictions_stayed_elsewhere(finished: Path) -> None:
     assert not document.panels and "nothing to compare" in document.notes[0]
 
 
-def test_a_study_that_is_not_over_has_a_report(finished: Path) -> None:
+def test_report_of_an_unfinished_study(finished: Path) -> None:
     for path in finished.glob("*/*/seed-2/complete.json"):
         path.unlink()
     (finished / "pos/plain/seed-2/failed.json").write_text(json.dumps({"error": f"out of {EVIL}"}), encoding="utf-8")
@@ -150,7 +150,7 @@ def test_a_study_that_is_not_over_has_a_report(finished: Path) -> None:
     assert "has no finished cell" in read_page(finished)
 
 
-def test_hostile_names_stay_names(tmp_path: Path, tiny_folder: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path, tiny_folder: Path) -> None:
     text = CHOOSING.replace("[systems.other]", f"[systems.{json.dumps(EVIL)}]").replace('second = "other"\n', "")
     out = finish_study(tmp_path, tiny_folder, text)
     report_study(out)
@@ -168,7 +168,7 @@ def write_analysis(out: Path, stem: str, head: str, *rows: str) -> None:
     (out / f"{stem}.md").write_text(text, encoding="utf-8")
 
 
-def test_analyses_that_lie_in_the_folder_are_shown(finished: Path) -> None:
+def test_analyses_in_the_folder_are_shown(finished: Path) -> None:
     drawing = (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script><path d="M0 0h7"/></svg>'
     )
@@ -241,7 +241,7 @@ def test_every_set_of_the_catalogue_that_has_a_work_is_cited_by_it() -> None:
         assert work.endswith(".") and ("Anonymous" in work or re.search(r"\b(19|20)\d\d\.$", work)), work
 
 
-def test_the_verb_writes_and_tells(finished: Path) -> None:
+def test_command_writes_and_prints_the_report(finished: Path) -> None:
     done = CliRunner().invoke(app, ["report", str(finished), "--all"], catch_exceptions=False)
     assert done.exit_code == 0
     assert "mean weight=0.75" in read_page(finished)

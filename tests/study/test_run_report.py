@@ -43,7 +43,7 @@ def summarise(folder: Path, encoder: Path, *targets: dict[str, Any]) -> Any:
     return summarise_run(folder / "out", store=folder / "store")
 
 
-def test_a_run_is_gathered_from_what_it_left(tmp_path: Path, tiny_folder: Path) -> None:
+def test_summary_is_gathered_from_the_run_folder(tmp_path: Path, tiny_folder: Path) -> None:
     target = {"format": "bio", "path": str(write_bio(tmp_path / "own.tsv", 9)), "language": "sw"}
     summary = summarise(tmp_path, tiny_folder, target)
     assert (summary.title, summary.task, summary.main_score) == ("out", "ner", "span_f1")
@@ -56,7 +56,7 @@ def test_a_run_is_gathered_from_what_it_left(tmp_path: Path, tiny_folder: Path) 
     assert summary.facts["torch"] and "epochs = 1" in summary.recipe and summary.notes == ()
 
 
-def test_broken_rows_and_limits_are_not_missed(tmp_path: Path, tiny_folder: Path) -> None:
+def test_skipped_rows_are_noted(tmp_path: Path, tiny_folder: Path) -> None:
     broken = {"format": "bio", "path": str(write_bio(tmp_path / "own.tsv", 9, broken=True)), "language": "sw"}
     named = {"data": "phrasebook-ner:hi", "limit": 5}
     summary = summarise(tmp_path, tiny_folder, {**broken, "on_error": "skip"}, named)
@@ -64,7 +64,7 @@ def test_broken_rows_and_limits_are_not_missed(tmp_path: Path, tiny_folder: Path
     assert [(r.data, r.language, r.variant, r.examples) for r in summary.results][1] == ("phrasebook-ner", "hi", "", 5)
 
 
-def test_rows_that_changed_since_are_not_shown_beside_old_tags(tmp_path: Path, tiny_folder: Path) -> None:
+def test_samples_are_left_out_where_rows_changed(tmp_path: Path, tiny_folder: Path) -> None:
     path = write_bio(tmp_path / "own.tsv", 9)
     summarise(tmp_path, tiny_folder, {"format": "bio", "path": str(path), "language": "sw"})
     write_bio(path, 7)
@@ -92,7 +92,7 @@ def test_tasks_go_by_their_presets_names(name: str) -> None:
     assert name in task_name(parse_task(name)).split(" / ")
 
 
-def test_names_that_are_told_apart() -> None:
+def test_task_without_preset_goes_by_its_kind() -> None:
     assert task_name(parse_task({"kind": "tag", "score": "macro_f1"})) == "tag"
 
 

@@ -58,7 +58,7 @@ def test_a_choice_is_on_record_with_the_labels_it_used(finished: Path) -> None:
     assert any("dev set" in line and "mean weight=0.75" in line for line in comparison.lines)
 
 
-def test_tables_are_written_for_every_reader(finished: Path) -> None:
+def test_tables_are_written_in_every_format(finished: Path) -> None:
     comparison = compare_study(finished)
     assert {"compare.md", "comparison.json", "compare-pos-test.csv", "compare-ner-test.tex"} <= set(comparison.files)
     assert "| hi Hindi |" in (finished / "compare.md").read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def test_tables_are_written_for_every_reader(finished: Path) -> None:
     assert facts["tasks"][0]["results"][1]["from_baseline"]["p"] < 0.05
 
 
-def test_another_score_has_tables_of_its_own(finished: Path) -> None:
+def test_another_score_has_separate_tables(finished: Path) -> None:
     usual = compare_study(finished)
     other = compare_study(finished, score="accuracy")
     assert {result.score for part in other.parts for result in part.comparison.results} == {"accuracy"}
@@ -79,7 +79,7 @@ def test_another_score_has_tables_of_its_own(finished: Path) -> None:
         compare_study(finished, score="exact")
 
 
-def test_a_comparison_is_read_as_it_was_written(finished: Path) -> None:
+def test_comparison_reads_back_equal(finished: Path) -> None:
     written = compare_study(finished, every=True)
     read = load_comparison(finished)
     assert read is not None
@@ -90,7 +90,7 @@ def test_a_comparison_is_read_as_it_was_written(finished: Path) -> None:
     assert load_comparison(finished / "ner") is None
 
 
-def test_choices_outlive_the_models(finished: Path, tmp_path: Path) -> None:
+def test_choices_remain_without_the_models(finished: Path, tmp_path: Path) -> None:
     chosen = compare_study(finished).choices
     shutil.rmtree(tmp_path / "s")
     comparison = compare_study(finished)
@@ -102,7 +102,7 @@ def test_choices_outlive_the_models(finished: Path, tmp_path: Path) -> None:
     assert "mean weight=0.75" in means(comparison, "ner")
 
 
-def test_what_is_missing_or_unlike_is_told(finished: Path) -> None:
+def test_missing_cells_and_different_machines_are_noted(finished: Path) -> None:
     (finished / "ner/other/seed-2/complete.json").unlink()
     marker = finished / "ner/plain/seed-1/complete.json"
     marker.write_text(marker.read_text(encoding="utf-8").replace('"2"', '"3"'), encoding="utf-8")

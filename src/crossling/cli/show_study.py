@@ -89,7 +89,7 @@ def _describe_rest(status: StudyStatus) -> str:
         failed = status.count("failed")
         return f"over; {failed} failed, the same command tries them again" if failed else "over; all cells are done"
     if not status.schedulers:
-        return "nobody is at work on it; crossling study run goes on"
+        return "no runner is working on it; crossling study run continues it"
     workers = sum(one.workers for one in status.schedulers)
     where = ", ".join(f"{one.host} ({one.process})" for one in status.schedulers)
     left = (

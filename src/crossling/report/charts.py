@@ -54,11 +54,11 @@ class Chart:
     """Whether places are values that someone chose, so that they may span decades, and not steps of time."""
 
     def legend(self) -> list[tuple[str, str]]:
-        """The class and name of every line that has a colour of its own."""
+        """The class and name of every line with a colour."""
         return [(kind, one.name) for kind, one in zip(self._classes(), self.series, strict=True) if one.role != "thin"]
 
     def draw(self) -> Markup:
-        """The chart; points lie in ``data-series`` for whoever points at it."""
+        """The chart; ``data-series`` holds the points for the page's script."""
         frame = _Frame.around(self.series, chosen=self.chosen)
         data = [
             {"name": one.name, "points": [[x, round(y, 6), *([round(sd, 6)] if sd else [])] for x, y, sd in one.points]}

@@ -1,4 +1,4 @@
-"""What a study owes to others: the works behind its methods, encoders, data and tests, as its recipes name them."""
+"""What a study should cite: the works behind its methods, encoders, data and tests, as its recipes name them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class LanguageResult:
     """Scores of a run on one data set in one language."""
 
     data: str
-    """Data set without the language, such as `panx`: results of one set stand in one table."""
+    """Data set without the language, such as `panx`: results of one set share a table."""
     language: str
     scores: Mapping[str, tuple[float, ...]]
     """Score name to fractions, one for each seed."""
@@ -71,7 +71,7 @@ class LanguageResult:
     """Summed over seeds; none for answers."""
     samples: tuple[Sample, ...] = ()
     variant: str = ""
-    """What tells two results in one language apart, such as `question=en`."""
+    """What distinguishes two results in one language, such as `question=en`."""
 
     def mean(self, name: str) -> float:
         """Mean of a score over seeds; not a number where the score was not taken."""
@@ -252,7 +252,7 @@ def format_percent(mean: float, spread: float | None = None) -> str:
 
 
 def name_result(result: LanguageResult) -> str:
-    """The language's name, with what tells two results in it apart."""
+    """The language's name, with the variant of the result."""
     return name_of(result.language) + (f" ({result.variant})" if result.variant else "")
 
 

@@ -14,7 +14,7 @@ from crossling.report.page import render_page
 from crossling.report.run_page import title_of
 from crossling.report.system_tables import ComparisonTable, View
 from crossling.report.table import Table, markdown_text
-from crossling.report.wording import Verdict
+from crossling.report.wording import ComparisonSummary
 from crossling.scores.metrics import explain, list_scores
 
 LARGEST = 2_000_000
@@ -37,7 +37,7 @@ class Panel:
     """Languages and the means over all of them."""
     groups: ComparisonTable | None
     """Means over families, scripts and the like, where there are any."""
-    verdict: Verdict
+    summary: ComparisonSummary
 
     def parts(self) -> list[tuple[str, ComparisonTable]]:
         """Both tables with the stems of their files."""
@@ -51,7 +51,7 @@ class Figure:
     title: str
     drawing: Markup
     file: str = ""
-    """Where it also lies, below the study's folder."""
+    """Its file in the study's folder."""
 
     @classmethod
     def from_svg(cls, title: str, svg: str, file: str = "") -> Figure:
@@ -72,7 +72,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class AnalysisPart:
-    """An analysis that lies in the study's folder."""
+    """An analysis of the study's models, from its folder."""
 
     title: str
     facts: str
@@ -114,8 +114,8 @@ class Document:
     @property
     def summary(self) -> tuple[str, ...]:
         """The report in words."""
-        told = [sentence for panel in self.panels for sentence in panel.verdict.sentences]
-        return (*told, *(sweep.sentence for sweep in self.sweeps))
+        compared = [sentence for panel in self.panels for sentence in panel.summary.sentences]
+        return (*compared, *(sweep.sentence for sweep in self.sweeps))
 
     def tables(self) -> Iterator[Table]:
         """Every table but those of comparisons, in the order of the page."""

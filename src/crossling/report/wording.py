@@ -1,4 +1,4 @@
-"""A comparison in words: which system wins where, by how much, and how sure that is."""
+"""A comparison in sentences: which system is best, by how much, and whether that is significant."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from crossling.report.run_summary import format_percent
 from crossling.scores.significance import Comparison, Difference, Result
 
 LISTED = 6
-"""Systems that are told of one by one."""
-TOLD = 3
-"""Systems whose languages are told of."""
+"""Systems that are listed one by one."""
+BY_LANGUAGE = 3
+"""Systems that have a sentence on languages."""
 TINY_P = 0.001
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a comparison on one data set comes to."""
+class ComparisonSummary:
+    """The comparison on one data set in sentences and headlines."""
 
     sentences: tuple[str, ...]
     headlines: tuple[tuple[str, str, str], ...] = ()
     """Numbers, each with whose it is and what it is."""
 
 
-def judge(comparison: Comparison, data: str, *, task: str = "") -> Verdict:
-    """The systems on one data set, in words."""
+def summarise_comparison(comparison: Comparison, data: str, *, task: str = "") -> ComparisonSummary:
+    """The systems on one data set, in sentences."""
     results = [result for result in comparison.results if result.data == data]
     where, deciding = _find_deciding(results)
     base = next((result for result in deciding if result.system == comparison.baseline), None)
@@ -36,28 +36,28 @@ def judge(comparison: Comparison, data: str, *, task: str = "") -> Verdict:
     title = ": ".join(filter(None, (task, data)))
     if base is None or not others:
         alone = base or (deciding[0] if deciding else None)
-        told = f" {alone.system} has {format_percent(alone.mean, alone.spread)}." if alone else ""
-        return Verdict((f"{title}: there is nothing yet to compare {comparison.baseline} with.{told}",))
+        score = f" {alone.system} has {format_percent(alone.mean, alone.spread)}." if alone else ""
+        return ComparisonSummary((f"{title}: there is nothing to compare {comparison.baseline} with yet.{score}",))
     sentences = [
-        f"{title}, {title_of(base.score)}, {where}: {_tell_winner(base, others)}",
-        *_tell_others(others[1:]),
-        *(_tell_languages(results, one.system) for one in others[:TOLD]),
-        *_tell_groups(results, others[0].system),
+        f"{title}, {title_of(base.score)}, {where}: {_describe_best(base, others)}",
+        *_describe_others(others[1:]),
+        *(_describe_languages(results, one.system) for one in others[:BY_LANGUAGE]),
+        *_describe_groups(results, others[0].system),
     ]
     named = {one.system for one in others}
-    sentences += _tell_doubt([result for result in results if result.system in named])
+    sentences += _describe_uncertainty([result for result in results if result.system in named])
     headlines = _find_headlines(results, base, others[0], f"{title}, {where}")
-    return Verdict(tuple(filter(None, sentences)), tuple(headlines))
+    return ComparisonSummary(tuple(filter(None, sentences)), tuple(headlines))
 
 
 def _find_headlines(results: Sequence[Result], base: Result, best: Result, where: str) -> list[tuple[str, str, str]]:
     """The best system's mean, how many languages gain and lose, and the one that changes most."""
     assert best.from_baseline is not None
-    found = [(f"{100 * best.from_baseline.delta:+.1f}", best.system, f"points against {base.system} · {where}")]
+    found = [(f"{100 * best.from_baseline.delta:+.1f}", best.system, f"points over {base.system} · {where}")]
     own = [r for r in results if r.system == best.system and not r.is_average and r.from_baseline]
     if len(own) > 1:
         up, down = (sum(r.from_baseline.direction == sign for r in own if r.from_baseline) for sign in (1, -1))
-        found.append((f"{up} ▲ {down} ▼", f"of {len(own)} languages", f"{best.system} better and worse, beyond chance"))
+        found.append((f"{up} ▲ {down} ▼", f"of {len(own)} languages", f"{best.system} significantly better and worse"))
         most = max(own, key=lambda r: abs(r.from_baseline.delta) if r.from_baseline else 0.0)
         assert most.from_baseline is not None
         delta = f"{100 * most.from_baseline.delta:+.1f}"
@@ -85,7 +85,7 @@ def _find_deciding(results: Sequence[Result]) -> tuple[str, list[Result]]:
     return where, [result for result in chosen if result.language == titles[0]]
 
 
-def _tell_winner(base: Result, others: Sequence[Result]) -> str:
+def _describe_best(base: Result, others: Sequence[Result]) -> str:
     best = others[0]
     one = best.from_baseline
     assert one is not None
@@ -93,26 +93,22 @@ def _tell_winner(base: Result, others: Sequence[Result]) -> str:
     if one.direction > 0:
         return f"{best.system} is best and beats {base.system}, {figures}: {describe_difference(one)}."
     if one.direction < 0:
-        return (
-            f"{base.system} is best; of the others {best.system} comes nearest, {figures}: {describe_difference(one)}."
-        )
-    return (
-        f"nothing is better than {base.system} beyond doubt; {best.system} has {figures}: {describe_difference(one)}."
-    )
+        return f"{base.system} is best; {best.system} is second, {figures}: {describe_difference(one)}."
+    return f"no system is significantly better than {base.system}; {best.system} has {figures}: {describe_difference(one)}."
 
 
 def describe_difference(one: Difference) -> str:
-    """`+0.4 points [+0.1, +0.7], p < 0.001`, and what to think of it."""
+    """`+0.4 points [+0.1, +0.7], p < 0.001`, and whether that is significant for these models and over seeds."""
     interval = f"[{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
     figures = f"{100 * one.delta:+.1f} points {interval}, {_show_p(one.corrected_p)}"
     if one.direction == 0:
-        return f"{figures}, which could be chance"
-    if _holds_zero(one):
-        return f"{figures}; not by chance for these models, yet the interval, which draws seeds too, holds 0"
-    return f"{figures}; not by chance for these models, and the interval, which draws seeds too, leaves out 0"
+        return f"{figures}, not significant"
+    if _includes_zero(one):
+        return f"{figures}; significant for these models, but the interval, which also resamples seeds, includes 0"
+    return f"{figures}; significant for these models, and the interval, which also resamples seeds, excludes 0"
 
 
-def _holds_zero(one: Difference) -> bool:
+def _includes_zero(one: Difference) -> bool:
     return one.low <= 0 <= one.high
 
 
@@ -120,20 +116,20 @@ def _show_p(p: float) -> str:
     return f"p < {TINY_P:g}" if p < TINY_P else f"p = {p:.2g}"
 
 
-def _tell_others(others: Sequence[Result]) -> list[str]:
+def _describe_others(others: Sequence[Result]) -> list[str]:
     if not others:
         return []
-    words = {1: "better", -1: "worse", 0: "not told apart"}
-    told = [
+    words = {1: "better", -1: "worse", 0: "not significant"}
+    listed = [
         f"{r.system} {100 * r.from_baseline.delta:+.1f} ({words[r.from_baseline.direction]})"
         for r in others[:LISTED]
         if r.from_baseline
     ]
     more = f" and {len(others) - LISTED} more" if len(others) > LISTED else ""
-    return [f"The others, in points from the baseline: {', '.join(told)}{more}."]
+    return [f"The others, in points from the baseline: {', '.join(listed)}{more}."]
 
 
-def _tell_languages(results: Sequence[Result], system: str) -> str:
+def _describe_languages(results: Sequence[Result], system: str) -> str:
     """In how many languages a system is better or worse, and where most."""
     own = [r for r in results if r.system == system and not r.is_average and r.from_baseline]
     if len(own) < 2:
@@ -150,11 +146,11 @@ def _tell_languages(results: Sequence[Result], system: str) -> str:
         parts.append(f"{word} in {len(marked)} ({most_in}{name_of(most.language)}, {delta:+.1f})")
     rest = sum(1 for r in own if r.from_baseline and r.from_baseline.direction == 0)
     if rest:
-        parts.append(f"not told apart in {rest}")
+        parts.append(f"not significantly different in {rest}")
     return f"By language {system} is {', '.join(parts)} of {len(own)}."
 
 
-def _tell_groups(results: Sequence[Result], system: str) -> list[str]:
+def _describe_groups(results: Sequence[Result], system: str) -> list[str]:
     """Where a system gains most and least, by family and by script; several languages or it is no group."""
     own = [r for r in results if r.system == system and not r.is_average and not r.is_source and r.from_baseline]
     sentences = []
@@ -166,22 +162,22 @@ def _tell_groups(results: Sequence[Result], system: str) -> list[str]:
         means = {name: (fmean(some), len(some)) for name, some in groups.items() if len(some) > 1}
         if len(means) > 1:
             best, worst = (pick(means, key=lambda name: means[name][0]) for pick in (max, min))
-            told = [f"{name} ({100 * means[name][0]:+.1f}, mean of {means[name][1]})" for name in (best, worst)]
-            sentences.append(f"By {grouping}, {system} does best in the {told[0]} and worst in the {told[1]}.")
+            named = [f"{name} ({100 * means[name][0]:+.1f}, mean of {means[name][1]})" for name in (best, worst)]
+            sentences.append(f"By {grouping}, {system} gains most in the {named[0]} and least in the {named[1]}.")
     return sentences
 
 
-def _tell_doubt(results: Sequence[Result]) -> list[str]:
-    """What a reader should hold against the marks."""
+def _describe_uncertainty(results: Sequence[Result]) -> list[str]:
+    """How much seeds may change."""
     seeds = min(result.runs for result in results)
     marked = [r.from_baseline for r in results if not r.is_average and r.from_baseline and r.from_baseline.direction]
-    doubtful = sum(_holds_zero(one) for one in marked)
+    doubtful = sum(_includes_zero(one) for one in marked)
     sentences = []
     if seeds == 1:
-        sentences.append("There is one seed only: no figure here knows how much the luck of training matters.")
+        sentences.append("There is only one seed: the variation between training runs is not measured.")
     elif doubtful:
         sentences.append(
             f"Of {len(marked)} differences marked in single languages, {doubtful} have an interval over {seeds} seeds "
-            "that holds 0."
+            "that includes 0."
         )
     return sentences

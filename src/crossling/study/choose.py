@@ -132,7 +132,7 @@ def choose_value(
 BEST = 3
 """A pick among this many best ones counts as good."""
 CHANCE = "by chance"
-"""The name under which a blind pick stands beside the criteria."""
+"""The name of a random choice in the table of criteria."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def sum_up(picks: Iterable[Pick]) -> list[Record]:
 def judge_choices(out: Path) -> Judgement:
     """Judge every [choose] of a study: picked with one seed's models, and with all; judged by the mean of all seeds.
 
-    The scores are means over the languages not trained on. A blind pick stands beside the criteria.
+    The scores are means over the languages not trained on. A random choice is listed beside the criteria.
     """
     plan = read_plan(out)
     if not plan.settings.choose:

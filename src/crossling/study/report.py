@@ -1,7 +1,7 @@
 """The report of a study, gathered from its folder: predictions, markers, analyses, and records of the store.
 
 Nothing is trained, and no model is loaded unless a criterion that needs it has not chosen yet. Whatever is not there,
-because the study is not over or its store is elsewhere, is left out and told.
+because the study is not over or its store is elsewhere, is left out, with a note.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.citations import DATA_WORKS, find_citations
 from crossling.report.study_page import Document, Panel, Sweep, render_document, to_markdown, write_tables
 from crossling.report.table import Table
-from crossling.report.wording import judge
+from crossling.report.wording import summarise_comparison
 from crossling.scores.predictions import read_predictions
 from crossling.study.choose import Choice
 from crossling.study.compare import (
@@ -118,7 +118,7 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
 
 
 def _find_comparison(plan: StudyPlan, finished: Finished, out: Path, *, every: bool) -> tuple[StudyComparison, bool]:
-    """Compared now, from predictions; or, where these are not here, as it was found before. Tells which."""
+    """Compared now, from predictions; or, where these are not here, as it was found before; and whether it is the stored one."""
     missing = _count_missing(finished, out)
     if not missing:
         return gather_comparison(plan, out, every=every, groups=GROUPS, choose_again=False), False
@@ -157,7 +157,7 @@ def _make_panels(comparison: StudyComparison) -> list[Panel]:
             name_file("compare", part.task, data),
             part.task,
             *table.split_groups(),
-            judge(part.comparison, data, task=part.task),
+            summarise_comparison(part.comparison, data, task=part.task),
         )
         for part in comparison.parts
         for table, data in zip(part.tables, part.comparison.data_sets, strict=True)
@@ -240,8 +240,8 @@ def list_machines(finished: Finished) -> Table:
                 facts.setdefault(name, Counter())[str(value)] += 1
     rows = []
     for name, values in facts.items():
-        told = [value if len(values) == 1 else f"{value} ({count} cells)" for value, count in values.most_common()]
-        rows.append((name, ", ".join(told)))
+        shown = [value if len(values) == 1 else f"{value} ({count} cells)" for value, count in values.most_common()]
+        rows.append((name, ", ".join(shown)))
     notes = () if rows else ("No finished cell says what it was made with.",)
     return Table("Hardware and versions", ("fact", "value"), tuple(rows), names=2, notes=notes, stem="machines")
 
@@ -281,8 +281,8 @@ def list_choices(choices: tuple[Choice, ...], out: Path) -> list[Table]:
     if choices:
         rows = tuple((c.task, c.system, c.axis.rpartition(".")[2], c.criterion, c.chosen, c.labels) for c in choices)
         head = ("task", "system", "axis", "criterion", "chosen", "labels used")
-        told = tuple(choice.describe() for choice in choices)
-        tables.append(Table("Choices", head, rows, names=6, notes=told, stem="choices").without_empty_names())
+        notes = tuple(choice.describe() for choice in choices)
+        tables.append(Table("Choices", head, rows, names=6, notes=notes, stem="choices").without_empty_names())
     picks = read_json(out / PICKS)
     if isinstance(picks, dict) and picks["rows"]:
         tables.append(Table.from_json(picks).without_empty_names())
@@ -332,7 +332,7 @@ def list_identities(plan: StudyPlan) -> Table:
 
 
 def list_used(recipes: list[Recipe]) -> set[str]:
-    """Kinds and encoders that recipes name, as citations know them."""
+    """Kinds and encoders that recipes name, by the names that citations use."""
     used = set()
     for recipe in recipes:
         used.add(f"encoder/{recipe.encoder.name}")

@@ -185,11 +185,11 @@ def _put_in_words(
     if best[0] == worst[0]:
         return f"{title}: the mean is {100 * best[0]:.1f} at every value."
     several = len(curves) > 1
-    told = [f"{axis} {x:g}{f' of {name}' if several else ''} ({100 * mean:.1f})" for mean, name, x in (best, worst)]
+    ends = [f"{axis} {x:g}{f' of {name}' if several else ''} ({100 * mean:.1f})" for mean, name, x in (best, worst)]
     beside = f"; {baseline} has {100 * base[MEAN][0]:.1f}" if MEAN in base else ""
     return (
-        f"{title}: the mean is highest at {told[0]} and lowest at {told[1]}{beside}. A value that is picked by these "
-        "scores has seen the labels it is judged by."
+        f"{title}: the mean is highest at {ends[0]} and lowest at {ends[1]}{beside}. A value chosen by these "
+        "scores has been chosen on test labels."
     )
 
 

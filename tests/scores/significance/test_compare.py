@@ -21,7 +21,7 @@ Cells = dict[tuple[str, str], list[Predictions]]
 
 
 def tag_cells(languages: Mapping[str, int], *, wrong: float, seeds: Sequence[int], salt: int = 0, **more: Any) -> Cells:
-    """Entities in languages of so many rows; gold depends on the language alone."""
+    """Entities in languages with these numbers of rows; gold depends on the language alone."""
     cells = {}
     for number, (language, rows) in enumerate(languages.items()):
         gold = make_gold(number, rows)
@@ -208,7 +208,7 @@ def copied_answers(right: float, *, salt: int, name_id: Callable[[str, int], str
     }
 
 
-def test_translations_of_a_row_are_one_piece_of_evidence() -> None:
+def test_translations_are_swapped_together() -> None:
     def run(name_id: Callable[[str, int], str]) -> Comparison:
         systems = {
             "plain": copied_answers(0.5, salt=1, name_id=name_id),
@@ -241,7 +241,7 @@ def test_rows_of_one_number_are_matched_by_place() -> None:
     assert (joint.low, joint.high) == pytest.approx((single.low, single.high))
 
 
-def test_intervals_grow_with_the_spread_of_seeds() -> None:
+def test_interval_widens_with_spread_of_seeds() -> None:
     steady = {"plain": class_runs(0.6, seeds=(1, 1)), "other": class_runs(0.7, seeds=(1, 1), salt=1)}
     steady = {
         name: [make_classes(r.column("gold"), r.column("predicted")) for r in runs] for name, runs in steady.items()
@@ -273,7 +273,7 @@ def test_models_with_their_labels_in_another_order_can_be_compared() -> None:
         assert (result.from_baseline.p, result.from_baseline.delta) == (1.0, 0.0)
 
 
-def test_seeds_meet_by_number_not_by_place() -> None:
+def test_seeds_are_paired_by_number() -> None:
     runs = class_runs(0.6, seeds=(1, 2, 3))
     systems = {"plain": {("xnli", "de"): runs}, "same": {("xnli", "de"): runs[::-1]}}
     comparison = compare(systems, "plain", score="macro_f1", settings=QUICK)
@@ -363,7 +363,7 @@ def test_a_gold_label_that_one_model_lacks_is_no_difference() -> None:
     assert pick(compare(systems, "plain", settings=QUICK), "de", "other").mean == pytest.approx(2 / 3)
 
 
-def test_what_cannot_be_compared_says_so() -> None:
+def test_unknown_systems_raise() -> None:
     systems = {"plain": {("xnli", "de"): class_runs(0.5, seeds=(1,))}}
     with pytest.raises(UserError, match="Did you mean 'plain'"):
         compare(systems, "plan", settings=QUICK)
@@ -380,7 +380,7 @@ def test_what_cannot_be_compared_says_so() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"rounds": 999}, {"draws": 10}, {"level": 0.0}, {"confidence": 1.0}])
-def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
         Settings(**wrong)
 

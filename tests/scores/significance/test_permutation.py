@@ -144,7 +144,7 @@ def test_sums_too_long_for_single_precision_stay_exact(monkeypatch: pytest.Monke
         assert found * 3 * 2**27 == pytest.approx(difference, abs=1e-6)
 
 
-def test_copies_of_a_seed_are_no_evidence_unless_published() -> None:
+def test_copied_seeds_change_p_only_in_the_published_form() -> None:
     gold = make_gold(4, 60)
     first, second = (make_runs(gold, wrong=wrong, seeds=(seed,)) for wrong, seed in ((0.3, 1), (0.4, 2)))
     once = Pair(*count_runs(gold, [first, second], scheme="bio", name="span_f1"), np.arange(60))

@@ -253,6 +253,6 @@ class _DataSet:
                 self.note(f"{self.data}: systems were trained with different seeds, which are paired in order")
 
     def _generator(self, *names: str) -> np.random.Generator:
-        """A stream of its own for each purpose, so that adding a system or a set changes no other figure."""
+        """A random stream for each purpose, so that adding a system or a set changes no other figure."""
         digest = hashlib.sha256("\0".join((self.data, *names)).encode()).digest()
         return np.random.default_rng([self.settings.seed, int.from_bytes(digest[:8], "big")])

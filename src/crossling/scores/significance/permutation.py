@@ -2,7 +2,7 @@
 
 Shapes: R runs (seeds), N examples, L labels, and 2 for numerator and denominator; K keys of rows, T languages.
 Languages whose rows are translations of each other have the same keys and are swapped together, for what is hard in
-one language is hard in the others, and an average over them knows less than its rows suggest.
+one language is hard in the others, and an average over them has less evidence than its rows suggest.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Difference:
     """After Holm over the data set's languages; an average is one test and is not corrected."""
     test: str
     direction: int
-    """1 better, -1 worse, 0 not told apart."""
+    """1 better, -1 worse, 0 not significant."""
 
 
 @dataclass(frozen=True)
