@@ -35,15 +35,12 @@ def test_best_system_is_named_with_its_gain() -> None:
             "old": {"de": (-0.01, -1, 0.005), "hi": (0.0, 0, 0.01)},
         }
     )
-    sentences = describe(comparison)
-    assert (
-        "pos: ud, accuracy, mean of 2 zero-shot: new is best and beats plain, 52.0 ± 1.0 against 50.0 ± 1.0"
-        in sentences
-    )
-    assert "+2.0 points [+1.0, +3.0], p < 0.001" in sentences and "excludes 0" in sentences
-    assert "The others, in points from the baseline: old -1.0 (worse)." in sentences
-    assert "By language new is better in 1 (German, +2.0), worse in 1 (Hindi, -3.0) of 2." in sentences
-    assert "By language old is worse in 1 (German, -1.0), not significantly different in 1 of 2." in sentences
+    text = describe(comparison)
+    assert "pos: ud, accuracy, mean of 2 zero-shot: new is best and beats plain, 52.0 ± 1.0 against 50.0 ± 1.0" in text
+    assert "+2.0 points [+1.0, +3.0], p < 0.001" in text and "excludes 0" in text
+    assert "The others, in points from the baseline: old -1.0 (worse)." in text
+    assert "By language new is better in 1 (German, +2.0), worse in 1 (Hindi, -3.0) of 2." in text
+    assert "By language old is worse in 1 (German, -1.0), not significantly different in 1 of 2." in text
     headlines = summarise_comparison(comparison, "ud", task="pos").headlines
     assert [number for number, _, _ in headlines] == ["+2.0", "1 ▲ 1 ▼", "-3.0"]
 
@@ -58,12 +55,12 @@ def test_insignificant_differences_and_seeds_are_named() -> None:
 
 
 def test_baseline_can_be_best() -> None:
-    sentences = describe(make_comparison({"new": {"de": (-0.02, -1, 0.01)}, "near": {"de": (-0.01, -1, 0.005)}}))
-    assert "German: plain is best; near is second, 49.0 ± 1.0 against 50.0 ± 1.0" in sentences
+    text = describe(make_comparison({"new": {"de": (-0.02, -1, 0.01)}, "near": {"de": (-0.01, -1, 0.005)}}))
+    assert "German: plain is best; near is second, 49.0 ± 1.0 against 50.0 ± 1.0" in text
 
 
 def test_groups_of_several_languages_have_a_sentence() -> None:
-    sentences = describe(
+    text = describe(
         make_comparison(
             {
                 "new": {
@@ -77,19 +74,17 @@ def test_groups_of_several_languages_have_a_sentence() -> None:
     )
     assert (
         "By family, new gains most in the Indo-European family (+2.0, mean of 2) and least in the Uralic family (-3.0"
-        in sentences
+        in text
     )
-    assert "By script" not in sentences, "all are Latin"
+    assert "By script" not in text, "all are Latin"
 
 
 def test_system_under_two_names_is_listed_once() -> None:
     gains = {"de": (0.02, 1, 0.01), "hi": (0.01, 1, 0.01)}
-    sentences = describe(
+    text = describe(
         make_comparison({"chosen": gains, "layer=3": gains, "layer=2": {"de": (0.0, 0, 0.01), "hi": (0.0, 0, 0.01)}})
     )
-    assert (
-        "chosen is best" in sentences and "layer=3" not in sentences and "layer=2 +0.0 (not significant)" in sentences
-    )
+    assert "chosen is best" in text and "layer=3" not in text and "layer=2 +0.0 (not significant)" in text
 
 
 def test_baseline_alone_has_its_score() -> None:

@@ -90,11 +90,12 @@ def _describe_best(base: Result, others: Sequence[Result]) -> str:
     one = best.from_baseline
     assert one is not None
     figures = f"{format_percent(best.mean, best.spread)} against {format_percent(base.mean, base.spread)}"
+    change = describe_difference(one)
     if one.direction > 0:
-        return f"{best.system} is best and beats {base.system}, {figures}: {describe_difference(one)}."
+        return f"{best.system} is best and beats {base.system}, {figures}: {change}."
     if one.direction < 0:
-        return f"{base.system} is best; {best.system} is second, {figures}: {describe_difference(one)}."
-    return f"no system is significantly better than {base.system}; {best.system} has {figures}: {describe_difference(one)}."
+        return f"{base.system} is best; {best.system} is second, {figures}: {change}."
+    return f"no system is significantly better than {base.system}; {best.system} has {figures}: {change}."
 
 
 def describe_difference(one: Difference) -> str:

@@ -118,7 +118,7 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
 
 
 def _find_comparison(plan: StudyPlan, finished: Finished, out: Path, *, every: bool) -> tuple[StudyComparison, bool]:
-    """Compared now, from predictions; or, where these are not here, as it was found before; and whether it is the stored one."""
+    """Compared now, from predictions; where these are not here, as it was stored. And whether it was stored."""
     missing = _count_missing(finished, out)
     if not missing:
         return gather_comparison(plan, out, every=every, groups=GROUPS, choose_again=False), False
