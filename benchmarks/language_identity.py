@@ -16,7 +16,7 @@ from pathlib import Path
 
 from crossling.data.catalogue import open_data
 from crossling.data.cleaning import Cleaning, clean_pairs
-from crossling.data.readers._lines import BadRows
+from crossling.data.readers.text_files import BadRows
 from crossling.data.records import ParallelPair
 
 PAIRS = (

@@ -259,7 +259,7 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
 
 def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
     """Classes of several languages' pairs of texts, all in one stream of batches alike in length."""
-    from crossling.data.batching import Joined
+    from crossling.data.batching import JoinedExamples
     from crossling.inference.evaluate import plan_stream
     from crossling.progress import NoProgress
     from crossling.training.loop import predict_examples
@@ -268,7 +268,7 @@ def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
     parts = [make_rows(TEXTS, each, scale.size.vocabulary, seed=10 + number) for number in range(LANGUAGES)]
     with room() as folder:
         written = [write_rows(TEXTS, rows, folder / f"{number}.arrow") for number, rows in enumerate(parts)]
-        together = Joined(written)
+        together = JoinedExamples(written)
         model, stream = build_task(TEXTS, scale, together)
         model.to(scale.device)
         distributed = join(scale.device)

@@ -92,7 +92,7 @@ def test_lengths_are_the_cheapest_of_all_that_could_be_chosen(lengths: list[int]
         padding = sum(min(n for n in allowed if n >= length) - pad_length(length) for length in longest.tolist())
         return padding * batch + len(allowed) * (sum(lengths) // share)
 
-    others = range(batching.GRAIN, highest, batching.GRAIN)
+    others = range(batching.LENGTH_MULTIPLE, highest, batching.LENGTH_MULTIPLE)
     cheapest = min(
         cost((*some, highest)) for count in range(len(others) + 1) for some in itertools.combinations(others, count)
     )
@@ -100,7 +100,7 @@ def test_lengths_are_the_cheapest_of_all_that_could_be_chosen(lengths: list[int]
         patch.setattr(batching, "SHARE", share)
         patch.setattr(batching, "LEAST", 0)
         chosen = tuple(choose_lengths(array, batch).tolist())
-    assert chosen[-1] == highest and all(n % batching.GRAIN == 0 for n in chosen)
+    assert chosen[-1] == highest and all(n % batching.LENGTH_MULTIPLE == 0 for n in chosen)
     assert cost(chosen) == pytest.approx(cheapest)
 
 

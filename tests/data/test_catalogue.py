@@ -203,7 +203,7 @@ def test_treebanks(folder: Path) -> None:
         open_data("ud:hi:test", store=folder / "store")
     with pytest.raises(DataError, match="choose one of ud:es_ancora, ud:es_gsd"):
         open_data("ud:es:train", store=folder / "store")
-    assert "ud:en_gum:train" in describe("ud").at_hand
+    assert "ud:en_gum:train" in describe("ud").available
 
 
 def test_xtremes_treebanks_are_joined_in_order(folder: Path) -> None:
@@ -264,7 +264,7 @@ def test_parallel_sets_in_several_layouts(folder: Path, monkeypatch: pytest.Monk
     assert list(open_data("wikimatrix:ko-en:train", store=store)) == [ParallelPair("하나", "one")]
     loose = {"data": "wikimatrix:en-ko", "threshold": 1.0}
     assert list(open_data(loose, split="train", store=store))[1] == ParallelPair("two", "둘")
-    assert describe("wikimatrix").at_hand == ("wikimatrix:en-ko:train",)
+    assert describe("wikimatrix").available == ("wikimatrix:en-ko:train",)
     for code, text in (("en", "one\n"), ("fi", "yksi\n")):
         put(folder, f"opus-100-corpus/v1.0/supervised/en-fi/opus.en-fi-dev.{code}", text)
     assert open_data("opus:fi-en:dev", store=store)[0] == ParallelPair("yksi", "one")
@@ -324,13 +324,13 @@ def test_descriptions(folder: Path) -> None:
     put(folder, "xnli/dev-de.tsv", "a\tb\tneutral\n")
     told = describe("xnli")
     assert told.kind == "LabelledPair" and told.task == "nli" and len(told.languages) == 15
-    assert told.rows["test"] == 5010 and told.hub == "facebook/xnli" and told.at_hand == ("xnli:de:dev",)
+    assert told.rows["test"] == 5010 and told.hub == "facebook/xnli" and told.available == ("xnli:de:dev",)
     assert {"ud", "panx", "phrasebook-parallel", "marc"} <= set(list_sets())
     assert {("ud", "2.5-xtreme"), ("mlqa", "translate-train"), ("xnli", ""), ("xnli", "mixed")} <= set(list_entries())
     assert describe("xquad").roles == ("context", "question") and describe("xnli", "mixed").roles == ()
-    assert describe("xnli", "mixed").at_hand == (), "the English file is not there"
+    assert describe("xnli", "mixed").available == (), "the English file is not there"
     put(folder, "xnli/dev-en.tsv", "a\tb\tneutral\n")
-    assert describe("xnli", "mixed").at_hand == ("xnli@mixed:de:dev",)
+    assert describe("xnli", "mixed").available == ("xnli@mixed:de:dev",)
 
 
 def test_phrasebook_sets(tmp_path: Path) -> None:
@@ -346,10 +346,10 @@ def test_phrasebook_sets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list_sets())
 def test_real_files_have_the_published_numbers_of_rows(name: str, tmp_path: Path) -> None:
     declared = load_declaration(name)
-    at_hand = describe(name).at_hand
-    if not at_hand:
+    available = describe(name).available
+    if not available:
         pytest.skip(f"nothing of {name} in {REAL}")
-    for spec in at_hand[:40]:
+    for spec in available[:40]:
         if spec in HIDDEN:
             with pytest.raises(DataError, match="hidden_answers"):
                 open_data(spec, store=tmp_path)

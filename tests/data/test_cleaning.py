@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from crossling.data import cleaning
 from crossling.data.catalogue import open_data
-from crossling.data.cleaning import Cleaning, Seen, clean_pairs, explain_checks, find_reason, split_side
-from crossling.data.language_identity import SideModel, measure_script
+from crossling.data.cleaning import Cleaning, HashSet, clean_pairs, explain_checks, find_reason, split_side
+from crossling.data.language_identification import SideClassifier, measure_script
 from crossling.data.languages import find_scripts, list_languages
-from crossling.data.readers._lines import BadRows
+from crossling.data.readers.text_files import BadRows
 from crossling.data.records import LinkedPair, ParallelPair
 from crossling.errors import DataError
 
@@ -93,7 +93,7 @@ def test_duplicates_are_known_again_however_they_are_written() -> None:
 @settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(st.lists(st.lists(st.integers(0, 60), max_size=20), max_size=12))
 def test_the_compact_set_agrees_with_a_plain_one(chunks: list[list[int]]) -> None:
-    seen, plain = Seen(), set[int]()
+    seen, plain = HashSet(), set[int]()
     for chunk in chunks:
         expected = []
         for value in chunk:
@@ -116,8 +116,8 @@ def test_sides_in_the_wrong_language_are_found_without_being_told_the_languages(
 
 
 def test_leaning_is_the_mean_of_log_ratios() -> None:
-    model = SideModel(["abcdefghijk " * 3], ["lmnopqrstuv " * 3])
-    first, second, short, none = model.lean(["abcdefghijklm", "lmnopqrstuvabc", "lmn", "1 2 3"])
+    model = SideClassifier(["abcdefghijk " * 3], ["lmnopqrstuv " * 3])
+    first, second, short, none = model.log_ratios(["abcdefghijklm", "lmnopqrstuvabc", "lmn", "1 2 3"])
     assert first < 0 < second and short == none == 0
 
 
@@ -141,7 +141,7 @@ def test_cleaned_rows_come_from_a_table_and_are_kept(tmp_path: Path, monkeypatch
     rows = open_data(table, store=tmp_path)
     assert list(rows) == [ParallelPair("one", "एक"), ParallelPair("two", "दो"), ParallelPair("four", "चार")]
     assert (rows.skipped, rows.dropped) == (1, {"the same on both sides": 1, "met before": 1})
-    assert rows.tell_losses() == (
+    assert rows.describe_losses() == (
         "1 broken rows skipped; 2 left out (1 the same on both sides, 1 met before)"
     )  # what of the files is not there
     few = open_data({**table, "limit": 1, "clean": {"duplicates": False}}, store=tmp_path)

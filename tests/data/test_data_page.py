@@ -11,7 +11,7 @@ import pytest
 from crossling.data.catalogue import list_sets, open_data
 from crossling.data.cleaning import Cleaning
 from crossling.data.declarations import load_declaration
-from crossling.data.mixing import MixSettings
+from crossling.data.mixed_languages import MixSettings
 from crossling.registry import list_kinds
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"

@@ -173,7 +173,7 @@ def test_parallel_text_in_both_directions(folder: Path, tmp_path: Path) -> None:
     ]
     assert back["fingerprint"] != there["fingerprint"]
     assert "Helsinki-NLP/opus-100/train row 3: target is empty" in empty["error"]
-    assert "Helsinki-NLP/opus-100 (configuration fi-ko, revision main) cannot be had from the hub" in absent["error"]
+    assert "Helsinki-NLP/opus-100 (configuration fi-ko, revision main) cannot be loaded from the hub" in absent["error"]
     assert "opus-100-corpus/v1.0/supervised/fi-ko/opus.fi-ko-train.fi" in absent["error"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from crossling import registry
 from crossling.data.cache import open_file_rows
-from crossling.data.readers._lines import BadRows
+from crossling.data.readers.text_files import BadRows
 from crossling.data.records import ParallelPair, Record
 from crossling.errors import DataError
 

@@ -14,7 +14,7 @@ from reader_examples import CONLLU, SQUAD, TMX
 
 from crossling import registry
 from crossling.data.cache import open_file_rows
-from crossling.data.readers._lines import BadRows
+from crossling.data.readers.text_files import BadRows
 from crossling.data.records import (
     LabelledPair,
     LabelledText,
@@ -148,7 +148,7 @@ def test_tsv_columns_by_name_and_labels_apart(tmp_path: Path) -> None:
     labels = write(tmp_path / "l", "x\ny\n")
     assert read("tsv", path=pairs, first=1, second=2, labels_path=labels)[1] == LabelledPair("c", "d", "y")
     assert read("tsv", path=pairs, source=2, target=1)[0] == ParallelPair("b", "a")
-    with pytest.raises(DataError, match=r"2 rows but .* has 1 labels"):
+    with pytest.raises(DataError, match=r"has 2 lines but .* has 1"):
         read("tsv", path=pairs, first=1, second=2, labels_path=write(tmp_path / "m", "x\n"))
     with pytest.raises(DataError, match=r"no column 'txt'\. Did you mean 'text'"):
         read("tsv", path=path, text="txt", label="label", header=True)
@@ -242,7 +242,7 @@ def test_ebible_joins_verses_told_together(tmp_path: Path) -> None:
     rows = read("ebible", source=a, target=b)
     # 7 is missing on one side, and the range after it belongs to that missing verse
     assert rows == [ParallelPair("v1 v2", "w1"), ParallelPair("v3", "w3"), ParallelPair("v5", "w5 w6")]
-    with pytest.raises(DataError, match=r"a has 8, .*b has 8, .*v has 2"):
+    with pytest.raises(DataError, match=r"a has 8 lines but .*b has 8, .*v has 2"):
         read("ebible", source=a, target=b, references=write(tmp_path / "v", "GEN 1:1\nGEN 1:2\n"))
 
 

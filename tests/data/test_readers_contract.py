@@ -18,7 +18,7 @@ from reader_examples import EXAMPLES, Example
 
 from crossling import registry
 from crossling.data.catalogue import open_data
-from crossling.data.readers._lines import BadRows
+from crossling.data.readers.text_files import BadRows
 from crossling.data.records import Record
 from crossling.data.rows import SCHEMAS
 from crossling.errors import DataError

@@ -5,13 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
-from crossling.data.ragged import Ragged, add_up
-from crossling.data.readers._lines import Line, read_lines
+from crossling.data.ragged import Ragged, to_offsets
+from crossling.data.readers.text_files import Line, read_lines, zip_lines
 from crossling.errors import DataError
 
 SEPARATOR = "|||"
@@ -63,7 +62,7 @@ class _Collector:
     def finish(self) -> Side:
         lengths = np.frombuffer(self._lengths, np.int32) if self._lengths else np.zeros(0, np.int32)
         tokens = np.frombuffer(self._tokens, np.int32) if self._tokens else np.zeros(0, np.int32)
-        return Side(tuple(self._numbers), Ragged(tokens, add_up(lengths)))
+        return Side(tuple(self._numbers), Ragged(tokens, to_offsets(lengths)))
 
 
 def build_corpus(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Corpus:
@@ -87,16 +86,8 @@ def read_corpus(source: Path, target: Path | None = None) -> Corpus:
 
 
 def _read_parallel(source: Path, target: Path) -> Iterator[tuple[list[str], list[str]]]:
-    counts = [0, 0]
-    for left, right in zip_longest(read_lines(source), read_lines(target)):
-        counts[0] += left is not None
-        counts[1] += right is not None
-        if left is not None and right is not None:
-            yield _split(left, source), _split(right, target)
-    if counts[0] != counts[1]:
-        raise DataError(
-            f"{source} has {counts[0]} lines but {target} has {counts[1]}; they belong together line by line"
-        )
+    for left, right in zip_lines(read_lines(source), read_lines(target), names=(source, target)):
+        yield _split(left, source), _split(right, target)
 
 
 def _read_joint(path: Path) -> Iterator[tuple[list[str], list[str]]]:

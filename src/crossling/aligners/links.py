@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from crossling.data.ragged import IntArray, add_up
-from crossling.data.readers._lines import read_lines
+from crossling.data.ragged import IntArray, to_offsets
+from crossling.data.readers.text_files import read_lines
 from crossling.errors import DataError
 from crossling.files import replacing
 
@@ -49,7 +49,7 @@ class Links:
 def build_links(rows: Iterable[Iterable[Link]]) -> Links:
     """Links from Python pairs, in any order, a link named twice counting once."""
     tidy = [sorted(set(row)) for row in rows]
-    offsets = add_up(np.fromiter(map(len, tidy), np.int64, len(tidy)))
+    offsets = to_offsets(np.fromiter(map(len, tidy), np.int64, len(tidy)))
     flat = np.asarray([link for row in tidy for link in row], np.int32).reshape(-1, 2)
     return Links(flat, offsets)
 
@@ -112,4 +112,4 @@ def link_best(best: IntArray, offsets: IntArray, *, turned: bool = False) -> Lin
     own, other = (linked - offsets[sentences]).astype(np.int32), best[linked].astype(np.int32)
     pairs = np.stack([own, other] if turned else [other, own], 1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0], sentences))
-    return Links(pairs[order], add_up(np.bincount(sentences, minlength=len(offsets) - 1)))
+    return Links(pairs[order], to_offsets(np.bincount(sentences, minlength=len(offsets) - 1)))

@@ -15,7 +15,7 @@ from crossling.aligners import AlignerSettings
 from crossling.aligners.links import Links, link_best
 from crossling.aligners.symmetrize import Symmetrization, symmetrize
 from crossling.data.batching import Batch, plan_prediction
-from crossling.data.ragged import IntArray, add_up
+from crossling.data.ragged import IntArray, to_offsets
 from crossling.encoders.tokenization import Layout, SubwordTokenizer, assemble, shorten_words, special_layout
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class _Collector:
             found = np.concatenate(self._found)
             found = found[np.lexsort((found[:, 2], found[:, 1], found[:, 0]))]
             counts = np.bincount(found[:, 0], minlength=len(self._corpus))
-            return Links(found[:, 1:].astype(np.int32), add_up(counts))
+            return Links(found[:, 1:].astype(np.int32), to_offsets(counts))
         return symmetrize(
             link_best(self._forward, self._corpus.target.tokens.offsets),
             link_best(self._backward, self._corpus.source.tokens.offsets, turned=True),

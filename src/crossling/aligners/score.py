@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossling.aligners.links import Link, Links
-from crossling.data.readers._lines import read_lines
+from crossling.data.readers.text_files import read_lines
 from crossling.errors import DataError
 
 _LINK = re.compile(r"([0-9]{1,6})([-p])([0-9]{1,6})")

@@ -25,7 +25,7 @@ from crossling.aligners import AlignerSettings
 from crossling.aligners.compiled import compiled, compiled_parallel
 from crossling.aligners.links import link_best
 from crossling.aligners.symmetrize import Symmetrization, symmetrize
-from crossling.data.ragged import IntArray, Ragged, add_up
+from crossling.data.ragged import IntArray, Ragged, to_offsets
 
 if TYPE_CHECKING:
     from crossling.aligners.corpus import Corpus
@@ -161,7 +161,7 @@ def _find_occurrences(source: Ragged, target: Ragged, words: int) -> _Occurrence
     order = np.argsort(source.values, kind="stable")
     sentences = np.repeat(np.arange(len(source), dtype=np.int32), source.lengths)[order]
     positions = (order - source.offsets[sentences]).astype(np.int32)
-    starts = add_up(np.bincount(source.values, minlength=words))
+    starts = to_offsets(np.bincount(source.values, minlength=words))
     work = np.bincount(source.values[order], weights=target.lengths[sentences], minlength=words)
     chunks = np.searchsorted(np.cumsum(work), np.linspace(0, work.sum(), CHUNKS + 1)[1:-1])
     return _Occurrences(starts, sentences, positions, np.concatenate([[0], chunks, [words]]))
@@ -173,7 +173,7 @@ def _build_table(source: Ragged, target: Ragged, found: _Occurrences, target_wor
     places = (found.starts, found.sentences, found.positions, found.chunks)
     none = np.zeros(0, np.int32)
     _collect_columns(places, (target.values, target.offsets), target_words, (counts, counts, none))
-    rows = add_up(counts)
+    rows = to_offsets(counts)
     columns = np.empty(int(rows[-1]), np.int32)
     _collect_columns(places, (target.values, target.offsets), target_words, (counts, rows, columns))
     return WordTable(rows, columns, np.ones(len(columns), np.float32))

@@ -10,7 +10,7 @@ from numba import prange
 from crossling.aligners.compiled import compiled, compiled_parallel
 from crossling.aligners.corpus import Corpus
 from crossling.aligners.links import Links
-from crossling.data.ragged import IntArray, add_up
+from crossling.data.ragged import IntArray, to_offsets
 from crossling.errors import RecipeError, nearest
 
 Symmetrization = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
@@ -34,7 +34,7 @@ def symmetrize(forward: Links, backward: Links, corpus: Corpus, *, how: str = "g
         raise RecipeError(f"unknown symmetrisation {how!r}.{nearest(how, WAYS)}")
     if not len(forward) == len(backward) == len(corpus):
         raise ValueError(f"{len(forward)} and {len(backward)} rows of links for {len(corpus)} sentence pairs")
-    room = add_up(np.diff(forward.offsets) + np.diff(backward.offsets))
+    room = to_offsets(np.diff(forward.offsets) + np.diff(backward.offsets))
     pairs = np.empty((int(room[-1]), 2), np.int32)
     counts = np.zeros(len(corpus), np.int64)
     _merge_all(
@@ -45,7 +45,7 @@ def symmetrize(forward: Links, backward: Links, corpus: Corpus, *, how: str = "g
         (room, pairs),
         counts,
     )
-    offsets = add_up(counts)
+    offsets = to_offsets(counts)
     inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
     return Links(pairs[np.repeat(room[:-1], counts) + inside], offsets)
 

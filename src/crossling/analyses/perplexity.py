@@ -230,7 +230,7 @@ def _score(
     part: Part, model: Model, words: Any, known: KnownHead, *, settings: Settings, context: AnalysisContext
 ) -> dict[str, Any]:
     from crossling.analyses._masked_copies import score_copies
-    from crossling.data.batching import Chosen
+    from crossling.data.batching import ExampleSubset
     from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 
     texts = encode_unlabelled(
@@ -239,7 +239,7 @@ def _score(
     examples = texts.examples
     if part.one_side and settings.pairs == "apart":
         own = examples.scalars("language") == texts.languages.index(part.language)
-        examples = Chosen(examples, np.flatnonzero(own))
+        examples = ExampleSubset(examples, np.flatnonzero(own))
     if not len(examples):
         raise DataError(f"{part.rows.name}: no text to score")
     whole_rest = settings.method == "within_word_l2r"

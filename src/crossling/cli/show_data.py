@@ -38,8 +38,8 @@ def show_catalogue() -> None:
 
 
 def _name_place(entry: SetDescription) -> str:
-    if entry.at_hand:
-        return f"{len(entry.at_hand)} at hand"
+    if entry.available:
+        return f"{len(entry.available)} at hand"
     if entry.hub:
         return f"hub: {entry.hub}"
     return "your own files" if entry.folder else "embedded"
@@ -47,7 +47,7 @@ def _name_place(entry: SetDescription) -> str:
 
 def show_rows(rows: Rows, count: int) -> None:
     """The first rows of a data set, and how often each label occurs."""
-    losses = rows.tell_losses()
+    losses = rows.describe_losses()
     print_message(
         f"{rows.name}: {len(rows):,} rows of {rows.kind.__name__}, language {rows.language}"
         + (f"; {losses}" if losses else "")

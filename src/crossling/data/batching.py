@@ -1,7 +1,7 @@
 """Encoded examples, memory-mapped, and the batches that an epoch visits.
 
-An epoch's plan is a pure function of lengths, seed and epoch number, so a stream's position is one integer and a
-killed run finds its place again without having stored an order.
+An epoch's plan is a pure function of lengths, seed and epoch number. A stream's position is therefore one integer, and
+a killed run continues where it was without a stored order.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ CHUNK = 4096
 """Rows of one record batch on disk: row ``r`` is found in batch ``r // CHUNK``, with no index to hold in memory."""
 
 WINDOW = 100
-"""Batches' worth of shuffled examples that are sorted by length together: enough that padding is a few per cent,
-few enough that the order stays random."""
+"""Batches of shuffled examples that are sorted by length together: enough that padding is a few per cent, few enough
+that the order stays random."""
 
-GRAIN = 2
-"""Lengths are multiples of this: attention over an odd number of subwords costs a GPU a copy of its mask."""
+LENGTH_MULTIPLE = 2
+"""Padded lengths are multiples of this: for an odd number of subwords, a GPU copies the attention mask."""
 
 SHARE, LEAST, MOST = 700, 300, 10_000
-"""One more length must spare so much padding: this part of all subwords, within bounds. A GPU captures a step for each
-length, which takes as long as training on tens of thousands of subwords."""
+"""What one more padded length must save: at least the SHARE-th part of all subwords, between LEAST and MOST subwords of
+padding. A GPU captures a step for each length, which takes as long as training on tens of thousands of subwords."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Examples:
-    """Encoded examples on disk: ragged and scalar integer columns, with ``ids`` (subwords, special ones included)."""
+    """Encoded examples on disk: ragged and scalar integer columns; ``ids`` are the subwords with special tokens."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,8 +79,8 @@ class Examples:
         return np.concatenate([np.diff(o) for o in offsets] or [np.zeros(0)]).astype(np.int32)
 
 
-class Chosen(Examples):
-    """Examples seen through a list of rows: some of them, or some more often than others."""
+class ExampleSubset(Examples):
+    """A view of some examples by row number; a row may be repeated."""
 
     def __init__(self, examples: Examples, rows: Array) -> None:
         self.path = examples.path
@@ -89,20 +89,20 @@ class Chosen(Examples):
         self._all, self._rows = examples, rows
 
     def get(self, column: str, row: int) -> Array:
-        """The values of one of the chosen examples."""
+        """The values of one example of the subset."""
         return self._all.get(column, int(self._rows[row]))
 
     def scalars(self, column: str) -> Array:
-        """The chosen examples' values of a scalar column."""
+        """The subset's values of a scalar column."""
         return self._all.scalars(column)[self._rows]
 
     def distinct_ids(self) -> Array:
-        """The subwords that occur in the chosen examples, sorted."""
+        """The subwords that occur in the subset, sorted."""
         return np.unique(np.concatenate([np.zeros(0, np.int32), *(self.get("ids", i) for i in range(len(self)))]))
 
 
-class Joined(Examples):
-    """Several files of examples as one, the first file's first; all have the same columns."""
+class JoinedExamples(Examples):
+    """Several files of examples, one after another; all have the same columns."""
 
     def __init__(self, parts: Sequence[Examples]) -> None:
         self.path = parts[0].path
@@ -131,9 +131,9 @@ class Joined(Examples):
 
 
 def join_examples(parts: Sequence[Examples]) -> Examples:
-    """Several files of examples as one; those that hold none have no part in it."""
+    """Several files of examples as one; empty ones are left out."""
     filled = [part for part in parts if len(part)]
-    return Joined(filled) if len(filled) > 1 else (filled or parts)[0]
+    return JoinedExamples(filled) if len(filled) > 1 else (filled or parts)[0]
 
 
 def _view(column: Any) -> tuple[Array, Any]:
@@ -145,9 +145,9 @@ def _view(column: Any) -> tuple[Array, Any]:
 
 
 def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
-    """Stream encoded examples to disk, complete or not at all, and open them.
+    """Stream encoded examples to disk, atomically, and open them.
 
-    Every chunk maps a column's name to integer arrays: one (scalar), or a list or a ragged array of them.
+    Every chunk maps column names to integers: an array (scalar column), or a list of arrays or a ragged array.
     """
     try:
         with replacing(path) as partial, pa.OSFile(str(partial), "wb") as sink:
@@ -160,7 +160,7 @@ def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
 
 
 def _rechunk(chunks: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """Record batches of exactly ``CHUNK`` rows, the last one excepted."""
+    """Record batches of exactly ``CHUNK`` rows, except the last."""
     waiting: list[pa.Table] = []
     rows = 0
     for chunk in chunks:
@@ -201,35 +201,35 @@ def _write_record_batches(sink: Any, batches: Iterator[pa.RecordBatch]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Which examples to train on together, and the length that they are padded to."""
+    """The rows of the examples in a batch, and the length that they are padded to."""
 
     rows: Array
     length: int
     epoch: int = 0
-    """What an objective that draws something for each example, such as masks, draws by."""
+    """Seeds what an objective draws for each example, such as masked positions."""
 
 
 def pad_length(length: int) -> int:
-    """The smallest multiple of the grain that holds ``length``."""
-    return max(GRAIN, -(-int(length) // GRAIN) * GRAIN)
+    """``length`` rounded up to a multiple of ``LENGTH_MULTIPLE``."""
+    return max(LENGTH_MULTIPLE, -(-int(length) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
 
 
 def choose_lengths(lengths: Array, batch: int) -> Array:
-    """The lengths that batches are padded to: as few as leave a few per cent of padding, close where examples are many.
+    """The lengths that batches are padded to (length buckets): few, but dense where examples are many.
 
-    Batches are taken to hold examples that follow each other in length, as they nearly do.
+    The choice assumes batches of examples that are adjacent in length, which is nearly so.
     """
     if not len(lengths):
         return np.zeros(0, np.int64)
     longest = np.sort(lengths)[::-1][::batch]
-    steps = -(-longest // GRAIN)
+    steps = -(-longest // LENGTH_MULTIPLE)
     price = min(MOST, max(LEAST, int(lengths.sum()) // SHARE))
-    return np.array(_cut_steps(tuple(np.bincount(steps)), price / (batch * GRAIN)))
+    return np.array(_choose_buckets(tuple(np.bincount(steps)), price / (batch * LENGTH_MULTIPLE)))
 
 
 @lru_cache(maxsize=64)
-def _cut_steps(counts: tuple[int, ...], price: float) -> tuple[int, ...]:
-    """Ends of the segments that cost least: a price for each, and for every batch how far it is from its end."""
+def _choose_buckets(counts: tuple[int, ...], price: float) -> tuple[int, ...]:
+    """Ends of the cheapest buckets by dynamic programming: a price for each bucket, plus the padding of its batches."""
     number = np.concatenate([[0], np.cumsum(counts)])
     weighted = np.concatenate([[0], np.cumsum(np.arange(len(counts)) * counts)])
     best, before = np.zeros(len(counts) + 1), np.zeros(len(counts) + 1, np.int64)
@@ -240,25 +240,27 @@ def _cut_steps(counts: tuple[int, ...], price: float) -> tuple[int, ...]:
         best[end] = costs[before[end]]
     ends, end = [], len(counts)
     while end:
-        ends.append(max(1, end - 1) * GRAIN)
+        ends.append(max(1, end - 1) * LENGTH_MULTIPLE)
         end = int(before[end])
     return tuple(sorted(set(ends)))
 
 
 def plan_epoch(lengths: Array, batch: int, *, seed: int, epoch: int) -> list[Batch]:
-    """One epoch's batches: shuffled, alike in length within a window, in random order.
+    """One epoch's batches: shuffled, of similar length within a window, in random order.
 
     Every batch but the last of the epoch has exactly ``batch`` examples.
     """
     generator = np.random.default_rng([seed, epoch])
     allowed = choose_lengths(lengths, batch)
-    return cut_alike(generator.permutation(len(lengths)), lengths, batch, allowed, epoch=epoch, generator=generator)
+    return batch_by_length(
+        generator.permutation(len(lengths)), lengths, batch, allowed, epoch=epoch, generator=generator
+    )
 
 
-def cut_alike(
+def batch_by_length(
     order: Array, lengths: Array, batch: int, allowed: Array, *, epoch: int, generator: np.random.Generator
 ) -> list[Batch]:
-    """Batches of rows that come in a random order, alike in length within a window, the batches shuffled again."""
+    """Batches of similar length, cut within windows of a random order; the batches are shuffled again."""
     batches: list[Batch] = []
     for start in range(0, len(order), batch * WINDOW):
         window = order[start : start + batch * WINDOW]
@@ -269,7 +271,7 @@ def cut_alike(
 
 
 def fit_length(length: int, allowed: Array) -> int:
-    """The smallest of the allowed lengths that holds ``length``."""
+    """The smallest allowed length that is at least ``length``."""
     return int(allowed[np.searchsorted(allowed, length)])
 
 

@@ -1,4 +1,4 @@
-"""Data read once: rows are kept as Arrow files under the fingerprint of all that decides them."""
+"""Data is read once: rows are cached as Arrow files under a fingerprint of everything that determines them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from crossling import registry
-from crossling.data.readers._lines import BadRows, OnError, open_file
+from crossling.data.readers import Reader, load_reader
+from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings, open_file
 from crossling.data.records import Record
 from crossling.data.rows import Rows, hash_text, read_rows, write_rows
 from crossling.errors import DataError, nearest
+from crossling.registry import identify_plugins
 
 logger = logging.getLogger(__name__)
 
@@ -36,45 +36,44 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def load_settings(reader: ModuleType, values: Mapping[str, Any], *, name: str) -> BaseModel:
-    """A reader's settings from a recipe's table; every fault is told with its key."""
-    settings: BaseModel = validate_settings(reader.Settings, values, name=name, other_keys=TABLE_KEYS)
-    return settings
+def load_settings(reader: Reader[ReaderSettings], values: Mapping[str, Any], *, name: str) -> ReaderSettings:
+    """A reader's settings from a recipe's table; an error names every faulty key."""
+    return validate_settings(reader.Settings, values, name=name, other_keys=TABLE_KEYS)
 
 
 def validate_settings(model: type[M], values: Mapping[str, Any], *, name: str, other_keys: Sequence[str] = ()) -> M:
-    """Settings of some kind from a table; ``other_keys`` may be meant by one that is misspelt."""
+    """Settings from a table; ``other_keys`` are further suggestions for a misspelt key."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise DataError(f"{name}: {_tell_faults(error, (*model.model_fields, *other_keys))}") from error
+        raise DataError(f"{name}: {_describe_faults(error, (*model.model_fields, *other_keys))}") from error
 
 
-def _tell_faults(error: ValidationError, keys: Sequence[str]) -> str:
-    told = []
+def _describe_faults(error: ValidationError, keys: Sequence[str]) -> str:
+    faults = []
     for fault in error.errors():
         key = ".".join(map(str, fault["loc"]))
         if fault["type"] == "extra_forbidden":
-            told.append(f"unknown key {key!r}.{nearest(key, keys)}")
+            faults.append(f"unknown key {key!r}.{nearest(key, keys)}")
         elif fault["type"] == "missing":
-            told.append(f"the key {key!r} is missing")
+            faults.append(f"the key {key!r} is missing")
         else:
-            told.append(f"{key} = {fault['input']!r}: {fault['msg']}" if key else fault["msg"])
-    return "; ".join(told)
+            faults.append(f"{key} = {fault['input']!r}: {fault['msg']}" if key else fault["msg"])
+    return "; ".join(faults)
 
 
-def fingerprint_rows(format_name: str, settings: BaseModel) -> str:
-    """A name for the rows a reader gives: from its version, settings and files' contents, not their paths."""
-    reader = registry.load_kind("readers", format_name)
+def fingerprint_rows(format_name: str, settings: ReaderSettings) -> str:
+    """The fingerprint of a reader's rows: its version, settings and the files' contents, not their paths."""
+    reader = load_reader(format_name)
     paths = reader.files(settings)
     kept = {
         key: value
         for key, value in settings.model_dump(mode="json").items()
         if not isinstance(getattr(settings, key), Path)
     }
-    stamp = reader.stamp(settings) if hasattr(reader, "stamp") else ""
+    stamp: str = reader.stamp(settings) if hasattr(reader, "stamp") else ""
     parts = [format_name, reader.VERSION, kept, [hash_file(path) for path in paths], stamp]
-    if plugins := registry.identify_plugins({"format": format_name}):
+    if plugins := identify_plugins({"format": format_name}):
         parts.append(plugins)
     return hash_text(json.dumps(parts, sort_keys=True, ensure_ascii=True))
 
@@ -88,20 +87,16 @@ def open_file_rows(
     store: Path,
     on_error: OnError = "raise",
 ) -> Rows:
-    """Rows of the user's or the catalogue's files, from the store where they were read before."""
-    reader = registry.load_kind("readers", format_name)
+    """Rows of custom or catalogue files, from the store if they were read before."""
+    reader = load_reader(format_name)
     given = dict(values)
     if "language" in reader.Settings.model_fields:
         given["language"] = language
     settings = load_settings(reader, given, name=name)
 
-    def read(bad: BadRows) -> Iterator[Record]:
-        rows: Iterator[Record] = reader.read(settings, bad)
-        return rows
-
     return open_cached(
         fingerprint_rows(format_name, settings),
-        read,
+        lambda bad: reader.read(settings, bad),
         kind=reader.record_kind(settings),
         language=language,
         name=name,
@@ -122,8 +117,8 @@ def open_cached(
 ) -> Rows:
     """Rows stored under a fingerprint, or read now and stored.
 
-    ``on_error`` is not part of the fingerprint: it decides whether there are rows, not which. Rows stored
-    by a lenient reading are therefore read again by a strict one, for its error.
+    ``on_error`` is not part of the fingerprint: it does not change which rows there are. Rows that were stored with
+    ``skip`` are read again with ``raise`` if any was skipped, for the error.
     """
     path = locate_rows(store, fingerprint)
     rows = _find_stored(path, language=language, name=name, fingerprint=fingerprint)
@@ -133,15 +128,15 @@ def open_cached(
         bad.log(name)
         rows = read_rows(path, language=language, name=name, fingerprint=fingerprint)
     elif rows.skipped:
-        _tell_skipped(name, rows.skipped)
+        _warn_of_skipped(name, rows.skipped)
     if not len(rows):
-        raise DataError(f"{name}: there are no rows ({rows.tell_losses() or 'the files are empty'})")
+        raise DataError(f"{name}: there are no rows ({rows.describe_losses() or 'the files are empty'})")
     return rows
 
 
 @cache
-def _tell_skipped(name: str, count: int) -> None:
-    """Rows that were skipped when a set was first read are told of again, once in a run."""
+def _warn_of_skipped(name: str, count: int) -> None:
+    """Warn again of rows that were skipped when a set was first read, once per run."""
     logger.warning("%s: %d broken rows skipped, when it was first read", name, count)
 
 

@@ -1,4 +1,8 @@
-"""The catalogue: from a name in a recipe to rows, out of a folder, the hub, or the user's own files."""
+"""The catalogue of data sets: from a name in a recipe to rows.
+
+Where each set comes from (TyDi QA, XNLI, PAN-X, …) stands in ``sets.toml``: its files below the folder CROSSLING_DATA,
+its repository on the hub, its home page, languages, splits and row counts. Custom files are named by a table.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ from crossling.data import treebanks
 from crossling.data.cache import open_file_rows
 from crossling.data.cleaning import clean_rows
 from crossling.data.declarations import Declaration, check_spec, fill_names, list_names, load_declaration
-from crossling.data.folder import find_folder, find_sources, list_at_hand, show_layouts, tell_missing
-from crossling.data.mixing import open_mixed, open_sides
-from crossling.data.readers._lines import OnError
+from crossling.data.folder import describe_layouts, explain_missing, find_folder, find_sources, list_available
+from crossling.data.mixed_languages import open_mixed, open_sides
+from crossling.data.readers.text_files import OnError
 from crossling.data.rows import KINDS, Rows, join_rows
 from crossling.data.spec import Spec, check_table, parse_spec, parse_split
 from crossling.errors import DataError, nearest
@@ -45,16 +49,16 @@ class SetDescription:
     licence: str
     citation: str
     note: str
-    at_hand: tuple[str, ...]
+    available: tuple[str, ...]
     """Specs whose files lie in the folder named by CROSSLING_DATA."""
 
 
 def open_data(spec: str | Mapping[str, Any], *, split: str = "", store: Path) -> Rows:
     """Rows of a data set: ``name[@version]:language[:split[rows]]``, or a table.
 
-    A table is ``{data = "panx:hi", limit = 100}``, or one's own files: ``{format, path, language, …}`` with
-    the reader's settings. ``limit`` takes the first rows, or with ``sample_seed`` random ones; ``clean`` leaves unfit
-    pairs of a parallel set out (see ``cleaning``); ``on_error`` is "raise" or "skip".
+    A table is ``{data = "panx:hi", limit = 100}``, or names custom files: ``{format, path, language, …}`` with the
+    reader's settings. ``limit`` takes the first rows, or random ones with ``sample_seed``; ``clean`` removes unfit
+    pairs of a parallel set (see ``cleaning``); ``on_error`` is "raise" or "skip".
 
     A split in the spec wins over the argument, so that a recipe can test on ``panx:de:dev``.
     """
@@ -76,22 +80,22 @@ def list_entries() -> tuple[tuple[str, str], ...]:
 
 
 def choose_split(data: str | Mapping[str, Any]) -> str:
-    """The split to show of a set where nobody named one: test, else dev, else train, of those at hand first."""
+    """The split to show if none is named: test, else dev, else train; available ones first."""
     text = data if isinstance(data, str) else data.get("data")
     if not isinstance(text, str):
-        return ""  # one's own files have no splits
+        return ""  # custom files have no splits
     spec = parse_spec(text)
     if spec.split:
         return spec.split
     declared = load_declaration(spec.name, spec.version)
     wanted = [split for split in ("test", "dev", "train") if split in declared.splits]
-    at_hand = [parse_spec(item) for item in list_at_hand(spec.name, spec.version, declared)]
-    there = {item.split for item in at_hand if item.language.partition("_")[0] == spec.language.partition("_")[0]}
+    available = [parse_spec(item) for item in list_available(spec.name, spec.version, declared)]
+    there = {item.split for item in available if item.language.partition("_")[0] == spec.language.partition("_")[0]}
     return next((split for split in wanted if split in there), wanted[0])
 
 
 def describe(name: str, version: str = "") -> SetDescription:
-    """All that the catalogue knows of a set, and what of it is at hand; reads no rows."""
+    """All that the catalogue knows of a set, and which files of it are available; reads no rows."""
     declared = load_declaration(name, version)
     return SetDescription(
         name=name,
@@ -104,20 +108,20 @@ def describe(name: str, version: str = "") -> SetDescription:
         splits=declared.splits,
         rows=declared.rows,
         versions=tuple(sorted(declared.versions)),
-        folder=show_layouts(declared),
+        folder=describe_layouts(declared),
         hub=declared.hub.repository if declared.hub else "",
         home=declared.home,
         licence=declared.licence,
         citation=declared.citation,
         note=declared.note,
-        at_hand=tuple(list_at_hand(name, version, declared)),
+        available=tuple(list_available(name, version, declared)),
     )
 
 
 def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
-    """Rows of a table: ``{data, limit, …}``, or ``{format, path, language, …}`` for one's own files.
+    """Rows of a table: ``{data, limit, …}``, or ``{format, path, language, …}`` for custom files.
 
-    What is cleaned is the set, or the rows of it that its name says; of what is left, ``limit`` takes some.
+    Cleaning comes before ``limit``.
     """
     check_table(table)
     cleaning = table.pop("clean", None)
@@ -157,7 +161,7 @@ def _pop_on_error(table: dict[str, Any]) -> OnError:
 
 
 def _limit_rows(rows: Rows, limit: int | None, seed: int | None) -> Rows:
-    """The first rows, or a seeded sample; of one seed, a smaller sample is part of a larger one."""
+    """The first rows, or a seeded sample; with one seed, a smaller sample is part of a larger one."""
     if seed is None:
         return rows if limit is None else rows.head(limit)
     order = list(range(len(rows)))
@@ -196,10 +200,10 @@ class _Opener:
     store: Path
     on_error: OnError
     settings: dict[str, Any]
-    """The reader's, as a table gives them."""
+    """The reader's settings in the table."""
 
     def open(self, spec: Spec) -> Rows:
-        """Rows as they lie in files or on the hub, or put together from those of two languages."""
+        """Rows of files or of the hub, or rows put together from two languages."""
         if self.declared.mixed:
             plain = replace(self, settings={})  # the table's settings say how to mix, not how to read
             return open_mixed(
@@ -246,7 +250,7 @@ class _Opener:
     def _read_hub(self, spec: Spec) -> Rows:
         declared = self.declared
         if declared.hub is None:
-            raise DataError(f"{spec}: {tell_missing(spec, declared)}")
+            raise DataError(f"{spec}: {explain_missing(spec, declared)}")
         if self.settings:
             raise DataError(f"{spec} comes from the hub, where {', '.join(self.settings)} cannot be set")
         from crossling.data.hub import NotFromHubError, open_hub_rows
@@ -262,7 +266,7 @@ class _Opener:
                 on_error=self.on_error,
             )
         except NotFromHubError as error:
-            raise DataError(f"{error}. {tell_missing(spec, declared)}") from error
+            raise DataError(f"{error}. {explain_missing(spec, declared)}") from error
 
 
 def _name_language(spec: Spec) -> str:
@@ -271,7 +275,7 @@ def _name_language(spec: Spec) -> str:
 
 
 def _choose_treebank(spec: Spec, declared: Declaration) -> str:
-    """The treebank that a language means, among the folder's files first."""
+    """The treebank of a language, the folder's files first."""
     if "_" in spec.language:
         return spec.language
     folder = find_folder()
@@ -291,11 +295,11 @@ def _choose_treebank(spec: Spec, declared: Declaration) -> str:
 
 
 def _check_count(rows: Rows, declared: Declaration, spec: Spec) -> None:
-    """A number of rows that is not the published one is told, for it makes scores hard to compare."""
+    """Warn of a row count that is not the published one: scores would not be comparable."""
     expected, found = declared.expected_rows(spec), len(rows) + rows.skipped
     if expected is not None and expected != found:
         logger.warning(
-            "%s: found %s rows where the published set has %s; scores on it are not comparable with others'. "
+            "%s: found %s rows where the published set has %s; scores on it are not comparable with published ones. "
             "Was a file cut short, or is it another release?",
             spec,
             f"{found:,}",

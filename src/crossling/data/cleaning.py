@@ -19,9 +19,9 @@ import regex
 from pydantic import Field
 
 from crossling.data.cache import open_cached, validate_settings
-from crossling.data.language_identity import SideModel, measure_script
+from crossling.data.language_identification import SideClassifier, measure_script
 from crossling.data.languages import find_scripts, name_of
-from crossling.data.readers._lines import BadRows, ReaderSettings
+from crossling.data.readers.text_files import BadRows, ReaderSettings
 from crossling.data.records import LinkedPair, ParallelPair, Record
 from crossling.data.rows import Rows, hash_text
 from crossling.errors import DataError
@@ -29,7 +29,7 @@ from crossling.errors import DataError
 VERSION = 1
 CHUNK_PAIRS = 20_000
 """Pairs that are held at a time; the first chunk is also what the two sides' languages are learnt from."""
-LEAST_LEAN = 0.1
+LEAST_RATIO = 0.1
 """How far a sentence must lean towards the other side's language; see docs/data.md for what that finds."""
 Pair = ParallelPair | LinkedPair
 
@@ -97,8 +97,8 @@ def clean_pairs(
     pairs: Iterable[Any], settings: Cleaning, *, languages: tuple[str, str], bad: BadRows
 ) -> Iterator[ParallelPair | LinkedPair]:
     """Fit pairs in their order; ``bad`` counts the others, each for the first reason that applies."""
-    model: SideModel | None = None
-    seen = Seen()
+    model: SideClassifier | None = None
+    seen = HashSet()
     stream = iter(pairs)
     while chunk := list(islice(stream, CHUNK_PAIRS)):
         kept: list[Pair] = []
@@ -109,8 +109,8 @@ def clean_pairs(
             else:
                 kept.append(pair)
         if settings.sides and kept:
-            model = model or SideModel(*_read_sides(kept))
-            kept = _drop_leaning(kept, model, languages, bad)
+            model = model or SideClassifier(*_read_sides(kept))
+            kept = _drop_wrong_side(kept, model, languages, bad)
         if settings.duplicates and kept:
             new = seen.add(np.array([_hash_pair(pair) for pair in kept], np.uint64))
             if not new.all():
@@ -171,7 +171,7 @@ def normalise(side: str | tuple[str, ...]) -> str:
     return " ".join(unicodedata.normalize("NFKC", _to_text(side)).casefold().split())
 
 
-class Seen:
+class HashSet:
     """A set of 64-bit hashes at eight bytes each: sorted runs, of which two alike are merged into one."""
 
     def __init__(self) -> None:
@@ -198,14 +198,14 @@ def _hash_pair(pair: Pair) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def _drop_leaning(pairs: list[Pair], model: SideModel, languages: tuple[str, str], bad: BadRows) -> list[Pair]:
+def _drop_wrong_side(pairs: list[Pair], model: SideClassifier, languages: tuple[str, str], bad: BadRows) -> list[Pair]:
     """Pairs of which neither side leans towards the other side's language."""
-    sources, targets = (model.lean(texts) for texts in _read_sides(pairs))
+    sources, targets = (model.log_ratios(texts) for texts in _read_sides(pairs))
     kept = []
     for pair, source, target in zip(pairs, sources, targets, strict=True):
-        if source > LEAST_LEAN:
+        if source > LEAST_RATIO:
             bad.drop(f"whose source reads like {name_of(languages[1])}")
-        elif target < -LEAST_LEAN:
+        elif target < -LEAST_RATIO:
             bad.drop(f"whose target reads like {name_of(languages[0])}")
         else:
             kept.append(pair)

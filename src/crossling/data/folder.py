@@ -1,4 +1,4 @@
-"""Sets in the folder named by CROSSLING_DATA: which files a spec means, which specs have theirs, what is missing."""
+"""Data sets in the folder CROSSLING_DATA: the files of a spec, the specs that have files, what is missing."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ def find_folder() -> Path | None:
 
 
 def find_sources(spec: Spec, declared: Declaration) -> tuple[str, list[dict[str, Any]]] | None:
-    """The reader of a spec and its settings, for each of the files to be read one after another; or nothing.
+    """The reader of a spec and its settings for each file, in the order of reading; or nothing.
 
-    A set that a reader generates needs no files; of the ways in which a set may lie in the folder, the first that is
-    there counts.
+    A set that a reader generates needs no files. Of several layouts, the first whose files exist is used.
     """
     if declared.reader is not None:
         return declared.reader.format, [_fill_settings(spec, declared, declared.reader, below=False)]
@@ -38,7 +37,7 @@ def find_sources(spec: Spec, declared: Declaration) -> tuple[str, list[dict[str,
     return None
 
 
-def list_at_hand(name: str, version: str, declared: Declaration) -> Iterable[str]:
+def list_available(name: str, version: str, declared: Declaration) -> Iterable[str]:
     """Specs whose files are in the folder."""
     folder = find_folder()
     if folder is None or not any((folder / top).exists() for top in _list_tops(declared)):
@@ -55,35 +54,35 @@ def list_at_hand(name: str, version: str, declared: Declaration) -> Iterable[str
 
 
 def _list_tops(declared: Declaration) -> set[str]:
-    """The uppermost folders that a set's files lie in: where none is there, thousands of pairs need no looking for."""
+    """The top folders of a set's files: if none exists, thousands of pairs need no search."""
     paths = (layout.settings[key] for layout in declared.layouts() for key in PATH_KEYS if key in layout.settings)
     return {str(path).partition("/")[0] for path in paths if isinstance(path, str)}
 
 
-def tell_missing(spec: Spec, declared: Declaration) -> str:
-    """What was looked for and where, and how the set can be had."""
-    told = []
+def explain_missing(spec: Spec, declared: Declaration) -> str:
+    """Which files are missing and where they were searched, and how to get the set."""
+    lines = []
     folder = find_folder()
     if declared.layouts():
         absent = ", or ".join(_name_absent(spec, declared, layout) for layout in declared.layouts())
         if folder is None:
-            told.append(f"{FOLDER_VARIABLE} is not set; set it to a folder that has {absent}")
+            lines.append(f"{FOLDER_VARIABLE} is not set; set it to a folder that has {absent}")
         else:
-            told.append(f"Not in the folder: {absent} ({FOLDER_VARIABLE} is {folder})")
-            at_hand = [item for item in list_at_hand(spec.name, spec.version, declared) if _is_near(item, spec)]
-            told.append(f"There: {', '.join(at_hand) if at_hand else f'nothing of {spec.name}'}")
+            lines.append(f"Not in the folder: {absent} ({FOLDER_VARIABLE} is {folder})")
+            available = [item for item in list_available(spec.name, spec.version, declared) if _is_near(item, spec)]
+            lines.append(f"Available: {', '.join(available) if available else f'nothing of {spec.name}'}")
     if declared.hub is not None:
-        told.append(f"On the hub: {declared.hub.repository}")
+        lines.append(f"On the hub: {declared.hub.repository}")
     if declared.home:
         names = fill_names(spec, declared, declared.layouts()[0]) if declared.layouts() else {}
-        told.append(f"Get it from {declared.home.format(**names)}")
+        lines.append(f"Get it from {declared.home.format(**names)}")
     if declared.note:
-        told.append(declared.note)
-    return ". ".join(text.rstrip(".") for text in told) + "."
+        lines.append(declared.note)
+    return ". ".join(text.rstrip(".") for text in lines) + "."
 
 
-def show_layouts(declared: Declaration) -> str:
-    """The files of a set below the folder, as its declaration has them."""
+def describe_layouts(declared: Declaration) -> str:
+    """The paths of a set's files below the folder, as declared."""
     return ", or ".join(
         ", ".join(str(layout.settings[key]) for key in PATH_KEYS if key in layout.settings)
         for layout in declared.layouts()
@@ -112,7 +111,7 @@ def _fill_joined(spec: Spec, declared: Declaration, source: FolderSource) -> lis
 
 
 def _locate(relative: str) -> Path:
-    """A file below the folder, packed or not; ``*`` in a declaration stands for a folder's name."""
+    """A file below the folder, gzipped or not; ``*`` in a declaration stands for a folder's name."""
     folder = find_folder() or Path()
     for candidate in (relative, f"{relative}.gz"):
         if "*" in candidate:
@@ -129,7 +128,7 @@ def _list_paths(values: Mapping[str, Any]) -> list[Path]:
 
 
 def _is_there(values: Mapping[str, Any]) -> bool:
-    """Whether all files of filled-in settings exist; without the folder's variable there are none to be found."""
+    """Whether all files of a reader's settings exist; none do without CROSSLING_DATA."""
     return find_folder() is not None and all(path.is_file() for path in _list_paths(values))
 
 
@@ -142,9 +141,9 @@ def _name_absent(spec: Spec, declared: Declaration, layout: FolderSource) -> str
     return ", ".join(str(path) for path in paths if not path.is_file())
 
 
-def _is_near(at_hand: str, spec: Spec) -> bool:
-    """Whether a spec at hand is in the language, or has the split, that was asked for."""
-    other = parse_spec(at_hand)
+def _is_near(available: str, spec: Spec) -> bool:
+    """Whether an available spec has the language or the split of another one."""
+    other = parse_spec(available)
     language = spec.language.partition("_")[0]
     return other.language.partition("_")[0] == language or other.split == spec.split
 

@@ -1,4 +1,4 @@
-"""Data sets of the hub: Parquet through ``datasets``, turned into our records and kept in the store."""
+"""Data sets of the hub: Parquet read with ``datasets``, converted to records and cached in the store."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any
 
 from crossling.data.cache import open_cached
 from crossling.data.declarations import HubSource
-from crossling.data.readers._lines import BadRows, OnError
-from crossling.data.readers._records import build_record
+from crossling.data.readers.json_records import build_record
+from crossling.data.readers.text_files import BadRows, OnError
 from crossling.data.records import Record
 from crossling.data.rows import Rows, hash_text
 from crossling.errors import DataError
+from crossling.files import write_atomic
 
 VERSION = 1
 READ_ROWS = 1_000
@@ -27,7 +28,7 @@ CONVERTED = "refs/convert/parquet"
 
 
 class NotFromHubError(DataError):
-    """A set that the hub does not give: it is away, or has no such set, configuration or split."""
+    """The hub cannot be reached, or has no such set, configuration or split."""
 
 
 def open_hub_rows(
@@ -42,8 +43,8 @@ def open_hub_rows(
 ) -> Rows:
     """Rows of a hub data set.
 
-    The commit that was read first is remembered in the store, and later runs read the very same rows without
-    asking the network again; another revision is another version in the spec.
+    The store remembers the commit that was read first: later runs read the same rows without network access. Another
+    revision is another version in the spec.
     """
     config = source.config.format(**names)
     question: dict[str, Any] = {
@@ -72,7 +73,7 @@ def open_hub_rows(
     rows = open_cached(fingerprint, read, kind=kind, language=language, name=name, store=store, on_error=on_error)
     if _recall_place(pointer, asked) != place:
         noted = {**question, "commit": place.revision, "converted": place.converted}
-        pointer.write_text(json.dumps(noted, indent=1), encoding="utf-8")
+        write_atomic(pointer, json.dumps(noted, indent=1))
     return rows
 
 
@@ -91,7 +92,7 @@ class _Place:
         return f"{self.repository} (configuration {self.config}, revision {self.revision})"
 
     def arguments(self) -> dict[str, Any]:
-        """How ``datasets`` is asked for it; a conversion has no card, and so no configurations to name."""
+        """The arguments for ``datasets``; a conversion has no card and therefore no named configurations."""
         if self.converted:
             return {"data_files": {self.split: f"{self.config}/{self.split}/*.parquet"}}
         return {"name": self.config}
@@ -106,7 +107,7 @@ def _recall_place(pointer: Path, asked: _Place) -> _Place | None:
 
 
 def _find_builder(place: _Place, *, name: str) -> tuple[Any, _Place]:
-    """What ``datasets`` knows of a set, and its place with the commit: from the hub, or its cache if that is away."""
+    """The builder of ``datasets``, and the place with its commit: from the hub, or from its cache during an outage."""
     import datasets
 
     outage = _find_outage(datasets.config.HF_ENDPOINT)
@@ -118,7 +119,7 @@ def _find_builder(place: _Place, *, name: str) -> tuple[Any, _Place]:
             raise NotFromHubError(f"{name}: {outage}, and {place} is not in its cache on this machine") from error
         if place.revision == "main" and "scripts are no longer supported" in str(error):
             return _find_builder(replace(place, revision=CONVERTED, converted=True), name=name)
-        raise NotFromHubError(f"{name}: {place} cannot be had from the hub: {_shorten(error)}") from error
+        raise NotFromHubError(f"{name}: {place} cannot be loaded from the hub: {_shorten(error)}") from error
     commit = str(builder.hash)
     if outage and place.revision not in ("main", CONVERTED, commit):
         raise NotFromHubError(f"{name}: {outage}, and its cache here has another revision ({commit}) than {place}")
@@ -127,7 +128,7 @@ def _find_builder(place: _Place, *, name: str) -> tuple[Any, _Place]:
 
 @cache
 def _find_outage(endpoint: str) -> str:
-    """Why the hub cannot be asked, or nothing; found out once, for its library would try again for minutes."""
+    """Why the hub cannot be reached, or nothing; checked once, because its library would retry for minutes."""
     session = importlib.import_module("huggingface_hub.utils").get_session()
     try:
         status = int(session.head(endpoint, timeout=REACH_SECONDS).status_code)
@@ -138,7 +139,7 @@ def _find_outage(endpoint: str) -> str:
 
 @contextmanager
 def _without_network() -> Iterator[None]:
-    """For the moment, as if HF_HUB_OFFLINE had been set: the libraries look into their caches only."""
+    """As if HF_HUB_OFFLINE were set: the libraries read their caches only."""
     places = [importlib.import_module(name) for name in ("datasets.config", "huggingface_hub.constants")]
     before = [place.HF_HUB_OFFLINE for place in places]
     for place in places:
@@ -205,7 +206,7 @@ def _decoder(
 
 
 def _descend(value: Any, path: str) -> Any:
-    """What a dotted path leads to; ``feature`` is the step into a list that ``datasets`` puts between."""
+    """The value at a dotted path; ``datasets`` puts a step ``feature`` into lists between."""
     for key in path.split("."):
         if not hasattr(value, "get") and hasattr(value, "feature"):
             value = value.feature

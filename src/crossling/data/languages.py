@@ -1,7 +1,7 @@
 """What is known of each language: name, family and branch, script, order of subject, verb and object.
 
 Transfer is read by these facts: scores fall with distance from the source language. Word order is the
-dominant one in the Distributed Atlas of Language Structures (feature 81A) and, for languages it does not list, that
+dominant one in the World Atlas of Language Structures (feature 81A) and, for languages it does not list, that
 of their grammars; `none` means that no single order dominates.
 """
 

@@ -36,19 +36,20 @@ class Ragged:
 
 def build_ragged(rows: Sequence[Sequence[int]]) -> Ragged:
     """Rows of Python numbers as one array."""
-    offsets = add_up(np.fromiter(map(len, rows), np.int64, len(rows)))
+    offsets = to_offsets(np.fromiter(map(len, rows), np.int64, len(rows)))
     values = np.fromiter((value for row in rows for value in row), np.int32, int(offsets[-1]))
     return Ragged(values, offsets)
 
 
-def add_up(lengths: IntArray) -> IntArray:
+def to_offsets(lengths: IntArray) -> IntArray:
+    """Where each row of these lengths begins, and the end of the last."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def take_rows(ragged: Ragged, rows: IntArray) -> Ragged:
-    """The named rows one after another, each as often as it is named."""
+    """Rows by number; a number may be repeated."""
     lengths = ragged.lengths[rows]
-    offsets = add_up(lengths)
+    offsets = to_offsets(lengths)
     inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     return Ragged(ragged.values[np.repeat(ragged.offsets[rows], lengths) + inside], offsets)
 
@@ -62,7 +63,7 @@ def join_rows(parts: Sequence[Ragged]) -> Ragged:
     bases = np.concatenate([[0], np.cumsum([len(part.values) for part in parts])[:-1]])
     starts = np.stack([part.offsets[:-1] + base for part, base in zip(parts, bases, strict=True)], 1)
     lengths = np.stack([part.lengths for part in parts], 1)
-    offsets = add_up(lengths.sum(1))
+    offsets = to_offsets(lengths.sum(1))
     flat_lengths = lengths.reshape(-1)
-    inside = np.arange(offsets[-1]) - np.repeat(add_up(flat_lengths)[:-1], flat_lengths)
+    inside = np.arange(offsets[-1]) - np.repeat(to_offsets(flat_lengths)[:-1], flat_lengths)
     return Ragged(flat[np.repeat(starts.reshape(-1), flat_lengths) + inside], offsets)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ LABEL_COLUMNS = {TaggedSentence: "tags", LabelledText: "label", LabelledPair: "l
 
 
 class Rows:
-    """Records of one kind in one language, read from disk as they are asked for."""
+    """Records of one kind in one language, read from disk on demand."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class Rows:
         self.skipped = skipped
         """Broken rows that were left out."""
         self.dropped = dict(dropped or {})
-        """Whole rows that were left out on purpose: why, and how many."""
+        """Valid rows that were left out on purpose: reason and number."""
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
     def __repr__(self) -> str:
-        losses = f", {self.tell_losses()}" if self.skipped or self.dropped else ""
+        losses = f", {self.describe_losses()}" if self.skipped or self.dropped else ""
         return f"Rows({self.name!r}, {len(self)} x {self.kind.__name__}, language={self.language!r}{losses})"
 
     def __getitem__(self, index: int) -> Record:
@@ -96,13 +96,13 @@ class Rows:
         build: Callable[..., Record] = self.kind
         return build(*map(_freeze, values))
 
-    def tell_losses(self) -> str:
-        """What of the files is not among the rows, in words; nothing where all of it is."""
-        told = [f"{self.skipped:,} broken rows skipped"] if self.skipped else []
+    def describe_losses(self) -> str:
+        """Which rows of the files were left out, in words; nothing if none was."""
+        losses = [f"{self.skipped:,} broken rows skipped"] if self.skipped else []
         if self.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
-            told.append(f"{sum(self.dropped.values()):,} left out ({reasons})")
-        return "; ".join(told)
+            losses.append(f"{sum(self.dropped.values()):,} left out ({reasons})")
+        return "; ".join(losses)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class Rows:
             yield self._table.slice(start, size).to_pydict()
 
     def batches(self, size: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
-        """The same in Arrow, without a Python object a row; a batch is shorter where the file has a seam."""
+        """The same as Arrow batches, without a Python object per row; some are shorter."""
         yield from self._table.to_batches(max_chunksize=size)
 
     def labels(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ class Rows:
         return self.select(0, max(limit, 0))
 
     def take(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Rows:
-        """Rows in the given order; these, and no others, are copied into memory."""
+        """Rows in the given order; only these are copied into memory."""
         picked = np.asarray(indices, np.int64)
         for index in (int(picked.min()), int(picked.max())) if len(picked) else ():
             if not 0 <= index < len(self):
@@ -164,7 +164,7 @@ class Rows:
         return self._copy(name=name)
 
     def add_losses(self, before: Rows) -> Rows:
-        """The same rows, with what was left out before they were made from others."""
+        """The same rows, with the losses of the rows that they were made from added."""
         dropped = Counter(before.dropped) + Counter(self.dropped)
         return self._copy(skipped=before.skipped + self.skipped, dropped=dict(dropped))
 
@@ -203,12 +203,12 @@ def _freeze(value: Any) -> Any:
 
 
 def hash_text(text: str) -> str:
-    """A short name for a text, the same on every machine."""
+    """A short hash of a text, the same on every machine."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
 
 def join_rows(parts: Sequence[Rows], *, name: str) -> Rows:
-    """Several sets of one kind and language, one after another, without copying."""
+    """Several sets of one kind and language, concatenated without copying."""
     first = parts[0]
     if any(part.kind is not first.kind for part in parts):
         kinds = ", ".join(sorted({part.kind.__name__ for part in parts}))
@@ -232,14 +232,12 @@ def write_rows(
     count_skipped: Callable[[], int] = lambda: 0,
     count_dropped: Callable[[], Mapping[str, int]] = dict,
 ) -> int:
-    """Stream records to an Arrow file, and say how many there were.
+    """Stream records to an Arrow file, atomically; returns their number.
 
-    The file is written under another name and takes its own at the end: whoever finds it finds it whole.
-    ``count_skipped`` and ``count_dropped`` are asked when all records have been read; their answers are kept in
-    the file.
+    ``count_skipped`` and ``count_dropped`` are called after the last record; the file keeps their results.
     """
     try:
-        with replacing(path) as partial, _open_to_write(partial) as stream:
+        with replacing(path) as partial, partial.open("wb") as stream:
             return _write_stream(
                 iter(records),
                 stream,
@@ -251,20 +249,13 @@ def write_rows(
             raise DataError(
                 f"{path.parent}: the disk is full; free some space, or name another store with --store"
             ) from error
-        raise
-
-
-def _open_to_write(path: Path) -> BinaryIO:
-    try:
-        return path.open("wb")
-    except OSError as error:
         raise DataError(
             f"{path.parent}: cannot be written to ({error.strerror}); name another store with --store"
         ) from error
 
 
 def _write_stream(
-    records: Iterator[Record], stream: Any, kind: type[Record], tell_losses: Callable[[], dict[str, str]]
+    records: Iterator[Record], stream: Any, kind: type[Record], count_losses: Callable[[], dict[str, str]]
 ) -> int:
     schema = SCHEMAS[kind].with_metadata({"kind": kind.__name__})
     names = [field.name for field in fields(kind)]
@@ -274,9 +265,9 @@ def _write_stream(
             columns = {name: [getattr(record, name) for record in chunk] for name in names}
             writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=schema))
             total += len(chunk)
-        # What was left out is known only now: it rides on an empty last batch.
+        # The losses are known only now: they are the metadata of an empty last batch.
         empty = pa.RecordBatch.from_pydict({name: [] for name in names}, schema=schema)
-        writer.write_batch(empty, custom_metadata=tell_losses())
+        writer.write_batch(empty, custom_metadata=count_losses())
     return total
 
 

@@ -48,7 +48,7 @@ class Spec:
 
 
 def parse_spec(text: str) -> Spec:
-    """Take apart ``name[@version]:language[:split[rows]]``; what does not fit is told with the shape."""
+    """Take apart ``name[@version]:language[:split[rows]]``; anything else is an error that shows the shape."""
     head, _, rest = text.strip().partition(":")
     match = _NAME.fullmatch(head)
     if match is None:
@@ -81,7 +81,7 @@ def parse_split(text: str) -> tuple[str, int | None, int | None]:
 
 
 def parse_data(text: str) -> str | dict[str, Any]:
-    """Data as it is written on a command line: a name, or a table as in a recipe, ``{ data = "ntrex:en-hi", … }``."""
+    """A data set on the command line: a name, or a table as in a recipe, ``{ data = "ntrex:en-hi", … }``."""
     if not text.lstrip().startswith("{"):
         return text
     try:
@@ -93,7 +93,7 @@ def parse_data(text: str) -> str | dict[str, Any]:
 
 
 def check_table(table: Mapping[str, Any]) -> None:
-    """A table names a set (``data``) or a file's ``format`` and ``language``; one that does not is refused."""
+    """Refuse a table that names neither a set (``data``) nor a file's ``format``, or both."""
     if "data" in table and "format" in table:
         raise DataError('a data table has either data = "name:language" or format = …, not both')
     if "data" not in table and "format" not in table:

@@ -1,4 +1,4 @@
-"""Which treebank ``ud:de`` means: the folder's where there is one, else one of those on the hub."""
+"""Which treebank ``ud:de`` stands for: the folder's if there is one, else one of the hub's."""
 
 from __future__ import annotations
 

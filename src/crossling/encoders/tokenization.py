@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import regex
 
-from crossling.data.ragged import IntArray, Ragged, add_up, build_ragged, join_rows, take_rows
+from crossling.data.ragged import IntArray, Ragged, build_ragged, join_rows, take_rows, to_offsets
 
 __all__ = [
     "EncodedTexts",
@@ -134,7 +134,7 @@ class SubwordTokenizer:
         counts = np.fromiter(map(len, sentences), np.int64, len(sentences))
         rows = np.fromiter((known[word] for s in sentences for word in s), np.int64, int(counts.sum()))
         cut = take_rows(self._known.pieces, rows)
-        ends = add_up(counts)
+        ends = to_offsets(counts)
         word_number = np.arange(len(rows)) - np.repeat(ends[:-1], counts)
         offsets = cut.offsets[ends]
         words = np.repeat(word_number, cut.lengths).astype(np.int32)
@@ -368,7 +368,7 @@ def shorten_words(encoded: EncodedWords, *, room: int) -> EncodedWords:
     if not len(lengths) or lengths.max() <= room:
         return encoded
     kept = np.arange(len(encoded.pieces.values)) - np.repeat(encoded.pieces.offsets[:-1], lengths) < room
-    offsets = add_up(np.minimum(lengths, room))
+    offsets = to_offsets(np.minimum(lengths, room))
     return EncodedWords(Ragged(encoded.pieces.values[kept], offsets), Ragged(encoded.words.values[kept], offsets))
 
 

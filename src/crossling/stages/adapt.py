@@ -109,7 +109,7 @@ def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
 
 def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:
     """Train; gives the model, what is needed to build it again, and a record of how training went."""
-    from crossling.data.batching import Chosen
+    from crossling.data.batching import ExampleSubset
     from crossling.models.model import ModelCard
     from crossling.stages.masked_training import repeat_rows
     from crossling.training.loop import fit
@@ -121,7 +121,7 @@ def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model,
     rows = repeat_rows(work.learnt.scalars("language"), settings.temperature, context.seed)
     position = fit(
         work.model,
-        Stream(work.build_objective(frozen=False), Chosen(work.learnt, rows)),
+        Stream(work.build_objective(frozen=False), ExampleSubset(work.learnt, rows)),
         settings,
         work.execution("masked words"),
         evaluate=work.judge if settings.select == "best" else None,

@@ -363,14 +363,14 @@ def _encode_main(settings: Settings, task: Any, data: Data, context: StageContex
         return _encode(task, data.train, context)
     import numpy as np
 
-    from crossling.data.batching import Chosen, Joined
+    from crossling.data.batching import ExampleSubset, JoinedExamples
     from crossling.stages.masked_training import repeat_rows
 
     parts = [_encode(task, (rows,), context) for rows in data.train]
     languages = sorted({rows.language for rows in data.train})
     codes = [languages.index(rows.language) for rows in data.train]
     numbers = np.repeat(codes, [len(part) for part in parts])
-    return Chosen(Joined(parts), repeat_rows(numbers, settings.temperature, context.seed))
+    return ExampleSubset(JoinedExamples(parts), repeat_rows(numbers, settings.temperature, context.seed))
 
 
 def _used_ids(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crossling.data.batching import Array, Batch, Chosen, Examples, plan_prediction
+from crossling.data.batching import Array, Batch, Examples, ExampleSubset, plan_prediction
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.unlabelled import TextExamples
 from crossling.models.model import Model
@@ -59,7 +59,7 @@ def hold_out(texts: TextExamples, share: float) -> tuple[Examples, Examples]:
         count = min(max(1, round(share * len(own))), len(own) - 1)
         held.append(own[np.argsort(chance[own], kind="stable")][:count])
     chosen = np.sort(np.concatenate(held))
-    return Chosen(examples, np.setdiff1d(rows, chosen)), Chosen(examples, chosen)
+    return ExampleSubset(examples, np.setdiff1d(rows, chosen)), ExampleSubset(examples, chosen)
 
 
 def repeat_rows(codes: Array, temperature: float, seed: int) -> Array:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crossling.data.batching import Batch, Examples, choose_lengths, cut_alike, plan_epoch
+from crossling.data.batching import Batch, Examples, batch_by_length, choose_lengths, plan_epoch
 from crossling.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -146,5 +146,5 @@ def _plan_replay(replay: Replay, steps: int, *, seed: int, epoch: int) -> list[T
     rows = generator.integers(len(lengths), size=steps * replay.batch)
     often = max(1, round(len(rows) / len(lengths)))
     allowed = choose_lengths(np.repeat(lengths, often), replay.batch)
-    plan = cut_alike(rows, lengths, replay.batch, allowed, epoch=epoch, generator=generator)
+    plan = batch_by_length(rows, lengths, replay.batch, allowed, epoch=epoch, generator=generator)
     return [Turn(replay.stream, batch, replay.batch) for batch in plan]

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import model_validator
 
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
+from crossling.data.readers.text_files import (
+    BadRows,
+    FilePath,
+    LanguagePair,
+    ReaderSettings,
+    read_lines,
+    report_fault,
+    split_pair,
+    zip_lines,
+)
 from crossling.data.records import LinkedPair
-from crossling.errors import DataError
 
 VERSION = 1
 SEPARATOR = "|||"
@@ -26,7 +33,7 @@ class Settings(ReaderSettings):
     """The pairs, one a line: words of one side, |||, words of the other; plain or gzipped."""
     links_path: FilePath
     """The links, line by line: 3-4 is a sure one, 3p4 a possible one."""
-    language: str
+    language: LanguagePair
     """The pair, source first, as in "en-fr"."""
     left: str = ""
     """The language that stands before the |||, where that is not the source: rows are then turned around."""
@@ -36,11 +43,8 @@ class Settings(ReaderSettings):
     """The number of a sentence's first word."""
 
     @model_validator(mode="after")
-    def _check_pair(self) -> Self:
-        source, _, target = self.language.partition("-")
-        if not source or not target or source == target:
-            raise ValueError(f"language = {self.language!r} is not a pair such as en-fr")
-        if self.left not in ("", source, target):
+    def _check_left(self) -> Self:
+        if self.left not in ("", *split_pair(self.language)):
             raise ValueError(f"left = {self.left!r} is neither of {self.language}")
         return self
 
@@ -57,12 +61,8 @@ def files(settings: Settings) -> tuple[Path, ...]:
 
 def read(settings: Settings, bad: BadRows) -> Iterator[LinkedPair]:
     """One row a line; a pair without any link is a row too."""
-    counts = [0, 0]
-    for pair, links in zip_longest(read_lines(settings.path), read_lines(settings.links_path)):
-        counts[0] += pair is not None
-        counts[1] += links is not None
-        if pair is None or links is None:
-            continue
+    names = files(settings)
+    for pair, links in zip_lines(*map(read_lines, names), names=names):
         if report_fault(settings.path, (pair,), bad=bad) or report_fault(settings.links_path, (links,), bad=bad):
             continue
         sides = [tuple(side.split()) for side in pair.text.split(SEPARATOR)]
@@ -76,11 +76,6 @@ def read(settings: Settings, bad: BadRows) -> Iterator[LinkedPair]:
             yield LinkedPair(sides[1], sides[0], tuple(sorted((second, first) for first, second in found)))
         else:
             yield LinkedPair(sides[0], sides[1], tuple(sorted(found)))
-    if counts[0] != counts[1]:
-        raise DataError(
-            f"{settings.path} has {counts[0]} lines but {settings.links_path} has {counts[1]}; "
-            "they belong together line by line"
-        )
 
 
 def _read_links(text: str, sizes: tuple[int, int], settings: Settings) -> set[tuple[int, int]] | str:

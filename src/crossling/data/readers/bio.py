@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_blocks, report_fault
+from crossling.data.readers.text_files import BadRows, FilePath, ReaderSettings, read_blocks, report_fault
 from crossling.data.records import TaggedSentence
 
 VERSION = 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_blocks, report_fault
+from crossling.data.readers.text_files import BadRows, FilePath, Line, ReaderSettings, read_blocks, report_fault
 from crossling.data.records import TaggedSentence
 
 VERSION = 1

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 
-from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, report_fault
+from crossling.data.readers.text_files import (
+    BadRows,
+    FilePath,
+    Line,
+    ReaderSettings,
+    read_lines,
+    report_fault,
+    zip_lines,
+)
 from crossling.data.records import ParallelPair
-from crossling.errors import DataError
 
 VERSION = 1
 RANGE = "<range>"
@@ -43,7 +49,8 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     so that both sides say the same. A verse that one translation leaves out is no row, but is counted.
     """
     group: list[tuple[Line, Line]] = []
-    for source, target in _read_verses(settings):
+    names = files(settings)
+    for source, target, *_ in zip_lines(*map(read_lines, names), names=names):
         if report_fault(settings.source, (source,), bad=bad) or report_fault(settings.target, (target,), bad=bad):
             yield from _join(group, bad)
             group = []
@@ -53,18 +60,6 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
             group = []
         group.append((source, target))
     yield from _join(group, bad)
-
-
-def _read_verses(settings: Settings) -> Iterator[tuple[Line, Line]]:
-    counts = [0] * len(files(settings))
-    for lines in zip_longest(*map(read_lines, files(settings))):
-        for i, line in enumerate(lines):
-            counts[i] += line is not None
-        if lines[0] is not None and lines[1] is not None:
-            yield lines[0], lines[1]
-    if len(set(counts)) != 1:
-        told = ", ".join(f"{path} has {count}" for path, count in zip(files(settings), counts, strict=True))
-        raise DataError(f"lines do not match: {told}; line i must be the same verse in all")
 
 
 def _join(group: list[tuple[Line, Line]], bad: BadRows) -> Iterator[ParallelPair]:

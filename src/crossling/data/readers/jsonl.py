@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
-from crossling.data.readers._records import build_record
+from crossling.data.readers.json_records import build_record
+from crossling.data.readers.text_files import BadRows, FilePath, ReaderSettings, read_lines, report_fault
 from crossling.data.records import (
     LabelledPair,
     LabelledText,

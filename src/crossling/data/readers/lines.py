@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
+from crossling.data.readers.text_files import BadRows, FilePath, ReaderSettings, read_lines, report_fault, zip_lines
 from crossling.data.records import LabelledText
-from crossling.errors import DataError
 
 VERSION = 1
 
@@ -46,12 +44,8 @@ def files(settings: Settings) -> tuple[Path, ...]:
 
 def read(settings: Settings, bad: BadRows) -> Iterator[LabelledText]:
     """One row a line, with its label trimmed; an empty text or label is a broken row."""
-    counts = [0, 0]
-    for text, label in zip_longest(read_lines(settings.path), read_lines(settings.labels_path)):
-        counts[0] += text is not None
-        counts[1] += label is not None
-        if text is None or label is None:
-            continue
+    names = files(settings)
+    for text, label in zip_lines(*map(read_lines, names), names=names):
         if report_fault(settings.path, (text,), bad=bad) or report_fault(settings.labels_path, (label,), bad=bad):
             continue
         name = settings.labels.get(label.text.strip(), label.text.strip())
@@ -64,8 +58,3 @@ def read(settings: Settings, bad: BadRows) -> Iterator[LabelledText]:
             bad.add(f"{settings.labels_path}:{label.number}", f"the label {name!r} is none of {allowed}")
         else:
             yield LabelledText(text.text, name)
-    if counts[0] != counts[1]:
-        raise DataError(
-            f"{settings.path} has {counts[0]} lines but {settings.labels_path} has {counts[1]}; "
-            "they belong together line by line"
-        )

@@ -6,12 +6,19 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
-from pydantic import model_validator
-
-from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, split_lines, tell_start
 from crossling.data.readers.parallel import pair_lines
+from crossling.data.readers.text_files import (
+    BadRows,
+    FilePath,
+    LanguagePair,
+    Line,
+    ReaderSettings,
+    read_lines,
+    show_working_folder,
+    split_lines,
+    split_pair,
+)
 from crossling.data.records import ParallelPair
 from crossling.errors import DataError
 
@@ -23,15 +30,8 @@ class Settings(ReaderSettings):
 
     path: FilePath
     """The files' common beginning (corpus for corpus.en and corpus.hi), or a .zip archive of such files."""
-    language: str
+    language: LanguagePair
     """The pair, source first, as in "en-hi"; the codes are the files' endings."""
-
-    @model_validator(mode="after")
-    def _check_pair(self) -> Self:
-        source, target = _split_pair(self)
-        if not source or not target or source == target:
-            raise ValueError(f"language = {self.language!r} is not a pair such as en-hi")
-        return self
 
 
 def record_kind(settings: Settings) -> type[ParallelPair]:
@@ -43,7 +43,7 @@ def files(settings: Settings) -> tuple[Path, ...]:
     """The files whose contents decide the rows."""
     if settings.path.suffix == ".zip":
         return (settings.path,)
-    return tuple(_find_side(settings.path, code) for code in _split_pair(settings))
+    return tuple(_find_side(settings.path, code) for code in split_pair(settings.language))
 
 
 def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
@@ -55,11 +55,6 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     yield from pair_lines(read_lines(source), read_lines(target), names=(source, target), bad=bad)
 
 
-def _split_pair(settings: Settings) -> tuple[str, str]:
-    source, _, target = settings.language.partition("-")
-    return source, target
-
-
 def _find_side(prefix: Path, code: str) -> Path:
     plain = prefix.with_name(f"{prefix.name}.{code}")
     packed = plain.with_name(f"{plain.name}.gz")
@@ -69,12 +64,14 @@ def _find_side(prefix: Path, code: str) -> Path:
 def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     try:
         with zipfile.ZipFile(settings.path) as archive:
-            members = [_find_member(archive, code, settings.path) for code in _split_pair(settings)]
+            members = [_find_member(archive, code, settings.path) for code in split_pair(settings.language)]
             with archive.open(members[0]) as source, archive.open(members[1]) as target:
                 names = (settings.path / members[0], settings.path / members[1])
                 yield from pair_lines(_lines(source), _lines(target), names=names, bad=bad)
     except FileNotFoundError as error:
-        raise DataError(f"{settings.path}: there is no such file{tell_start(settings.path)}; check the path") from error
+        raise DataError(
+            f"{settings.path}: there is no such file{show_working_folder(settings.path)}; check the path"
+        ) from error
     # An encrypted member is a RuntimeError, an unknown compression a NotImplementedError (one of them).
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as error:
         raise DataError(f"{settings.path}: damaged or unreadable archive ({error}); fetch it again") from error

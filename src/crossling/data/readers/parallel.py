@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
 from pathlib import Path
 
-from crossling.data.readers._lines import BadRows, FilePath, Line, ReaderSettings, read_lines, report_fault
+from crossling.data.readers.text_files import (
+    BadRows,
+    FilePath,
+    Line,
+    ReaderSettings,
+    read_lines,
+    report_fault,
+    zip_lines,
+)
 from crossling.data.records import ParallelPair
-from crossling.errors import DataError
 
 VERSION = 1
 
@@ -42,12 +48,7 @@ def pair_lines(
     sources: Iterable[Line], targets: Iterable[Line], *, names: tuple[Path, Path], bad: BadRows
 ) -> Iterator[ParallelPair]:
     """Lines of two sides as pairs; sides of different length are an error that names both."""
-    counts = [0, 0]
-    for source, target in zip_longest(sources, targets):
-        counts[0] += source is not None
-        counts[1] += target is not None
-        if source is None or target is None:
-            continue
+    for source, target in zip_lines(sources, targets, names=names):
         if report_fault(names[0], (source,), bad=bad) or report_fault(names[1], (target,), bad=bad):
             continue
         if not source.text.strip() or not target.text.strip():
@@ -55,9 +56,3 @@ def pair_lines(
             bad.add(f"{side}:{line.number}", "an empty line has no translation")
             continue
         yield ParallelPair(source.text, target.text)
-    if counts[0] != counts[1]:
-        alone = f"{names[counts[1] > counts[0]]}:{min(counts) + 1}"
-        raise DataError(
-            f"{names[0]} has {counts[0]} lines but {names[1]} has {counts[1]}; they belong together by line, and "
-            f"{alone} has no partner"
-        )

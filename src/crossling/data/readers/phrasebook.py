@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from crossling.data.readers._lines import BadRows, ReaderSettings
+from crossling.data.readers.text_files import BadRows, ReaderSettings
 from crossling.data.records import LabelledPair, LabelledText, LinkedPair, Question, Record, TaggedSentence
 from crossling.errors import DataError
 

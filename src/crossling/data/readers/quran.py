@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, find_fault
-from crossling.data.readers.squad import load_json
+from crossling.data.readers.text_files import BadRows, FilePath, ReaderSettings, find_fault, load_json
 from crossling.data.records import ParallelPair
 from crossling.errors import DataError
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, find_fault, read_text
-from crossling.data.readers._records import find_wrong_answer
+from crossling.data.readers.json_records import find_wrong_answer
+from crossling.data.readers.text_files import BadRows, FilePath, ReaderSettings, find_fault, load_json
 from crossling.data.records import Question
 from crossling.errors import DataError
 
@@ -49,16 +48,6 @@ def read(settings: Settings, bad: BadRows) -> Iterator[Question]:
                 bad.add(f"{place}.qas[{i}]", found)
             else:
                 yield found
-
-
-def load_json(path: Path) -> Any:
-    """A JSON document; what cannot be parsed is told with its line."""
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{error.lineno}: not valid JSON ({error.msg}); fetch the file again") from error
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
-        raise DataError(f"{path}: not usable JSON ({error})") from error
 
 
 def _walk(document: Any, path: Path, bad: BadRows) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
+from crossling.data.readers.text_files import BadRows, FilePath, ReaderSettings, read_lines, report_fault
 from crossling.data.records import PlainText
 
 VERSION = 1

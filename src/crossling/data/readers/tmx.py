@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 from xml.parsers import expat
 
-from pydantic import model_validator
-
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, find_fault, open_file
+from crossling.data.readers.text_files import (
+    BadRows,
+    FilePath,
+    LanguagePair,
+    ReaderSettings,
+    find_fault,
+    open_file,
+    split_pair,
+)
 from crossling.data.records import ParallelPair
 from crossling.errors import DataError
 
@@ -24,15 +29,8 @@ class Settings(ReaderSettings):
 
     path: FilePath
     """The file, plain or gzipped."""
-    language: str
+    language: LanguagePair
     """The pair, source first, as in "en-hi"; en also takes en-US, and upper or lower case is the same."""
-
-    @model_validator(mode="after")
-    def _check_pair(self) -> Self:
-        source, _, target = self.language.partition("-")
-        if not source or not target or source == target:
-            raise ValueError(f"language = {self.language!r} is not a pair such as en-hi")
-        return self
 
 
 def record_kind(settings: Settings) -> type[ParallelPair]:
@@ -47,7 +45,7 @@ def files(settings: Settings) -> tuple[Path, ...]:
 
 def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     """One row a unit: its first segment in either language. A unit that lacks one is a broken row."""
-    codes = settings.language.lower().partition("-")[::2]
+    codes = split_pair(settings.language.lower())
     units = _Units()
     for unit in units.parse(settings.path):
         texts = [unit.find(code) for code in codes]

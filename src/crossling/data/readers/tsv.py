@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from itertools import zip_longest
 from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from crossling.data.readers._lines import (
+from crossling.data.readers.text_files import (
     BadRows,
     FilePath,
     Line,
     ReaderSettings,
     read_lines,
     report_fault,
+    zip_lines,
 )
 from crossling.data.records import LabelledPair, LabelledText, ParallelPair, Record
 from crossling.errors import DataError, nearest
@@ -166,17 +166,8 @@ def _pair_labels(settings: Settings, rows: _Rows) -> Iterator[tuple[Line, Line |
     if settings.labels_path is None:
         yield from ((line, None) for line in rows)
         return
-    counts = [0, 0]
-    for line, label in zip_longest(rows, read_lines(settings.labels_path)):
-        counts[0] += line is not None
-        counts[1] += label is not None
-        if line is not None and label is not None:
-            yield line, label
-    if counts[0] != counts[1]:
-        raise DataError(
-            f"{settings.path} has {counts[0]} rows but {settings.labels_path} has {counts[1]} labels; "
-            "they belong together line by line"
-        )
+    lines = zip_lines(rows, read_lines(settings.labels_path), names=files(settings))
+    yield from ((line, label) for line, label in lines)
 
 
 def _build(kind: type[Record], values: dict[str, str], settings: Settings) -> Record | str:

@@ -11,7 +11,15 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from crossling.data.languages import find_language
-from crossling.data.readers._lines import BadRows, FilePath, ReaderSettings, read_lines, report_fault
+from crossling.data.readers.text_files import (
+    BadRows,
+    FilePath,
+    LanguagePair,
+    ReaderSettings,
+    read_lines,
+    report_fault,
+    split_pair,
+)
 from crossling.data.records import ParallelPair
 
 VERSION = 1
@@ -25,7 +33,7 @@ class Settings(ReaderSettings):
     path: FilePath
     """The file, plain or gzipped: score, sentence, sentence, with tabs between. Two more columns, as in WMT's copies,
     are the languages that the sentences were identified as; a pair in others is left out."""
-    language: str
+    language: LanguagePair
     """The pair, source first, as in "en-hi"."""
     threshold: float = Field(default=1.04, ge=0)
     """The least margin score: the ratio of a pair's similarity to that of each side's neighbours. 1.04 is the value
@@ -35,10 +43,8 @@ class Settings(ReaderSettings):
     in alphabetical order), and if that says nothing it is the source."""
 
     @model_validator(mode="after")
-    def _check_pair(self) -> Self:
-        source, target = _split_pair(self)
-        if not source or not target or source == target:
-            raise ValueError(f"language = {self.language!r} is not a pair such as en-hi")
+    def _check_left(self) -> Self:
+        source, target = split_pair(self.language)
         if self.left and self.left not in (source, target):
             raise ValueError(f"left = {self.left!r} is neither language of {self.language}")
         match = PAIR_IN_NAME.search(self.path.name)
@@ -67,8 +73,8 @@ def stamp(settings: Settings) -> str:
 
 def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     """One row a line; pairs below the threshold are counted, and blank lines hold no pair."""
-    turned = _find_left(settings) != _split_pair(settings)[0]
-    codes = _split_pair(settings)[::-1] if turned else _split_pair(settings)
+    turned = _find_left(settings) != split_pair(settings.language)[0]
+    codes = split_pair(settings.language)[::-1] if turned else split_pair(settings.language)
     width = 0
     for line in read_lines(settings.path):
         place = f"{settings.path}:{line.number}"
@@ -91,15 +97,10 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
             yield ParallelPair(cells[2], cells[1]) if turned else ParallelPair(cells[1], cells[2])
 
 
-def _split_pair(settings: Settings) -> tuple[str, str]:
-    source, _, target = settings.language.partition("-")
-    return source, target
-
-
 def _find_left(settings: Settings) -> str:
     """The language of the first sentence."""
     match = PAIR_IN_NAME.search(settings.path.name)
-    return settings.left or (match["left"] if match else _split_pair(settings)[0])
+    return settings.left or (match["left"] if match else split_pair(settings.language)[0])
 
 
 def _read_score(text: str) -> float | None:

@@ -1,7 +1,7 @@
-"""Rows with their sides in different languages, put together from sets that are translations of each other.
+"""Rows with their two sides in different languages, put together from sets that are translations of each other.
 
-XNLI's premise in one language and its hypothesis in another, or XQuAD's question about a paragraph in another
-language: no file has them, but two files that say the same do.
+For example XNLI with the premise in one language and the hypothesis in another, or XQuAD with question and context in
+different languages. No file has such rows; they are combined from the files of two languages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import Field
 
 from crossling.data.cache import TABLE_KEYS, open_cached, validate_settings
 from crossling.data.declarations import Declaration
-from crossling.data.readers._lines import BadRows, OnError, ReaderSettings
+from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings
 from crossling.data.records import LabelledPair, Question, Record
 from crossling.data.rows import Rows, hash_text
 from crossling.data.spec import Spec
@@ -39,9 +39,9 @@ class MixSettings(ReaderSettings):
     which: str = RANDOM
     """The side that is replaced, such as premise; random draws it for every row."""
     seed: int = Field(default=0, ge=0)
-    """Draws the sides. A row's draw depends on seed and row number alone: it is the same in all languages."""
+    """Draws the sides. A row's draw depends on seed and row number alone, so it is the same in all languages."""
     other: str = ""
-    """The language that replaces; the one that the set was translated from where not given."""
+    """The language of the replaced side; by default the one that the set was translated from."""
 
 
 def open_sides(
@@ -101,7 +101,7 @@ def open_mixed(
 
 
 def _toss(seed: int, row: int) -> int:
-    """0 or 1, by seed and row alone; a generator's draws would depend on how many came before."""
+    """0 or 1 by seed and row alone; a generator's draws would depend on the draws before."""
     return hashlib.blake2b(f"{seed} {row}".encode(), digest_size=1).digest()[0] & 1
 
 
@@ -137,12 +137,12 @@ def _combine(
 
 
 def _match_rows(first: Rows, second: Rows, bad: BadRows) -> Iterator[tuple[int, Any, Any]]:
-    """Rows of the same number; equal labels are the sign that they belong together."""
+    """Rows of the same number; equal labels show that they belong together."""
     for rows in (first, second):
         if rows.skipped:
             raise DataError(
                 f"{rows.name}: {rows.skipped} broken rows were skipped, so its rows cannot be matched by number with "
-                f"another language's; mend the file"
+                f"another language's; fix the file"
             )
     if len(first) != len(second):
         raise DataError(

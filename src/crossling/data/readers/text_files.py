@@ -1,16 +1,18 @@
-"""What all readers share: lines that end at \\n only, a tally of broken rows, and settings of one manner."""
+"""What readers share: lines of text files, JSON documents, the count of broken rows, the base of their settings."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import json
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, NamedTuple, cast
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -22,7 +24,7 @@ OnError = Literal["raise", "skip"]
 
 
 def _check_path(path: Path) -> Path:
-    """A path that can name a file, with ``~`` for the home folder; the system's own errors come without a place."""
+    """A path that can name a file, with ``~`` expanded; the system's own errors would not name the setting."""
     if not path.name or "\0" in str(path):
         raise ValueError("this cannot be the name of a file")
     try:
@@ -34,22 +36,39 @@ def _check_path(path: Path) -> Path:
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(_check_path)]
 """A path; a recipe gives it as text, which strict models would refuse."""
 
+
+def split_pair(language: str) -> tuple[str, str]:
+    """Source and target of a pair such as ``en-hi``."""
+    source, _, target = language.partition("-")
+    return source, target
+
+
+def _check_pair(language: str) -> str:
+    source, target = split_pair(language)
+    if not source or not target or source == target:
+        raise ValueError(f"language = {language!r} is not a pair such as en-hi")
+    return language
+
+
+LanguagePair = Annotated[str, AfterValidator(_check_pair)]
+"""Two language codes, source first, as in ``en-hi``."""
+
 SHOWN_PLACES = 5
 NOT_UTF8 = "bytes that are not UTF-8"
 NUL = "a NUL character"
 
 
 class ReaderSettings(BaseModel):
-    """The manner of every reader's settings: frozen, strict, no unknown keys."""
+    """The base of every reader's settings: frozen, strict, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class BadRows:
-    """Broken rows: an error at the first one, or a count of them with the first few places for the log.
+    """Broken rows: an error at the first one, or a count of them, with the first few places for the log.
 
-    Every reader hands its broken rows here, so that a row is read, counted or an error, and never just gone. Rows
-    that are whole but not wanted are counted apart, by reason.
+    Every reader reports its broken rows here: a row is read, counted or an error, never lost in silence. Valid rows
+    that are left out on purpose are counted separately, by reason.
     """
 
     def __init__(self, on_error: OnError = "raise") -> None:
@@ -66,21 +85,21 @@ class BadRows:
         """Raise for, or count, broken rows at one place (``file:line``)."""
         message = f"{where}: {what}"
         if self.on_error == "raise":
-            advice = f"{fix}; or " if fix else "mend the row, or "
+            advice = f"{fix}; or " if fix else "fix the row, or "
             raise DataError(f'{message}; {advice}set on_error = "skip" to leave such rows out and count them')
         self.count += rows
         if len(self.places) < SHOWN_PLACES:
             self.places.append(message)
 
     def log(self, name: str) -> None:
-        """Say once how many rows were left out, and where the first few stand."""
+        """Log how many rows were skipped, and the places of the first few."""
         if self.count:
             more = ", …" if self.count > len(self.places) else ""
             logger.warning("%s: %d broken rows skipped: %s%s", name, self.count, "; ".join(self.places), more)
 
 
 class Line(NamedTuple):
-    """A line without its end; ``fault`` says what makes it unreadable, and then ``text`` is of no use."""
+    """A line without its line end; ``fault`` says what makes it unreadable, and ``text`` is then meaningless."""
 
     number: int
     text: str
@@ -94,15 +113,15 @@ def open_file(path: Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
         with gzip.open(path, "rb") if unpack and path.suffix == ".gz" else path.open("rb") as stream:
             yield cast(BinaryIO, stream)
     except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file{tell_start(path)}; check the path") from error
+        raise DataError(f"{path}: there is no such file{show_working_folder(path)}; check the path") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({error}); fetch it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
-def tell_start(path: Path) -> str:
-    """Where a relative path was followed from: a recipe's may have been written for another folder."""
+def show_working_folder(path: Path) -> str:
+    """The folder that a relative path starts from: a recipe may have been written for another one."""
     return "" if path.is_absolute() else f" below {Path.cwd()}"
 
 
@@ -118,7 +137,7 @@ def split_lines(stream: Iterable[bytes]) -> Iterator[Line]:
         if number == 1:
             raw = raw.removeprefix(codecs.BOM_UTF8)
             if not raw:
-                return  # a mark and nothing after it: an empty file, which has no lines
+                return  # a byte order mark alone: an empty file
         body = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:
             text = body.decode("utf-8")
@@ -139,8 +158,36 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path}:{line}: {NOT_UTF8}; convert the file to UTF-8") from error
 
 
+def load_json(path: Path) -> Any:
+    """A JSON document; an error names the line that cannot be parsed."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}:{error.lineno}: not valid JSON ({error.msg}); fetch the file again") from error
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
+        raise DataError(f"{path}: not usable JSON ({error})") from error
+
+
+def zip_lines(*sides: Iterable[Line], names: Sequence[Path]) -> Iterator[tuple[Line, ...]]:
+    """Lines of several files side by side; files of different length are an error that names them."""
+    counts, alone = [0] * len(sides), ""
+    for lines in zip_longest(*sides):
+        for i, line in enumerate(lines):
+            counts[i] += line is not None
+            if line is not None and None in lines:
+                alone = alone or f"{names[i]}:{line.number}"
+        if None not in lines:
+            yield lines
+    if alone:
+        others = ", ".join(f"{path} has {count}" for path, count in zip(names[1:], counts[1:], strict=True))
+        raise DataError(
+            f"{names[0]} has {counts[0]} lines but {others}; they belong together line by line, and {alone} has no "
+            "partner"
+        )
+
+
 def find_fault(text: str) -> str:
-    """What makes a decoded text unusable, or nothing: JSON escapes can smuggle in NUL and half characters."""
+    """What makes a decoded text unusable, or nothing: JSON escapes can stand for NUL and half characters."""
     if "\0" in text:
         return NUL
     try:
@@ -151,7 +198,7 @@ def find_fault(text: str) -> str:
 
 
 def read_blocks(path: Path) -> Iterator[list[Line]]:
-    """Runs of lines between blank ones: how CoNLL-U and column files set sentences apart."""
+    """Runs of lines between blank ones: how CoNLL-U and column files separate sentences."""
     block: list[Line] = []
     for line in read_lines(path):
         if line.fault or line.text.strip():
@@ -164,7 +211,7 @@ def read_blocks(path: Path) -> Iterator[list[Line]]:
 
 
 def report_fault(path: Path, lines: Iterable[Line], *, bad: BadRows) -> bool:
-    """Hand the first unreadable line, if any, to ``bad`` as one broken row; say whether there was one."""
+    """Report the first unreadable line, if any, to ``bad`` as one broken row; returns whether there was one."""
     for line in lines:
         if line.fault:
             bad.add(f"{path}:{line.number}", f"the line has {line.fault}", fix="convert the file to UTF-8 text")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from crossling.data.readers._lines import find_fault
+from crossling.data.readers.text_files import find_fault
 from crossling.data.records import LinkedPair, Question, Record, TaggedSentence
 
 TEXT_LISTS = {(TaggedSentence, "words"), (LinkedPair, "source"), (LinkedPair, "target")}
