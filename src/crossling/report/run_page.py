@@ -99,6 +99,22 @@ class _Example:
     question_direction: str = ""
 
 
+@dataclass(frozen=True)
+class _Section:
+    """All that the page shows of one data set."""
+
+    data: str
+    key: str
+    main: str
+    """The score that the bars show."""
+    scores: tuple[str, ...]
+    groups: list[tuple[str, str, list[_Line]]]
+    headlines: list[tuple[str, str, str]]
+    table: Markup
+    confusions: list[tuple[_Line, Markup]]
+    examples: list[tuple[_Line, list[_Example]]]
+
+
 def render_run(summary: RunSummary) -> str:
     """The whole page of a run as HTML."""
     return render_page(
@@ -132,36 +148,29 @@ def _is_taken(summary: RunSummary, name: str) -> bool:
     return any(name in result.scores for result in summary.results)
 
 
-def _section(summary: RunSummary, data: str, number: int) -> dict[str, object]:
-    """All that the page shows of one data set."""
+def _section(summary: RunSummary, data: str, number: int) -> _Section:
     results = order_results(summary, data)
     scores = order_scores(summary, results)
     main = scores[0] if scores else summary.main_score
-    sources = [result for result in results if is_source(summary, result)]
     lines = [
-        _line(result, f"{number}-{place}", main=main, is_source=result in sources)
+        (_line(result, f"{number}-{place}", main=main, is_source=is_source(summary, result)), result)
         for place, result in enumerate(results)
     ]
-    return {
-        "data": data,
-        "key": f"set-{number}",
-        "lines": lines,
-        "main": main,
-        "groups": _group_by_family(summary, lines, [average([result], main).mean for result in results]),
-        "scores": scores,
-        "headlines": _headlines(summary, results, main),
-        "table": _show_table(summary, data),
-        "confusions": [
+    return _Section(
+        data=data,
+        key=f"set-{number}",
+        main=main,
+        scores=scores,
+        groups=_group_by_family(summary, [(line, average([result], main).mean) for line, result in lines]),
+        headlines=_headlines(summary, results, main),
+        table=_show_table(summary, data),
+        confusions=[
             (line, draw_confusion(result.confusion, title=f"Confusion of labels in {line.name}"))
-            for line, result in zip(lines, results, strict=True)
+            for line, result in lines
             if result.confusion is not None
         ],
-        "examples": [
-            (line, [_example(sample) for sample in result.samples])
-            for line, result in zip(lines, results, strict=True)
-            if result.samples
-        ],
-    }
+        examples=[(line, [_example(sample) for sample in result.samples]) for line, result in lines if result.samples],
+    )
 
 
 def _show_table(summary: RunSummary, data: str) -> Markup:
@@ -202,18 +211,15 @@ def _line(result: LanguageResult, key: str, *, main: str, is_source: bool) -> _L
     )
 
 
-def _group_by_family(
-    summary: RunSummary, lines: Sequence[_Line], values: Sequence[float]
-) -> list[tuple[str, str, list[_Line]]]:
+def _group_by_family(summary: RunSummary, lines: Sequence[tuple[_Line, float]]) -> list[tuple[str, str, list[_Line]]]:
     """Families with their mean score: the source's first, then by name; lines keep their order within."""
     source = find_language(summary.source)
     first = source.family if source else ""
-    families = sorted({line.family for line in lines}, key=lambda family: (family != first, family))
     groups = []
-    for family in families:
-        members = [line for line in lines if line.family == family]
-        part = [value for line, value in zip(lines, values, strict=True) if line.family == family]
-        groups.append((family, format_percent(sum(part) / len(part)), members))
+    for family in sorted({line.family for line, _ in lines}, key=lambda family: (family != first, family)):
+        values = [value for line, value in lines if line.family == family]
+        mean = format_percent(sum(values) / len(values))
+        groups.append((family, mean, [line for line, _ in lines if line.family == family]))
     return groups
 
 
@@ -241,9 +247,9 @@ def _headlines(summary: RunSummary, results: Sequence[LanguageResult], name: str
 
 def _example(sample: Sample) -> _Example:
     """Dispatch by the sample's type to the part of the template that shows it."""
-    show = {TagSample: _show_tags, TextSample: _show_text, AnswerSample: _show_answer}[type(sample)]
-    example: _Example = show(sample)  # type: ignore[operator]
-    return example
+    if isinstance(sample, TagSample):
+        return _show_tags(sample)
+    return _show_text(sample) if isinstance(sample, TextSample) else _show_answer(sample)
 
 
 def _show_tags(sample: TagSample) -> _Example:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -42,6 +41,17 @@ class Panel:
     def parts(self) -> list[tuple[str, ComparisonTable]]:
         """Both tables with the stems of their files."""
         return [(self.key, self.table), *([(f"{self.key}-groups", self.groups)] if self.groups else [])]
+
+
+@dataclass(frozen=True)
+class ShownPart:
+    """A comparison's table as the page shows it."""
+
+    table: ComparisonTable
+    figures: str
+    """All numbers as JSON, for the page's script."""
+    sheets: tuple[Markup, ...]
+    """Scores, and differences."""
 
 
 @dataclass(frozen=True)
@@ -166,31 +176,25 @@ def _render(document: Document, *, drawn: bool) -> str:
         styles=("page.css.j2", "study.css.j2"),
         script="study.js.j2",
         document=document,
-        panels=[_show_panel(panel, drawn=drawn) for panel in document.panels],
+        panels=[(panel, [_show_part(table, drawn=drawn) for _, table in panel.parts()]) for panel in document.panels],
         explanations={name: explain(name) for name in list_scores() if _is_taken(document, name)},
         title_of=title_of,
         long=LONG,
     )
 
 
-def _show_panel(panel: Panel, *, drawn: bool) -> dict[str, Any]:
-    drawn = drawn and len(panel.table.systems) <= WIDEST
-    return {"panel": panel, "parts": [_show_part(table, drawn=drawn) for _, table in panel.parts()]}
-
-
-def _show_part(table: ComparisonTable, *, drawn: bool) -> dict[str, Any]:
+def _show_part(table: ComparisonTable, *, drawn: bool) -> ShownPart:
     """The numbers for the page's script, and a sheet for each view that has columns."""
-    axis = f"; the drawn axis goes from -{100 * table.reach():.1f} to +{100 * table.reach():.1f}"
-    captions = {
-        "scores": "Scores",
-        "differences": f"Differences from {table.baseline} in points{axis if drawn and table.reach() else ''}",
-    }
+    drawn = drawn and len(table.systems) <= WIDEST
+    reach = f"{100 * table.reach():.1f}"
+    axis = f"; the drawn axis goes from -{reach} to +{reach}" if drawn and table.reach() else ""
+    captions = {"scores": "Scores", "differences": f"Differences from {table.baseline} in points{axis}"}
     sheets = [
         table.to_page(view, drawn=drawn).to_html(classes="compare", caption=captions[view], view=view)
         for view in VIEWS
         if table.shown(view)
     ]
-    return {"table": table, "figures": table.to_figures(), "sheets": sheets}
+    return ShownPart(table, table.to_figures(), tuple(sheets))
 
 
 def _is_taken(document: Document, name: str) -> bool:

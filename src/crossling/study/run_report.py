@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from crossling.data.catalogue import open_data
+from crossling.data.records import LabelledPair, LabelledText, Question, Record, TaggedSentence
 from crossling.data.rows import Rows
 from crossling.recipe.overrides import to_toml
-from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe
 from crossling.report.run_page import write_run
 from crossling.report.run_summary import (
     AnswerSample,
@@ -77,11 +78,13 @@ def task_name(settings: Any) -> str:
     return " / ".join(fitting) if fitting else str(settings.kind)
 
 
-def _gather(recipe: Recipe, entry: Any, language: str, spec: Any, *, out: Path, store: Path) -> LanguageResult:
+def _gather(
+    recipe: Recipe, entry: EvaluateSettings, language: str, spec: str | dict[str, Any], *, out: Path, store: Path
+) -> LanguageResult:
     runs = [read_predictions(prediction_path(out, seed, entry, language)) for seed in recipe.seeds]
     rows = open_data(spec, split=entry.split, store=store)
     variant = language if language != runs[0].language else ""
-    # Of rows that were changed since, other words would stand beside these tags.
+    # Rows that were changed since have other words than those that were tagged.
     same = runs[0].meta.get("fingerprint") == rows.fingerprint
     samples = [_name_question(sample, language) for sample in choose_samples(rows, runs[0])] if same else []
     return gather_result(set_name(entry), runs, samples=samples, variant=variant)
@@ -99,7 +102,7 @@ def choose_samples(rows: Rows, predictions: Predictions) -> list[Sample]:
     """A few examples from all over the set, of readable size, the same ones every time."""
     wanted = _interesting(predictions, len(rows))
     places = np.unique(np.linspace(0, len(wanted) - 1, min(SAMPLES, len(wanted))).round().astype(int))
-    return [_SAMPLERS[predictions.kind](rows[int(wanted[p])], predictions, int(wanted[p])) for p in places]
+    return [_make_sample(rows[int(wanted[p])], predictions, int(wanted[p])) for p in places]
 
 
 def _interesting(predictions: Predictions, count: int) -> np.ndarray[Any, Any]:
@@ -117,22 +120,17 @@ def _interesting(predictions: Predictions, count: int) -> np.ndarray[Any, Any]:
     return good if len(good) else everything
 
 
-def _sample_tags(record: Any, predictions: Predictions, row: int) -> Sample:
-    inside = predictions.column("row") == row
-    predicted = [predictions.labels[code] for code in predictions.column("predicted")[inside]]
-    return TagSample(record.words, record.tags, tuple(predicted))
-
-
-def _sample_class(record: Any, predictions: Predictions, row: int) -> Sample:
-    texts = (record.text,) if hasattr(record, "text") else (record.first, record.second)
-    predicted = predictions.labels[int(predictions.column("predicted")[row])]
-    return TextSample(texts, record.label, predicted, float(predictions.column("confidence")[row]))
-
-
-def _sample_answer(record: Any, predictions: Predictions, row: int) -> Sample:
-    answer = predictions.table.column("predicted")[row].as_py()
+def _make_sample(record: Record, predictions: Predictions, row: int) -> Sample:
+    """An example with its gold and its predicted labels or answers."""
+    if isinstance(record, TaggedSentence):
+        inside = predictions.column("row") == row
+        codes = predictions.column("predicted")[inside]
+        return TagSample(record.words, record.tags, tuple(predictions.labels[code] for code in codes))
     confidence = float(predictions.column("confidence")[row])
-    return AnswerSample(record.question, record.context, record.answers, answer, confidence)
-
-
-_SAMPLERS = {"tags": _sample_tags, "classes": _sample_class, "answers": _sample_answer}
+    if isinstance(record, Question):
+        answer = predictions.table.column("predicted")[row].as_py()
+        return AnswerSample(record.question, record.context, record.answers, answer, confidence)
+    assert isinstance(record, LabelledText | LabelledPair), "predictions are of tags, classes or answers"
+    texts = (record.text,) if isinstance(record, LabelledText) else (record.first, record.second)
+    predicted = predictions.labels[int(predictions.column("predicted")[row])]
+    return TextSample(texts, record.label, predicted, confidence)
