@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,9 @@ LAYERS = (
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 NO_TORCH = ("report", "scores", "store", "data", "phrasebook")
-SIBLINGS = ("stages", "tasks", "objectives", "fusions", "analyses", "criteria")
+SIBLINGS = ("stages", "tasks", "objectives", "fusions", "analyses", "criteria", "aligners")
+LONGEST_CHAIN = 18
+"""Modules that one import may pass through at most: who reads a file must keep what is below it in mind."""
 
 
 def _modules() -> list[Path]:
@@ -46,7 +50,7 @@ def _name(path: Path) -> str:
 
 
 def _imports(path: Path, *, at_import_time: bool) -> set[str]:
-    """Modules imported by a file: all of them, or only those that importing it imports."""
+    """Modules imported by a file, ``from x import y`` as x and x.y: all, or only those that importing it imports."""
     found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
@@ -58,28 +62,45 @@ def _imports(path: Path, *, at_import_time: bool) -> set[str]:
             if isinstance(child, ast.Import):
                 found.update(alias.name for alias in child.names)
             elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
-                found.add(child.module)
+                found.update((child.module, *(f"{child.module}.{alias.name}" for alias in child.names)))
             visit(child)
 
     visit(ast.parse(path.read_text(encoding="utf-8")))
     return found
 
 
+def _find_longest_chain() -> list[str]:
+    """The modules of the longest path of imports at import time."""
+    names = {".".join(("crossling", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in _modules()}
+    files = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph = {name: _imports(path, at_import_time=True) & files.keys() - {name} for name, path in files.items()}
+
+    @cache
+    def follow(name: str) -> tuple[str, ...]:
+        return (name, *max((follow(other) for other in graph[name]), key=len, default=()))
+
+    return list(max(map(follow, graph), key=len))
+
+
 def test_every_module_has_a_layer() -> None:
-    assert {_name(path) for path in _modules()} - set(RANK) == {"recipes"} - {"recipes"}
+    assert {_name(path) for path in _modules()} <= set(RANK)
 
 
 @pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_point_down(path: Path) -> None:
     own = RANK[_name(path)]
     for module in _imports(path, at_import_time=False):
-        if module.startswith("crossling."):
-            other = module.split(".")[1]
-            assert RANK[other] <= own, f"{path} imports {module}, which stands above it"
+        if module.startswith("crossling.") and module.split(".")[1] in RANK:
+            assert RANK[module.split(".")[1]] <= own, f"{path} imports {module}, which stands above it"
+
+
+def test_chains_of_imports_are_short() -> None:
+    chain = _find_longest_chain()
+    assert len(chain) <= LONGEST_CHAIN, " > ".join(chain)
 
 
 @pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_siblings_do_not_know_each_other(path: Path) -> None:
+def test_kinds_do_not_import_their_siblings(path: Path) -> None:
     family = _name(path)
     if family not in SIBLINGS or path.stem not in list_kinds(family):
         return
@@ -90,11 +111,18 @@ def test_siblings_do_not_know_each_other(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NO_TORCH)
-def test_scores_and_reports_need_no_torch(name: str) -> None:
+def test_light_packages_import_no_torch(name: str) -> None:
     files = [path for path in _modules() if _name(path) == name]
     assert files, name
     for path in files:
         assert not {m.split(".")[0] for m in _imports(path, at_import_time=False)} & {"torch", "transformers"}, path
+
+
+def test_files_are_replaced_in_one_place() -> None:
+    """Written apart, then renamed: whoever does it anew forgets fsync, or what is left behind by a crash."""
+    idiom = re.compile(r"os\.replace|os\.rename|\b(?:partial|temporary|temp|tmp|scratch)\w*\.(?:replace|rename)\(")
+    found = {path.name for path in _modules() if idiom.search(path.read_text(encoding="utf-8"))}
+    assert found == {"files.py"}
 
 
 def test_help_imports_neither_torch_nor_pydantic() -> None:
