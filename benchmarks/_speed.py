@@ -102,13 +102,13 @@ def build_run(
     model: Any, program: Any, scale: Scale, folder: Path, *, batch: int, epochs: int, capture: bool = True, **more: Any
 ) -> Any:
     """A training, about to begin; all that is not set is as a recipe's defaults have it."""
-    from crossling.training.loop import Execution, _Run
-    from crossling.training.mixture import Program
+    from crossling.training.loop import Execution, Trainer
+    from crossling.training.mixture import Mixture
     from crossling.training.settings import TrainingSettings
 
     settings = TrainingSettings(epochs=epochs, batch=batch, **more)
     execution = Execution(join(scale.device), 1, folder, checkpoint_seconds=1e9, capture=capture)
-    return _Run(model, program if isinstance(program, Program) else Program(program), settings, execution)
+    return Trainer(model, program if isinstance(program, Mixture) else Mixture(program), settings, execution)
 
 
 def join(device: torch.device) -> Any:

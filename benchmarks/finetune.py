@@ -94,9 +94,9 @@ def time_crossling(kind: Kind, scale: Scale, *, capture: bool = True) -> tuple[f
 def tell_padding(examples: Any, batch: int, device: torch.device) -> str:
     """The share of what is computed in an epoch that is no real subword."""
     from crossling.data.batching import plan_epoch
-    from crossling.training.loop import tighten
+    from crossling.training.loop import trim_padding
 
-    plan = [tighten(one, examples, device) for one in plan_epoch(examples.lengths, batch, seed=1, epoch=1)]
+    plan = [trim_padding(one, examples, device) for one in plan_epoch(examples.lengths, batch, seed=1, epoch=1)]
     computed = sum(len(one.rows) * one.length for one in plan)
     return f"{100 * (1 - float(examples.lengths.sum()) / computed):.1f} %"
 

@@ -27,8 +27,8 @@ from crossling.models.model import build_model
 from crossling.recipe.recipe import RunSettings
 from crossling.tasks import build_task, parse_task
 from crossling.training.distributed import Distributed, setup_distributed
-from crossling.training.loop import Execution, _Run
-from crossling.training.mixture import Program, Stream
+from crossling.training.loop import Execution, Trainer
+from crossling.training.mixture import Mixture, Stream
 from crossling.training.settings import TrainingSettings
 
 TARGET = 1.15
@@ -44,7 +44,7 @@ def main() -> None:
         where = (
             torch.cuda.get_device_name() if distributed.device.type == "cuda" else f"{torch.get_num_threads()} threads"
         )
-        examples = runs["plain"].program.main.examples
+        examples = runs["plain"].mixture.main.examples
         print(
             f"{options.encoder}, {options.task} on {options.data}: {len(examples)} examples, "
             f"{distributed.device} ({where})"
@@ -75,7 +75,7 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def prepare(fusion: dict[str, object], options: argparse.Namespace, distributed: Distributed, folder: Path) -> _Run:
+def prepare(fusion: dict[str, object], options: argparse.Namespace, distributed: Distributed, folder: Path) -> Trainer:
     """A model, trimmed as a stage trims it, and its training, about to begin."""
     store = folder.parent / "store"
     rows = open_data(options.data, store=store).head(options.examples)
@@ -90,7 +90,7 @@ def prepare(fusion: dict[str, object], options: argparse.Namespace, distributed:
     model.trim(np.unique(examples.distinct_ids()))
     training = TrainingSettings(epochs=options.rounds + 1, batch=options.batch)
     execution = Execution(distributed, 1, folder, checkpoint_seconds=1e9)
-    return _Run(model, Program(Stream(objective, examples)), training, execution)
+    return Trainer(model, Mixture(Stream(objective, examples)), training, execution)
 
 
 if __name__ == "__main__":

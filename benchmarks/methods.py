@@ -60,7 +60,7 @@ def measure_dlfa(scale: Scale, matrix_rate: float) -> Row:
 
 def measure_auxiliary(scale: Scale, matrix_rate: float) -> Row:
     """A tagging step for each step of the main task."""
-    from crossling.training.mixture import Auxiliary, Program, Stream
+    from crossling.training.mixture import AuxiliaryStream, Mixture, Stream
 
     def prepare(examples: Any, folder: Path) -> Prepared:
         rows = make_rows(WORDS, len(examples), scale.size.vocabulary, batch=scale.batch, seed=2)
@@ -68,29 +68,29 @@ def measure_auxiliary(scale: Scale, matrix_rate: float) -> Row:
         model, stream = build_task(TEXTS, scale, examples, others=[other])
         objective = build_objective(WORDS, "auxiliary")
         model.heads["auxiliary"] = objective.build_head(model.encoder.width)
-        program = Program(stream, (Auxiliary(Stream(objective, other), 1.0),))
+        mixture = Mixture(stream, (AuxiliaryStream(Stream(objective, other), 1.0),))
         work = sum(count_operations(scale.size, part.lengths) for part in (examples, other))
-        return model, program, work
+        return model, mixture, work
 
     return _compare("auxiliary task", "fine-tuning with tagging beside it", prepare, scale, matrix_rate)
 
 
 def measure_replay(scale: Scale, matrix_rate: float, kind: Kind = TEXTS) -> Row:
     """Aligned sentence pairs in every step; of the source, the original encoder reads the subwords once more."""
-    from crossling.training.mixture import Program, Replay, Stream
+    from crossling.training.mixture import Mixture, ReplayStream, Stream
 
     def prepare(examples: Any, folder: Path) -> Prepared:
         pairs = _write_pairs(max(WINDOW, scale.turn) * scale.batch, scale, folder)
         model, stream = build_task(kind, scale, examples, others=[pairs])
-        replay = Replay(Stream(_build_pull(model, scale, "replay", pull=0.01), pairs), REPLAYED)
+        replay = ReplayStream(Stream(_build_pull(model, scale, "replay", pull=0.01), pairs), REPLAYED)
         steps = -(-len(examples) // batch_of(kind, scale))
         work = count_operations(scale.size, examples.lengths) + steps * REPLAYED * _cost(scale, pairs)
-        return model, Program(stream, replay=replay), work
+        return model, Mixture(stream, replay=replay), work
 
     title, task = TITLES[kind.name]
     name = "replay" if kind is TEXTS else f"replay, {title}"
     what = f"{task} with {REPLAYED} sentence pairs in every step"
-    # On a processor, whose time is that of its products, what pairs are padded with to one length shows in full.
+    # On a CPU, whose time is that of its products, what pairs are padded with to one length shows in full.
     return _compare(name, what, prepare, scale, matrix_rate, COST if scale.on_gpu else None, kind=kind)
 
 
@@ -102,33 +102,6 @@ def measure_replay_words(scale: Scale, matrix_rate: float) -> Row:
 def measure_replay_answers(scale: Scale, matrix_rate: float) -> Row:
     """Beside answers."""
     return measure_replay(scale, matrix_rate, ANSWERS)
-
-
-def measure_table(scale: Scale, matrix_rate: float) -> Row:
-    """The whole vocabulary: the rows of a batch moved, or all of them, or all of those that a trimmed one has left."""
-    ways: dict[str, dict[str, Any]] = {
-        "ours": {"table_update": "rows"},
-        "all rows moved": {},
-        "trimmed, as by default": {},
-    }
-    with room() as folder:
-        rows = make_rows(TEXTS, scale.turn * scale.batch, scale.size.vocabulary, batch=scale.batch)
-        examples = write_rows(TEXTS, rows, folder / "examples.arrow")
-        runs = {}
-        for name, settings in ways.items():
-            model, stream = build_task(TEXTS, scale, examples, trim=name.startswith("trimmed"))
-            epochs = scale.rounds + 1
-            runs[name] = build_run(model, stream, scale, folder / name, batch=scale.batch, epochs=epochs, **settings)
-        seconds = take_turns(runs, scale.rounds, scale.device)
-    rates = {name: len(examples) / statistics.median(found) for name, found in seconds.items()}
-    return Row(
-        "table by rows",
-        f"fine-tuning with all {scale.size.vocabulary:,} subwords, of which an update moves those of its batch",
-        "examples/s",
-        rates.pop("ours"),
-        rates,
-        notes={"batch": scale.batch, "timed steps": scale.rounds * scale.turn},
-    )
 
 
 def _compare(
@@ -210,11 +183,11 @@ def _write_pairs(count: int, scale: Scale, folder: Path) -> Any:
 
 def _build_pull(model: Any, scale: Scale, name: str, *, pull: float) -> Any:
     """The loss on aligned words, held to the encoder as it is now."""
-    from crossling.objectives.aligned_words import Objective, Pull
-    from crossling.stages.word_pairs import freeze_copy
+    from crossling.objectives.aligned_words import AdjustmentSettings, Objective
+    from crossling.stages.word_pairs import copy_encoder, freeze_reference
 
-    reference = freeze_copy(model.encoder).to(scale.device).to(join(scale.device).precision)
-    return Objective(name, Pull(pull=pull), width=model.encoder.width, reference=reference)
+    reference = freeze_reference(copy_encoder(model.encoder), join(scale.device))
+    return Objective(name, AdjustmentSettings(pull=pull), model.encoder, reference=reference)
 
 
 def _cost(scale: Scale, pairs: Any) -> float:

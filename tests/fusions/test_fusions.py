@@ -161,7 +161,7 @@ def test_every_fusion_learns_a_task(kind: str, tmp_path: Path) -> None:
     losses = []
     for _ in range(200):
         optimiser.zero_grad()
-        loss = objective.sum_loss(model, batch)
+        loss = objective.sum_loss(model, batch).task
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
@@ -174,7 +174,7 @@ def test_empty_rows_do_not_change_a_training_step(tmp_path: Path) -> None:
     for size in (5, 9):
         task, model, rows = _model("tag", tiny_encoder("bert"), {"kind": "dlfa", "layer": 1})
         objective, batch = _prepare_step(task, model, rows, tmp_path, count=5, size=size)
-        objective.sum_loss(model, batch).backward()
+        objective.sum_loss(model, batch).task.backward()
         results.append([*(p.grad for p in model.fusion.parameters()), *model.fusion.buffers()])
     for exact, filled in zip(*results, strict=True):
         assert torch.allclose(exact, filled, rtol=1e-4, atol=1e-5)

@@ -12,8 +12,9 @@ import torch
 from crossling.data.batching import Batch, write_examples
 from crossling.encoders.encoder import Encoder
 from crossling.models.model import Model, build_model
-from crossling.objectives import weigh_terms
-from crossling.objectives.aligned_words import Objective, PairedExamples, Pull
+from crossling.objectives import Terms
+from crossling.objectives.aligned_words import AdjustmentSettings, Objective, PairedExamples
+from crossling.training.loss import add_terms, weigh_terms
 from tiny import tiny_encoder
 
 CPU = torch.device("cpu")
@@ -61,7 +62,9 @@ def _vectors(encoder: Encoder, ids: list[int], words: list[int], how: str, layer
     return torch.stack(found), hidden[0], hidden[-1]
 
 
-def _write_out(model: Model, reference: Encoder, settings: Pull) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+def _write_out(
+    model: Model, reference: Encoder, settings: AdjustmentSettings
+) -> tuple[torch.Tensor, torch.Tensor, int, int]:
     """Both sums of squared distances, and how many vectors each is of."""
     layer = model.encoder.layers if settings.layer is None else settings.layer
     pull = stay = torch.zeros(())
@@ -89,28 +92,29 @@ def _write_out(model: Model, reference: Encoder, settings: Pull) -> tuple[torch.
 @pytest.mark.parametrize(
     "settings",
     [
-        Pull(),
-        Pull(pooling="first", layer=1),
-        Pull(pooling="last", moving="target"),
-        Pull(anchors=("words",)),
-        Pull(anchors=("cls",)),
-        Pull(anchors=("cls", "sep"), pull=0.5, stay=2.0, reduction="sum"),
+        AdjustmentSettings(),
+        AdjustmentSettings(pooling="first", layer=1),
+        AdjustmentSettings(pooling="last", moving="target"),
+        AdjustmentSettings(anchors=("words",)),
+        AdjustmentSettings(anchors=("cls",)),
+        AdjustmentSettings(anchors=("cls", "sep"), pull=0.5, stay=2.0, reduction="sum"),
     ],
 )
-def test_the_loss_and_its_gradient_are_the_equations(tmp_path: Path, family: str, settings: Pull) -> None:
+def test_the_loss_and_its_gradient_are_the_equations(tmp_path: Path, family: str, settings: AdjustmentSettings) -> None:
     model, reference = _model(family), _model(family, seed=5).encoder
-    objective = Objective("words", settings, width=model.encoder.width, reference=reference)
+    objective = Objective("words", settings, model.encoder, reference=reference)
     arrays, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
     found = objective.sum_loss(model, batch)
     pull, stay, pairs, anchors = _write_out(model, reference, settings)
-    torch.testing.assert_close(found, torch.stack([pull, stay]), rtol=1e-4, atol=1e-5)
+    assert found.task is None
+    torch.testing.assert_close(torch.stack(found[1:]), torch.stack([pull, stay]), rtol=1e-4, atol=1e-5)
     width = model.encoder.width
-    assert objective.count_targets(arrays) == (pairs * width, anchors * width)
-    scales = weigh_terms(objective, objective.count_targets(arrays))
     by_mean = settings.reduction == "mean"
+    counts = Terms(pull=pairs * width, stay=anchors * width) if by_mean else Terms(pull=0, stay=0)
+    assert objective.count_targets(arrays) == counts
     divisors = (pairs * width, anchors * width) if by_mean else (1, 1)
     expected = settings.pull * pull / divisors[0] + settings.stay * stay / divisors[1]
-    total = (found * torch.tensor(scales)).sum()
+    total, _ = add_terms(found, torch.tensor(weigh_terms(objective.weights, counts)))
     torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-6)
     parameters = [p for p in model.encoder.parameters() if p.requires_grad]
     ours = torch.autograd.grad(total, parameters, allow_unused=True)
@@ -124,21 +128,22 @@ def test_the_loss_and_its_gradient_are_the_equations(tmp_path: Path, family: str
 
 def test_empty_rows_and_longer_padding_change_nothing(tmp_path: Path) -> None:
     model, reference = _model(), _model(seed=5).encoder
-    objective = Objective("words", Pull(), width=model.encoder.width, reference=reference)
+    objective = Objective("words", AdjustmentSettings(), model.encoder, reference=reference)
     examples = _examples(tmp_path / "e.arrow", model.encoder)
     results = []
     for size, length in ((3, 8), (5, 24)):
         arrays = objective.collate(examples, Batch(np.arange(3), length), size=size)
-        results.append((objective.count_targets(arrays), objective.sum_loss(model, model.prepare(arrays, CPU))))
+        sums = objective.sum_loss(model, model.prepare(arrays, CPU))
+        results.append((objective.count_targets(arrays), torch.stack(sums[1:])))
     assert results[0][0] == results[1][0]
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
 
 
 def test_a_gradient_reaches_the_learning_encoder_alone(tmp_path: Path) -> None:
     model, reference = _model(), _model(seed=5).encoder
-    objective = Objective("words", Pull(), width=model.encoder.width, reference=reference)
+    objective = Objective("words", AdjustmentSettings(), model.encoder, reference=reference)
     _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
-    objective.sum_loss(model, batch).sum().backward()
+    torch.stack(objective.sum_loss(model, batch)[1:]).sum().backward()
     assert all(parameter.grad is None for parameter in reference.parameters())
     assert any(p.grad is not None and p.grad.any() for p in model.encoder.parameters())
     table = model.encoder.model.get_input_embeddings().weight.grad
@@ -149,18 +154,18 @@ def test_a_gradient_reaches_the_learning_encoder_alone(tmp_path: Path) -> None:
 
 def test_an_encoder_that_is_its_own_reference_stays_for_nothing(tmp_path: Path) -> None:
     model = _model()
-    objective = Objective("words", Pull(), width=model.encoder.width, reference=_model().encoder)
+    objective = Objective("words", AdjustmentSettings(), model.encoder, reference=_model().encoder)
     _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
-    pull, stay = objective.sum_loss(model, batch).detach()
-    assert float(stay) == pytest.approx(0.0, abs=1e-9) and float(pull) > 0
+    _, pull, stay = objective.sum_loss(model, batch)
+    assert float(stay.detach()) == pytest.approx(0.0, abs=1e-9) and float(pull.detach()) > 0
 
 
 def test_without_a_weight_the_reference_is_not_run(tmp_path: Path) -> None:
     model = _model()
-    objective = Objective("words", Pull(stay=0.0), width=model.encoder.width, reference=_model().encoder)
+    objective = Objective("words", AdjustmentSettings(stay=0.0), model.encoder, reference=_model().encoder)
     assert objective.reference is None
     _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
-    assert objective.sum_loss(model, batch)[1].item() == 0.0
+    assert objective.sum_loss(model, batch).stay.item() == 0.0
 
 
 def test_dropout_can_be_left_out(tmp_path: Path) -> None:
@@ -171,9 +176,9 @@ def test_dropout_can_be_left_out(tmp_path: Path) -> None:
     examples = _examples(tmp_path / "e.arrow", model.encoder)
     losses = {}
     for dropout in (False, True):
-        objective = Objective("words", Pull(stay=0.0, dropout=dropout), width=model.encoder.width)
+        objective = Objective("words", AdjustmentSettings(stay=0.0, dropout=dropout), model.encoder)
         _, batch = _batch(model, examples, objective)
-        losses[dropout] = [objective.sum_loss(model, batch)[0].item() for _ in range(2)]
+        losses[dropout] = [objective.sum_loss(model, batch).pull.item() for _ in range(2)]
         assert model.encoder.training
     assert losses[False][0] == losses[False][1] and losses[True][0] != losses[True][1]
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from crossling.data.batching import Batch, Examples, write_examples
 from crossling.encoders.trimming import trim_encoder
 from crossling.models.model import Model, build_model
-from crossling.objectives._inputs import IGNORED
+from crossling.objectives.inputs import IGNORED
 from crossling.objectives.masked_words import SHORT, Masking, Objective, draw
 from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, fit
@@ -98,7 +98,7 @@ def test_batches_of_one_shape_have_arrays_of_one_shape(tmp_path: Path) -> None:
         shapes = set()
         for rows in ([0, 1, 2, 3], [4, 5], [6, 7, 8, 9]):
             batch = objective.collate(examples, Batch(np.array(rows), LENGTH), size=4)
-            assert objective.count_targets(batch) == (batch["labels"] != IGNORED).sum() > 0
+            assert objective.count_targets(batch).task == (batch["labels"] != IGNORED).sum() > 0
             shapes.add(tuple((name, values.shape) for name, values in sorted(batch.items())))
         assert len(shapes) == 1
 
@@ -123,7 +123,7 @@ def test_a_text_of_nothing_but_special_subwords_has_nothing_to_guess(tmp_path: P
     ids = [np.array([2, 3]), np.array([2, 1, 3])]  # 1 is the unknown one
     examples = write_examples(tmp_path / "e.arrow", [{"ids": ids}])
     objective = make_objective()
-    assert objective.count_targets(objective.collate(examples, Batch(np.arange(2), 8), size=2)) == 0
+    assert objective.count_targets(objective.collate(examples, Batch(np.arange(2), 8), size=2)).task == 0
 
 
 def test_draws_are_even_and_independent() -> None:
@@ -162,10 +162,10 @@ def test_the_loss_is_that_of_the_whole_softmax_at_the_masked_places(tmp_path: Pa
                 expected -= float(functional.log_softmax(scores[place % LENGTH], dim=-1)[label])
                 right += int(scores[place % LENGTH].argmax()) == label
     with torch.no_grad():
-        assert float(objective.sum_loss(model, batch)) == pytest.approx(expected, rel=1e-5)
+        assert float(objective.sum_loss(model, batch).task) == pytest.approx(expected, rel=1e-5)
         outputs = objective.predict(model, batch)
     real = outputs["text"] >= 0
-    assert int(real.sum()) == objective.count_targets(arrays)
+    assert int(real.sum()) == objective.count_targets(arrays).task
     assert float(outputs["loss"][real].sum()) == pytest.approx(expected, rel=1e-5)
     assert int(outputs["right"][real].sum()) == right
 
@@ -175,11 +175,11 @@ def test_a_frozen_encoder_gets_no_gradient_and_reads_without_dropout(tmp_path: P
     objective = Objective("words", Masking(1), tiny_encoder(), frozen=True)
     model = build(objective)
     batch = model.prepare(objective.collate(examples, Batch(np.arange(6), LENGTH), size=6), torch.device("cpu"))
-    still = float(objective.sum_loss(model, batch).detach())
+    still = float(objective.sum_loss(model, batch).task.detach())
     model.train()
     for parameter in model.encoder.parameters():
         parameter.requires_grad_(False)
-    loss = objective.sum_loss(model, batch)
+    loss = objective.sum_loss(model, batch).task
     assert float(loss.detach()) == still
     assert model.encoder.training
     loss.backward()  # type: ignore[no-untyped-call]

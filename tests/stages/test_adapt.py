@@ -190,7 +190,7 @@ def test_the_head_and_the_encoder_learn_one_table(tmp_path: Path, plain: Path) -
     table = model.encoder.model.get_input_embeddings().weight
     texts = encode_unlabelled([make_rows(TaggedSentence, 8)], model.encoder, Chunking(), cache=tmp_path)
     arrays = objective.collate(texts.examples, Batch(np.arange(8), 32), size=8)
-    objective.sum_loss(model, model.prepare(arrays, ONE.device)).backward()  # type: ignore[no-untyped-call]
+    objective.sum_loss(model, model.prepare(arrays, ONE.device)).task.backward()
     assert table.grad is not None
     assert (table.grad.abs().sum(dim=1) > 0).all(), "a softmax over all subwords moves all of them"
     assert sum(p is table for p in model.parameters()) == 1
@@ -215,7 +215,7 @@ def test_in_reduced_precision_the_table_learns_from_both_of_its_uses(tmp_path: P
         distributed = Distributed(0, 1, torch.device("cpu"), precision)
         settings = adapt.Settings(train=("made:en",))
         steps = PlainSteps(model, build_optimiser(model, settings, distributed.device), settings, distributed)
-        steps.backward(objective, model.prepare(arrays, distributed.device), torch.tensor([0.01]))
+        steps.backward(objective, model.prepare(arrays, distributed.device), torch.tensor([0.01, 0.0, 0.0]))
         table = encoder.model.get_input_embeddings().weight
         gradients.append(table.grad if table.grad is not None else torch.zeros(1))
     assert gradients[0].abs().sum() > 0 or frozen

@@ -14,11 +14,11 @@ from crossling.data.batching import Batch
 from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, RecipeError
 from crossling.models.model import Model
-from crossling.objectives.aligned_words import Objective, Pull
+from crossling.objectives.aligned_words import AdjustmentSettings, Objective
 from crossling.recipe.recipe import EncoderSettings, freeze, parse_recipe
 from crossling.stages import adjust
 from crossling.stages.context import StageContext
-from crossling.stages.word_pairs import PairData, PairSettings, encode_pairs, filter_links
+from crossling.stages.word_pairs import PairData, encode_pairs, filter_links
 from crossling.store.artefacts import Store
 from crossling.study.recipe_run import run_recipe
 from crossling.training.distributed import Distributed
@@ -54,15 +54,15 @@ def _train(folder: Path, data: PairData, seed: int = 1, **changes: Any) -> tuple
 
 def _distances(model: Model, folder: Path, data: PairData, context: StageContext) -> tuple[float, float]:
     """Mean squared distance of linked words, and of source words from the original encoder's."""
-    examples = encode_pairs(PairSettings(), data, context)
-    objective = Objective("judge", Pull(), width=model.encoder.width, reference=context.encoder)
+    examples = encode_pairs(AdjustmentSettings(), data, context)
+    objective = Objective("judge", AdjustmentSettings(), model.encoder, reference=context.encoder)
     arrays = objective.collate(
         examples, Batch(np.arange(len(examples)), int(examples.lengths.max())), size=len(examples)
     )
     model.eval()
-    found = objective.sum_loss(model, model.prepare(arrays, ONE.device)).detach()
-    pulled, stayed = (float(v) / n for v, n in zip(found, objective.count_targets(arrays), strict=True))
-    return pulled, stayed
+    _, pull, stay = objective.sum_loss(model, model.prepare(arrays, ONE.device))
+    counts = objective.count_targets(arrays)
+    return float(pull.detach()) / counts.pull, float(stay.detach()) / counts.stay
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_links_are_filtered() -> None:
     sides = (["a", "b", "c", "d", "London"], ["x", "y", "z", "w", "London", *"qqqqq"])
 
     def keep(**changes: Any) -> list[tuple[int, int]]:
-        found = filter_links(links, sides, PairSettings(**changes), seen=(5, 8))
+        found = filter_links(links, sides, AdjustmentSettings(**changes), seen=(5, 8))
         return [(int(i), int(j)) for i, j in found.reshape(-1, 2)]
 
     assert keep() == [(0, 0), (2, 3)]
@@ -114,19 +114,19 @@ def test_links_are_filtered() -> None:
 
 def test_raw_text_is_aligned_and_pairs_without_links_are_left_out(tmp_path: Path) -> None:
     data = describe(make_raw([("the cat sees London", "кошка мир London")] * 6 + [("London", "London")]))
-    examples = encode_pairs(PairSettings(aligner={"kind": "statistical"}), data, _context(tmp_path))
+    examples = encode_pairs(AdjustmentSettings(aligner={"kind": "statistical"}), data, _context(tmp_path))
     assert 1 <= len(examples) <= 6
 
 
 def test_links_can_be_between_subwords(tmp_path: Path) -> None:
     data = describe(make_raw([("the cat sees a dog", "кошка не мир")] * 8))
     context = _context(tmp_path)
-    settings = PairSettings(pooling="subword", aligner={"kind": "statistical"}, one_to_one=False)
+    settings = AdjustmentSettings(pooling="subword", aligner={"kind": "statistical"}, one_to_one=False)
     examples = encode_pairs(settings, data, context)
     words = examples.get("words", 0)
     assert np.array_equal(words[1:-1], np.arange(len(words) - 2)), "every subword is a unit of its own"
     with pytest.raises(DataError, match="statistical"):
-        encode_pairs(PairSettings(pooling="subword"), data, context)
+        encode_pairs(AdjustmentSettings(pooling="subword"), data, context)
 
 
 def test_a_links_file_is_used_and_checked(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_a_links_file_is_used_and_checked(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.write_text("1-0\n0-1\n", encoding="utf-8")
     bad.write_text("1-0\n0-7\n", encoding="utf-8")
-    examples = encode_pairs(PairSettings(links=str(good)), describe(rows, links=str(good)), _context(tmp_path))
+    examples = encode_pairs(AdjustmentSettings(links=str(good)), describe(rows, links=str(good)), _context(tmp_path))
     assert [examples.get("links", row).tolist() for row in range(2)] == [[1, 0], [0, 1]]
     with pytest.raises(DataError, match=r"bad:2.*0-7"):
-        encode_pairs(PairSettings(links=str(bad)), describe(rows, links=str(bad)), _context(tmp_path))
+        encode_pairs(AdjustmentSettings(links=str(bad)), describe(rows, links=str(bad)), _context(tmp_path))
 
 
 def test_the_rate_can_follow_the_size_of_the_text() -> None:
@@ -219,7 +219,7 @@ def test_aligning_leaves_the_number_of_threads_alone(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     try:
         encode_pairs(
-            PairSettings(), describe(make_raw([("the cat sees a dog", "кошка не мир")] * 8)), _context(tmp_path)
+            AdjustmentSettings(), describe(make_raw([("the cat sees a dog", "кошка не мир")] * 8)), _context(tmp_path)
         )
         assert torch.get_num_threads() == 1
     finally:

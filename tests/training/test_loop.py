@@ -18,8 +18,16 @@ from crossling.progress import NoProgress
 from crossling.recipe.recipe import RunSettings
 from crossling.training.checkpoint import Checkpoints, Position
 from crossling.training.distributed import Distributed, setup_distributed
-from crossling.training.loop import Execution, fit, lag, predict_examples, rate_at, step_seed, tighten
-from crossling.training.mixture import Program
+from crossling.training.loop import (
+    Execution,
+    delay_by_one,
+    fit,
+    learning_rate_at,
+    predict_examples,
+    step_seed,
+    trim_padding,
+)
+from crossling.training.mixture import Mixture
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from learner import make_learner
@@ -41,7 +49,7 @@ def _weights(model: Model) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.05, 100.0])
-def test_a_step_is_the_clipped_gradient_of_the_mean_loss(tmp_path: Path, clip: float) -> None:
+def test_step_follows_clipped_gradient_of_mean_loss(tmp_path: Path, clip: float) -> None:
     """One update against AdamW on the loss of all the batch's words written out. With an eps as large as this, the step
     grows with the gradient, so that clipping shows."""
     model, stream = make_learner(tmp_path, count=8, dropout=False)
@@ -52,7 +60,8 @@ def test_a_step_is_the_clipped_gradient_of_the_mean_loss(tmp_path: Path, clip: f
     optimiser = torch.optim.AdamW(reference.parameters(), lr=0.5, weight_decay=0.0, eps=1.0, foreach=False)
     objective = stream.objective
     arrays = objective.collate(stream.examples, Batch(np.arange(8), 64), size=8)
-    loss = objective.sum_loss(reference.eval(), reference.prepare(arrays, ONE.device)) / objective.count_targets(arrays)
+    loss = objective.sum_loss(reference.eval(), reference.prepare(arrays, ONE.device)).task
+    loss = loss / objective.count_targets(arrays).task
     loss.backward()
     if clip:
         norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), clip)
@@ -71,7 +80,7 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
     assert torch.allclose(results[0], results[1], atol=1e-5)
 
 
-def test_the_same_run_gives_the_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:
+def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> None:
     finals = []
     for number, seed in enumerate((1, 1, 2)):
         model, stream = make_learner(tmp_path, count=50)
@@ -83,7 +92,7 @@ def test_the_same_run_gives_the_same_bits_and_another_seed_does_not(tmp_path: Pa
 
 @pytest.mark.parametrize("stop_at", [1, 5, 7, 8, 11])
 @pytest.mark.parametrize("trim", [False, True])
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, stop_at: int, trim: bool) -> None:
+def test_continued_run_ends_with_same_bits(tmp_path: Path, stop_at: int, trim: bool) -> None:
     def run(folder: str, stop: int | None = None) -> tuple[Model, Position]:
         model, stream = make_learner(tmp_path, count=50, trim=trim)
         steps = 0
@@ -122,7 +131,7 @@ def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
     assert checkpoints.restore(model, optimiser).step == 3
 
 
-def test_a_full_disk_costs_a_checkpoint_not_the_run(
+def test_full_disk_loses_the_checkpoint_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*args: Any, **kwargs: Any) -> None:
@@ -139,7 +148,7 @@ def test_a_full_disk_costs_a_checkpoint_not_the_run(
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
-def test_the_best_epoch_is_kept(tmp_path: Path, seconds: float) -> None:
+def test_best_epoch_is_kept(tmp_path: Path, seconds: float) -> None:
     """Whether checkpoints are written all the time or never: then nothing at all goes to disk."""
     model, stream = make_learner(tmp_path, count=50)
     seen: list[torch.Tensor] = []
@@ -158,9 +167,7 @@ def test_the_best_epoch_is_kept(tmp_path: Path, seconds: float) -> None:
     assert not torch.equal(seen[1], seen[2])
 
 
-def test_on_a_processor_a_batch_is_as_long_as_its_longest_example(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_on_cpu_is_as_long_as_its_longest_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, stream = make_learner(tmp_path, count=50)
     lengths, seen = stream.examples.lengths, []
     collate = type(stream.objective).collate
@@ -178,8 +185,8 @@ def test_on_a_processor_a_batch_is_as_long_as_its_longest_example(
         )
     )
     assert len(seen) == 15 and all(seen)
-    assert tighten(padded, stream.examples, torch.device("cuda")) is padded
-    assert tighten(Batch(np.arange(0), 64), stream.examples, ONE.device).length == 64
+    assert trim_padding(padded, stream.examples, torch.device("cuda")) is padded
+    assert trim_padding(Batch(np.arange(0), 64), stream.examples, ONE.device).length == 64
 
 
 def test_trimmed_training_equals_whole_training(tmp_path: Path) -> None:
@@ -194,7 +201,7 @@ def test_trimmed_training_equals_whole_training(tmp_path: Path) -> None:
     assert torch.allclose(whole[torch.from_numpy(kept)], trained, atol=1e-5)
 
 
-def test_a_loss_that_is_no_number_is_told(tmp_path: Path) -> None:
+def test_loss_that_is_not_a_number_raises(tmp_path: Path) -> None:
     model, stream = make_learner(tmp_path, count=50)
     with torch.no_grad():
         model.heads["main"].linear.bias.fill_(float("nan"))
@@ -211,19 +218,19 @@ def test_gradient_checkpointing_changes_no_result(tmp_path: Path) -> None:
     assert torch.allclose(finals[0], finals[1], atol=1e-6)
 
 
-def test_the_rate_rises_and_falls() -> None:
+def test_learning_rate_rises_and_falls() -> None:
     settings = _settings(lr=1.0, warmup=0.1)
-    rates = [rate_at(step, 100, settings) for step in range(100)]
+    rates = [learning_rate_at(step, 100, settings) for step in range(100)]
     assert rates[0] == pytest.approx(1 / 11)
     assert max(rates) == rates[10] == 1.0
     assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
     assert all(a > b for a, b in zip(rates[10:], rates[11:], strict=False))
     assert rates[-1] == pytest.approx(1 / 90)
     constant = _settings(lr=1.0, warmup=0.1, schedule="constant")
-    assert {rate_at(step, 100, constant) for step in range(10, 100)} == {1.0}
+    assert {learning_rate_at(step, 100, constant) for step in range(10, 100)} == {1.0}
 
 
-def test_decay_spares_biases_and_normalisation(tmp_path: Path) -> None:
+def test_weight_decay_skips_biases_and_normalisation(tmp_path: Path) -> None:
     model, _ = make_learner(tmp_path, count=50)
     groups = build_optimiser(model, _settings(weight_decay=0.1), ONE.device).param_groups
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
@@ -231,7 +238,7 @@ def test_decay_spares_biases_and_normalisation(tmp_path: Path) -> None:
         assert {p.ndim > 1 for p in group["params"]} == {group["weight_decay"] == 0.1}
 
 
-def test_a_fusion_learns_at_its_own_rate() -> None:
+def test_fusion_uses_its_own_learning_rate() -> None:
     model = build_model(tiny_encoder("bert"), {"kind": "dlfa", "layer": 1, "lr": 3e-3})
     optimiser = build_optimiser(model, _settings(lr=1e-3), ONE.device)
     PlainSteps(model, optimiser, _settings(lr=1e-3), ONE).set_rate(5e-4)
@@ -246,23 +253,23 @@ def test_steps_are_counted_as_planned(tmp_path: Path) -> None:
     _, stream = make_learner(tmp_path, count=50)
     for batch, accumulate in ((8, 1), (8, 3), (64, 1), (7, 2)):
         settings = _settings(batch=batch, accumulate=accumulate)
-        program = Program(stream)
-        assert len(program.plan_steps(settings, seed=1, epoch=0)) == program.count_steps(settings)
+        mixture = Mixture(stream)
+        assert len(mixture.plan_steps(settings, seed=1, epoch=0)) == mixture.count_steps(settings)
 
 
-def test_steps_have_seeds_of_their_own() -> None:
+def test_every_step_has_its_own_seed() -> None:
     seeds = {step_seed(s, step, rank) for s in (1, 2) for step in range(500) for rank in range(4)}
     assert len(seeds) == 2 * 500 * 4
 
 
-def test_items_come_one_behind() -> None:
+def test_delay_by_one_gives_items_one_behind() -> None:
     made: list[int] = []
-    seen = [(item, len(made)) for item in lag(made.append(n) or n for n in range(3))]  # type: ignore[func-returns-value]
+    seen = [(item, len(made)) for item in delay_by_one(made.append(n) or n for n in range(3))]  # type: ignore[func-returns-value]
     assert seen == [(0, 2), (1, 3), (2, 3)]
-    assert list(lag([])) == []
+    assert list(delay_by_one([])) == []
 
 
-def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_is_kept_if_the_c_library_supports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
     library = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)

@@ -13,7 +13,7 @@ from crossling.models.model import Model, build_model
 from crossling.objectives.label_texts import Objective
 from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, fit
-from crossling.training.mixture import Auxiliary, Program, Replay, Stream, share_steps
+from crossling.training.mixture import AuxiliaryStream, Mixture, ReplayStream, Stream, share_steps
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from tiny import tiny_encoder
@@ -44,11 +44,11 @@ def _model(streams: list[Stream]) -> Model:
 
 def test_an_epoch_has_every_main_example_once_and_auxiliary_steps_among_them(tmp_path: Path) -> None:
     main, other = _streams(tmp_path, 50, 100)
-    program = Program(main, (Auxiliary(other, share_steps(100, 50, 1.0)),))
+    mixture = Mixture(main, (AuxiliaryStream(other, share_steps(100, 50, 1.0)),))
     settings = TrainingSettings(batch=8)
-    steps = program.plan_steps(settings, seed=1, epoch=0)
+    steps = mixture.plan_steps(settings, seed=1, epoch=0)
     owners = [turns[0].stream for turns in steps]
-    assert len(steps) == program.count_steps(settings) == 7 + 14
+    assert len(steps) == mixture.count_steps(settings) == 7 + 14
     assert sum(owner is main for owner in owners) == 7
     seen = np.sort(np.concatenate([t.batch.rows for turns in steps for t in turns if t.stream is main]))
     assert np.array_equal(seen, np.arange(50))
@@ -59,11 +59,11 @@ def test_an_epoch_has_every_main_example_once_and_auxiliary_steps_among_them(tmp
 def test_an_auxiliary_stream_goes_on_where_the_last_epoch_left_it(tmp_path: Path) -> None:
     """Over two epochs of the main task, a set twice as long is seen once, whole."""
     main, other = _streams(tmp_path, 32, 64)
-    program = Program(main, (Auxiliary(other, 1.0),))
+    mixture = Mixture(main, (AuxiliaryStream(other, 1.0),))
     rows = [
         turn.batch.rows
         for epoch in (0, 1)
-        for turns in program.plan_steps(TrainingSettings(batch=8), seed=1, epoch=epoch)
+        for turns in mixture.plan_steps(TrainingSettings(batch=8), seed=1, epoch=epoch)
         for turn in turns
         if turn.stream is other
     ]
@@ -77,8 +77,8 @@ def test_temperature_moves_shares_towards_equal(temperature: float, expected: fl
 
 def test_replay_is_part_of_every_step_and_drawn_with_replacement(tmp_path: Path) -> None:
     main, other, replayed = _streams(tmp_path, 40, 40, 3)
-    program = Program(main, (Auxiliary(other, 1.0),), Replay(replayed, 16))
-    epochs = [program.plan_steps(TrainingSettings(batch=8), seed=1, epoch=epoch) for epoch in (0, 1, 0)]
+    mixture = Mixture(main, (AuxiliaryStream(other, 1.0),), ReplayStream(replayed, 16))
+    epochs = [mixture.plan_steps(TrainingSettings(batch=8), seed=1, epoch=epoch) for epoch in (0, 1, 0)]
     for turns in epochs[0]:
         assert turns[-1].stream is replayed and len(turns[-1].batch.rows) == turns[-1].size == 16
     drawn = [np.stack([turns[-1].batch.rows for turns in steps]) for steps in epochs]
@@ -88,7 +88,7 @@ def test_replay_is_part_of_every_step_and_drawn_with_replacement(tmp_path: Path)
 
 def test_replayed_examples_are_alike_in_length_within_a_batch_and_equally_likely(tmp_path: Path) -> None:
     main, replayed = _streams(tmp_path, 4_000, 50)
-    steps = Program(main, (), Replay(replayed, 16)).plan_steps(TrainingSettings(batch=8), seed=1, epoch=0)
+    steps = Mixture(main, (), ReplayStream(replayed, 16)).plan_steps(TrainingSettings(batch=8), seed=1, epoch=0)
     batches = [turns[-1].batch for turns in steps]
     lengths = replayed.examples.lengths
     computed = sum(len(batch.rows) * batch.length for batch in batches)
@@ -106,17 +106,17 @@ def test_the_gradient_of_a_step_is_the_sum_of_the_streams_own(tmp_path: Path) ->
     settings = TrainingSettings(batch=8, clip=0.0)
     batches, apart = [], {name: torch.zeros_like(p) for name, p in model.named_parameters()}
     for stream in streams:
-        turn = Program(stream).plan_steps(settings, seed=1, epoch=0)[0][0]
+        turn = Mixture(stream).plan_steps(settings, seed=1, epoch=0)[0][0]
         arrays = stream.objective.collate(stream.examples, turn.batch, size=8)
         batch = model.prepare(arrays, ONE.device)
         batches.append((stream.objective, batch))
         model.zero_grad()
-        (stream.objective.sum_loss(model, batch) / stream.objective.count_targets(arrays)).backward()
+        (stream.objective.sum_loss(model, batch).task / stream.objective.count_targets(arrays).task).backward()
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 apart[name] += parameter.grad
     steps = PlainSteps(model, build_optimiser(model, settings, ONE.device), settings, ONE)
-    steps.update(batches, scales={s.objective.name: [1 / 8] for s in streams}, rate=0.0)
+    steps.update(batches, weights={s.objective.name: (1 / 8, 0.0, 0.0) for s in streams}, rate=0.0)
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             torch.testing.assert_close(parameter.grad, apart[name])
@@ -126,7 +126,7 @@ def test_a_stopped_run_of_several_streams_goes_on_to_the_same_bits(tmp_path: Pat
     finals = []
     for name, stop in (("whole", None), ("stopped", 13)):
         streams = _streams(tmp_path, 40, 30, 20)
-        program = Program(streams[0], (Auxiliary(streams[1], 0.75),), Replay(streams[2], 4))
+        mixture = Mixture(streams[0], (AuxiliaryStream(streams[1], 0.75),), ReplayStream(streams[2], 4))
         settings = TrainingSettings(epochs=2, batch=8, lr=1e-3)
 
         def track(values: dict[str, float], step: int, stop: int | None = stop) -> None:
@@ -136,9 +136,9 @@ def test_a_stopped_run_of_several_streams_goes_on_to_the_same_bits(tmp_path: Pat
         if stop:
             with pytest.raises(KeyboardInterrupt):
                 execution = Execution(ONE, 1, tmp_path / name, checkpoint_seconds=0.0, track=track)
-                fit(_model(streams), program, settings, execution)
+                fit(_model(streams), mixture, settings, execution)
         model = _model(streams)
-        fit(model, program, settings, Execution(ONE, 1, tmp_path / name))
+        fit(model, mixture, settings, Execution(ONE, 1, tmp_path / name))
         finals.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert torch.equal(finals[0], finals[1])
 
@@ -146,7 +146,7 @@ def test_a_stopped_run_of_several_streams_goes_on_to_the_same_bits(tmp_path: Pat
 def test_losses_are_told_for_each_stream(tmp_path: Path) -> None:
     streams = _streams(tmp_path, 40, 40)
     told: dict[str, float] = {}
-    program = Program(streams[0], (Auxiliary(streams[1], 1.0),))
+    mixture = Mixture(streams[0], (AuxiliaryStream(streams[1], 1.0),))
     execution = Execution(ONE, 1, tmp_path / "work", track=lambda values, step: told.update(values))
-    fit(_model(streams), program, TrainingSettings(epochs=1, batch=8), execution)
+    fit(_model(streams), mixture, TrainingSettings(epochs=1, batch=8), execution)
     assert {"loss", "task0", "task1"} <= set(told)

@@ -17,7 +17,7 @@ from crossling.data.records import LabelledText
 from crossling.data.rows import Rows
 from crossling.inference.evaluate import encode_rows
 from crossling.models.heads import pool_sentence
-from crossling.objectives._inputs import collate_inputs
+from crossling.objectives.inputs import collate_inputs
 from crossling.tasks import build_task, parse_task
 from crossling.training.loop import predict_examples
 

@@ -1,13 +1,11 @@
-"""What a model is trained on: batches of a few fixed shapes and a loss that is a pure function of tensors.
+"""Objectives: what a model is trained on, one file per kind. Tasks and stages say which one they use.
 
-One file each. An objective's module defines ``Objective``; tasks say which one they use. A loss of several terms, each
-a mean over labels of its own, names them (``terms``) and may say how they add up (``weigh``).
+An objective makes batches of a few fixed shapes from examples, and a loss, a pure function of tensors, from a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,9 +16,22 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
+T = TypeVar("T")
 
-class Reading(Protocol):
-    """What is read from a model, batch by batch; nothing need be learnt."""
+
+class Terms(NamedTuple, Generic[T]):
+    """A value for each term of the loss ``task + pull * L_pull + stay * L_stay``; None: there is no such term.
+
+    A task has the first term. Aligned words have the other two: see ``aligned_words.py``.
+    """
+
+    task: T | None = None
+    pull: T | None = None
+    stay: T | None = None
+
+
+class Extractor(Protocol):
+    """Reads something from a model, batch by batch: predictions or features; nothing is learnt."""
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         """A batch as arrays of fixed shapes: ``size`` rows, the last ones empty where the plan has fewer."""
@@ -29,28 +40,18 @@ class Reading(Protocol):
         """What is to be stored of each example, without gradients."""
 
 
-class Objective(Reading, Protocol):
+class Objective(Extractor, Protocol):
     """A loss on an encoder, with the head that it needs."""
 
     name: str
+    weights: Terms[float]
+    """The weight of each term that this objective has: 1 for a task."""
 
     def build_head(self, width: int) -> nn.Module | None:
         """A new head, or None for an objective on the encoder itself."""
 
-    def count_targets(self, batch: Arrays) -> int | tuple[int, ...]:
-        """How many labels the batch holds, for each term: what a mean loss divides by."""
+    def count_targets(self, batch: Arrays) -> Terms[int]:
+        """The number of targets in a batch, by which the sum of a term is divided; 0 for a term that stays a sum."""
 
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
-        """The loss summed over the batch's labels: one number, or one for each term."""
-
-
-def list_terms(objective: Objective) -> tuple[str, ...]:
-    """The names of a loss's terms; of a single one, ``loss``."""
-    terms: tuple[str, ...] = getattr(objective, "terms", ("loss",))
-    return terms
-
-
-def weigh_terms(objective: Objective, targets: Sequence[float]) -> list[float]:
-    """What each term of a summed loss is multiplied by, given the labels of the whole update: a mean, by default."""
-    weigh: Callable[[Sequence[float]], Sequence[float]] | None = getattr(objective, "weigh", None)
-    return list(weigh(targets)) if weigh else [1.0 / max(count, 1.0) for count in targets]
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
+        """Each term, summed over the batch's targets."""

@@ -1,32 +1,117 @@
-"""Aligned words: translations are pulled together while the source language stays where it was (equation 1 of the
-adjustment paper).
+"""Cross-lingual adjustment: translations of words are pulled together while the source language stays where it was.
+
+Equation 1 of the adjustment paper, all of its settings, and those of replay (equation 2), which adds it to a task's
+loss in every step: ``task + pull * L_pull + stay * L_stay`` (see ``training/loss.py``).
 
 A batch holds B sentence pairs as 2B rows, the sources first, so that one pass reads both sides. B pairs, S subwords,
-W words (as many as subwords at most), K links of a pair (padded to what a batch of this shape can have), D width.
+W words (at most as many as subwords), K links of a pair (padded to what a batch of this shape can have), D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
+from pydantic import Field, field_validator
 
 from crossling.data.batching import Array, Batch, Examples
-from crossling.encoders.encoder import pool_words
+from crossling.data.spec import list_data
+from crossling.errors import DataError, UserError
+from crossling.objectives import Terms
+from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from crossling.encoders.encoder import Encoder
     from crossling.models.model import Model
     from crossling.objectives import Arrays
 
-Anchor = Literal["words", "cls", "sep"]
 NONE = -1
 """Where there is no word, or no link."""
+
+
+class AdjustmentSettings(FrozenSettings):
+    """Which translations, how their words are linked, what of them is compared, and the weights of equation 1."""
+
+    parallel: tuple[str | dict[str, Any], ...] = ()
+    """Sentences with translations, the source language first: ntrex:en-hi, wikimatrix:en-es, opus:en-ru, or a table
+    with format, path and languages. Several of them are adjusted to at once."""
+    sentences: int | None = Field(default=30_000, ge=1)
+    """At most this number of pairs of each set, drawn at random by the run's seed; none: all."""
+    words: int = Field(default=64, ge=1)
+    """Longer sentences are left out."""
+    length: int = Field(default=128, ge=8, le=8192)
+    """Subwords of a sentence; what is beyond gets no vectors."""
+    aligner: dict[str, Any] = Field(
+        default_factory=lambda: {"kind": "neural"}, json_schema_extra={"family": "aligners"}
+    )
+    """What links words, where the text has no links itself: neural (the recipe's encoder, a middle layer), statistical,
+    eflomal, with their settings."""
+    links: str = ""
+    """A file in Pharaoh format, a line for each pair of the set, words apart by white space; {language} in its name
+    becomes the target language."""
+    one_to_one: bool = True
+    """Only links whose two words have no other link."""
+    drop_identical: bool = True
+    """Leave out links between equal strings: names and numbers."""
+    pooling: Literal["mean", "first", "last", "subword"] = "mean"
+    """A word's vector from its subwords; subword: no words at all, links are between subwords."""
+    anchors: tuple[Literal["words", "cls", "sep"], ...] = ("words", "cls", "sep")
+    """What is pulled together: linked words, the first and the last special token."""
+    moving: Literal["both", "target"] = "both"
+    """Which side the pull moves: both, or the target alone while the source is held fixed."""
+    layer: int | None = Field(default=None, ge=0)
+    """Whose vectors are compared; default: the last layer's."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Means over pairs and dimensions, as the published figures had it, or sums, as the equation is written."""
+    dropout: bool = True
+    """The encoder's own, while it is adjusted; the reference encoder never has any."""
+    pull: float = Field(default=1.0, ge=0)
+    """The weight of the distance between linked words."""
+    stay: float = Field(default=1.0, ge=0)
+    """The weight of the distance of every source word from its vector in the reference encoder."""
+
+    @field_validator("parallel", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return list_data(value)
+
+    @field_validator("aligner", mode="before")
+    @classmethod
+    def _valid_aligner(cls, value: Any) -> Any:
+        from crossling.aligners import parse_aligner
+
+        table = {"kind": value} if isinstance(value, str) else dict(value)
+        try:
+            parse_aligner(table)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return table
+
+    @field_validator("anchors")
+    @classmethod
+    def _some_anchor(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or len(set(value)) < len(value):
+            raise ValueError("one or more of words, cls and sep, each once")
+        return value
+
+
+class ReplaySettings(AdjustmentSettings):
+    """Aligned words in every step. What is not named here is as in the adjust stage before."""
+
+    pull: float = Field(default=0.01, ge=0)
+    """The weight of the distance between linked words; with stay = 0 too, nothing is replayed."""
+    batch: int = Field(default=16, ge=1)
+    """Sentence pairs in every step, drawn with replacement."""
+    reference: Literal["base", "start"] = "base"
+    """Which encoder source words are compared with: the recipe's as it came, or as this stage found it."""
+
+    def is_on(self) -> bool:
+        """With both weights 0 there is nothing to replay."""
+        return bool(self.pull or self.stay)
 
 
 class PairedExamples(Examples):
@@ -44,35 +129,18 @@ class PairedExamples(Examples):
         return np.union1d(super().distinct_ids(), self.distinct_values("target_ids"))
 
 
-@dataclass(frozen=True)
-class Pull:
-    """What the loss is made of."""
-
-    pull: float = 1.0
-    """The weight of the distance between words that are linked."""
-    stay: float = 1.0
-    """The weight of the distance between source words and what the reference makes of them."""
-    anchors: tuple[Anchor, ...] = ("words", "cls", "sep")
-    """What is pulled together: linked words, first and last special tokens."""
-    moving: Literal["both", "target"] = "both"
-    """Which side the pull moves."""
-    pooling: Literal["mean", "first", "last"] = "mean"
-    layer: int | None = None
-    """None: the last."""
-    reduction: Literal["mean", "sum"] = "mean"
-    """Means over pairs and dimensions, or sums as the equation is written."""
-    dropout: bool = True
-    """Of the encoder, in the pass that learns; the reference never has any."""
-
-
 class Objective:
-    """Squared distances of linked words, and of source words from where they were."""
+    """Equation 1: ``pull * L_pull + stay * L_stay``."""
 
-    terms = ("pull", "stay")
-
-    def __init__(self, name: str, settings: Pull, *, width: int, reference: Encoder | None = None) -> None:
-        """``reference``: a frozen encoder of the same vocabulary as the one that learns; needed where ``stay`` is."""
-        self.name, self.settings, self.width = name, settings, width
+    def __init__(
+        self, name: str, settings: AdjustmentSettings, encoder: Encoder, *, reference: Encoder | None = None
+    ) -> None:
+        """``reference``: a frozen encoder with the vocabulary of the one that learns; needed for ``stay``."""
+        self.layer = encoder.layers if settings.layer is None else settings.layer
+        if self.layer > encoder.layers:
+            raise DataError(f"layer = {settings.layer}: {encoder.name} has 0 (embeddings) to {encoder.layers}")
+        self.name, self.settings, self.width = name, settings, encoder.width
+        self.weights = Terms(pull=settings.pull, stay=settings.stay)
         self.reference = reference if settings.stay else None
 
     def build_head(self, width: int) -> None:
@@ -100,69 +168,65 @@ class Objective:
         batch = {"ids": ids, "mask": mask, "words": words, "links": links, "ends": ends, "real": real}
         return {**batch, "types": types} if "types" in examples.columns else batch
 
-    def count_targets(self, batch: Arrays) -> tuple[int, int]:
-        """Numbers that are squared: of the pairs that are pulled, and of the source's vectors that stay."""
+    def count_targets(self, batch: Arrays) -> Terms[int]:
+        """Squared differences in each term: vectors that are compared, times the width."""
+        if self.settings.reduction == "sum":
+            return Terms(pull=0, stay=0)
         pairs = int(batch["real"].sum()) // 2
         special = pairs * (("cls" in self.settings.anchors) + ("sep" in self.settings.anchors))
         linked = int((batch["links"][..., 0] != NONE).sum()) if "words" in self.settings.anchors else 0
         source = batch["words"][: len(batch["words"]) // 2]
         held = int(sum(len(np.unique(row[row != NONE])) for row in source)) + 2 * pairs
-        return (special + linked) * self.width, held * self.width
+        return Terms(pull=(special + linked) * self.width, stay=held * self.width)
 
-    def weigh(self, targets: Sequence[float]) -> list[float]:
-        """The weights of the two terms, by their numbers where means are asked for."""
-        weights = (self.settings.pull, self.settings.stay)
-        if self.settings.reduction == "sum":
-            return list(weights)
-        return [weight / max(count, 1.0) for weight, count in zip(weights, targets, strict=True)]
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
+        """``L_pull``: from source words to their translations. ``L_stay``: from source words to the reference's."""
+        import torch
 
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
-        hidden_NSD = self._read(model.encoder, batch)
-        vectors = _Vectors.gather(hidden_NSD, batch, self.settings.pooling)
-        pulled = self._sum_pull(vectors, batch)
+        size = len(batch["links"])
+        vectors = self._read(model.encoder, batch)
+        source, target = vectors[:size], vectors[size:]
+        L_pull = self._sum_pull(source.detach() if self.settings.moving == "target" else source, target, batch)
         if self.reference is None:
-            return torch.stack([pulled, torch.zeros_like(pulled)])
-        size = len(batch["ids"]) // 2
-        source = {name: values[:size] for name, values in batch.items() if name != "links"}
+            return Terms(pull=L_pull, stay=torch.zeros_like(L_pull))
+        of_source = {name: values[:size] for name, values in batch.items() if name != "links"}
         with torch.no_grad():
-            held = _Vectors.gather(self._encode(self.reference, source), source, self.settings.pooling)
-        return torch.stack([pulled, _sum_stay(vectors.first(size), held, source)])
+            before = self._encode(self.reference, of_source)
+        return Terms(pull=L_pull, stay=_sum_stay(source, before, of_source["real"].float()))
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The two sums of squares: how far apart things are."""
-        pull, stay = self.sum_loss(model, batch)
+        """The two sums of squared distances."""
+        _, pull, stay = self.sum_loss(model, batch)
+        assert pull is not None and stay is not None
         return {"pull": pull, "stay": stay}
 
-    def _read(self, encoder: Encoder, batch: dict[str, Tensor]) -> Tensor:
+    def _read(self, encoder: Encoder, batch: dict[str, Tensor]) -> _Vectors:
         if self.settings.dropout or not encoder.training:
             return self._encode(encoder, batch)
         encoder.eval()
-        hidden_NSD = self._encode(encoder, batch)
+        vectors = self._encode(encoder, batch)
         encoder.train()
-        return hidden_NSD
+        return vectors
 
-    def _encode(self, encoder: Encoder, batch: dict[str, Tensor]) -> Tensor:
-        layer = encoder.layers if self.settings.layer is None else self.settings.layer
-        hidden: Tensor = encoder(batch["ids"], batch["mask"], batch.get("types"), layers=(layer,))[layer]
-        return hidden.float()
+    def _encode(self, encoder: Encoder, batch: dict[str, Tensor]) -> _Vectors:
+        from crossling.encoders.encoder import pool_words
 
-    def _sum_pull(self, vectors: _Vectors, batch: dict[str, Tensor]) -> Tensor:
-        size = len(batch["links"])
-        source, target = vectors.first(size), vectors.last(size)
-        if self.settings.moving == "target":
-            source = source.detach()
-        total = vectors.words.new_zeros(())
+        layers = encoder(batch["ids"], batch["mask"], batch.get("types"), layers=(self.layer,))
+        hidden_NSD: Tensor = layers[self.layer].float()
+        how = "mean" if self.settings.pooling == "subword" else self.settings.pooling  # the mean of one subword
+        words_NWD = pool_words(hidden_NSD, batch["words"], words=hidden_NSD.shape[1], how=how)
+        return _Vectors(words_NWD, hidden_NSD[:, 0], _pick(hidden_NSD, batch["ends"][:, None])[:, 0])
+
+    def _sum_pull(self, source: _Vectors, target: _Vectors, batch: dict[str, Tensor]) -> Tensor:
+        total = source.words.new_zeros(())
         if "words" in self.settings.anchors:
             linked_BK = (batch["links"][..., 0] != NONE).float()
             index_BK2 = batch["links"].clamp(min=0)
             left_BKD = _pick(source.words, index_BK2[..., 0])
             right_BKD = _pick(target.words, index_BK2[..., 1])
             total = total + ((left_BKD - right_BKD) ** 2).sum(-1).mul(linked_BK).sum()
-        real_B = batch["real"][:size].float()
-        for name, one, other in (
-            ("cls", source.cls, target.cls),
-            ("sep", source.sep, target.sep),
-        ):
+        real_B = batch["real"][: len(source.cls)].float()
+        for name, one, other in (("cls", source.cls, target.cls), ("sep", source.sep, target.sep)):
             if name in self.settings.anchors:
                 total = total + ((one - other) ** 2).sum(-1).mul(real_B).sum()
         return total
@@ -176,26 +240,18 @@ class _Vectors:
     cls: Tensor
     sep: Tensor
 
-    @classmethod
-    def gather(cls, hidden_NSD: Tensor, batch: dict[str, Tensor], pooling: str) -> _Vectors:
-        words_NWD = pool_words(hidden_NSD, batch["words"], words=hidden_NSD.shape[1], how=pooling)
-        return cls(words_NWD, hidden_NSD[:, 0], _pick(hidden_NSD, batch["ends"][:, None])[:, 0])
-
-    def first(self, count: int) -> _Vectors:
-        return _Vectors(self.words[:count], self.cls[:count], self.sep[:count])
-
-    def last(self, count: int) -> _Vectors:
-        return _Vectors(self.words[-count:], self.cls[-count:], self.sep[-count:])
+    def __getitem__(self, rows: slice) -> _Vectors:
+        return _Vectors(self.words[rows], self.cls[rows], self.sep[rows])
 
     def detach(self) -> _Vectors:
         return _Vectors(self.words.detach(), self.cls.detach(), self.sep.detach())
 
 
-def _sum_stay(now: _Vectors, then: _Vectors, source: dict[str, Tensor]) -> Tensor:
-    """Squared distances of every source word and of both special tokens; words that are not there are zero in both."""
-    words = ((now.words - then.words) ** 2).sum()
-    special_B = ((now.cls - then.cls) ** 2).sum(-1) + ((now.sep - then.sep) ** 2).sum(-1)
-    return words + special_B.mul(source["real"].float()).sum()
+def _sum_stay(now: _Vectors, before: _Vectors, real_B: Tensor) -> Tensor:
+    """Squared distances of every source word and of both special tokens; padding is zero in both."""
+    words = ((now.words - before.words) ** 2).sum()
+    special_B = ((now.cls - before.cls) ** 2).sum(-1) + ((now.sep - before.sep) ** 2).sum(-1)
+    return words + special_B.mul(real_B).sum()
 
 
 def _pick(vectors_NWD: Tensor, index_NK: Tensor) -> Tensor:
@@ -204,15 +260,8 @@ def _pick(vectors_NWD: Tensor, index_NK: Tensor) -> Tensor:
 
 
 def _round_up(most: int, length: int) -> int:
-    """Room for links: one for each subword, which 1-1 links never exceed; twice as often as it takes otherwise."""
+    """Room for links: one for each subword, which 1-1 links never exceed; doubled until it suffices otherwise."""
     room = length
     while room < most:
         room *= 2
     return room
-
-
-def describe_pull(table: dict[str, Any]) -> Pull:
-    """The part of a stage's settings that the loss is made of."""
-    names = Pull.__dataclass_fields__
-    chosen = {name: value for name, value in table.items() if name in names}
-    return Pull(**{**chosen, "anchors": tuple(chosen.get("anchors", Pull.anchors))})

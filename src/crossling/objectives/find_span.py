@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples
 from crossling.models.heads import Head
-from crossling.objectives._inputs import IGNORED, collate_inputs
+from crossling.objectives import Terms
+from crossling.objectives.inputs import IGNORED, collate_inputs
 
 if TYPE_CHECKING:
     from crossling.models.model import Model
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 class Objective:
     """Cross-entropy of the first and of the last subword of the answer, averaged."""
+
+    weights = Terms(task=1.0)
 
     def __init__(self, name: str, *, longest: int = 30, dropout: float = 0.1) -> None:
         self.name = name
@@ -43,16 +46,16 @@ class Objective:
             context[place, start : start + len(examples.get("starts", int(row)))] = 1
         return {**collate_inputs(examples, plan, size=size), **ends, "context": context}
 
-    def count_targets(self, batch: Arrays) -> int:
-        return int((batch["first"] != IGNORED).sum())
+    def count_targets(self, batch: Arrays) -> Terms[int]:
+        return Terms(task=int((batch["first"] != IGNORED).sum()))
 
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
         first_BS, last_BS = self._logits(model, batch)
         losses = [
             functional.cross_entropy(logits, batch[side], ignore_index=IGNORED, reduction="sum")
             for logits, side in ((first_BS, "first"), (last_BS, "last"))
         ]
-        return (losses[0] + losses[1]) / 2
+        return Terms(task=(losses[0] + losses[1]) / 2)
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The best span of each window, and by how much it beats having no answer there."""

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples
 from crossling.models.heads import Head, Pooling, pool_sentence, top_class
-from crossling.objectives._inputs import IGNORED, collate_inputs
+from crossling.objectives import Terms
+from crossling.objectives.inputs import IGNORED, collate_inputs
 
 if TYPE_CHECKING:
     from crossling.models.model import Model
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 class Objective:
     """Cross-entropy on one pooled vector of each text."""
+
+    weights = Terms(task=1.0)
 
     def __init__(self, name: str, *, classes: int, pooling: Pooling = "auto", dropout: float = 0.1) -> None:
         self.name = name
@@ -39,12 +42,13 @@ class Objective:
             labels[place] = gold if gold >= 0 else IGNORED
         return {**collate_inputs(examples, plan, size=size), "labels": labels}
 
-    def count_targets(self, batch: Arrays) -> int:
-        return int((batch["labels"] != IGNORED).sum())
+    def count_targets(self, batch: Arrays) -> Terms[int]:
+        return Terms(task=int((batch["labels"] != IGNORED).sum()))
 
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
         logits_BC = self._logits(model, batch)
-        return functional.cross_entropy(logits_BC.float(), batch["labels"], ignore_index=IGNORED, reduction="sum")
+        loss = functional.cross_entropy(logits_BC.float(), batch["labels"], ignore_index=IGNORED, reduction="sum")
+        return Terms(task=loss)
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         best_B, confidence_B = top_class(self._logits(model, batch))

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples
 from crossling.models.heads import Head, top_class
-from crossling.objectives._inputs import IGNORED, collate_inputs
+from crossling.objectives import Terms
+from crossling.objectives.inputs import IGNORED, collate_inputs
 
 if TYPE_CHECKING:
     from crossling.models.model import Model
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 class Objective:
     """Cross-entropy at every word's first subword that holds a character."""
+
+    weights = Terms(task=1.0)
 
     def __init__(self, name: str, *, classes: int, dropout: float = 0.1) -> None:
         self.name = name
@@ -39,14 +42,15 @@ class Objective:
             labels[place, examples.get("firsts", int(row))] = np.where(gold >= 0, gold, IGNORED)
         return {**batch, "labels": labels}
 
-    def count_targets(self, batch: Arrays) -> int:
-        return int((batch["labels"] != IGNORED).sum())
+    def count_targets(self, batch: Arrays) -> Terms[int]:
+        return Terms(task=int((batch["labels"] != IGNORED).sum()))
 
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
         logits_BSC = self._logits(model, batch)
-        return functional.cross_entropy(
+        loss = functional.cross_entropy(
             logits_BSC.flatten(0, 1).float(), batch["labels"].flatten(), ignore_index=IGNORED, reduction="sum"
         )
+        return Terms(task=loss)
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         best_BS, confidence_BS = top_class(self._logits(model, batch))

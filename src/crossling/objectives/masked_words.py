@@ -18,7 +18,8 @@ from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples, pad_column
 from crossling.encoders.masked_word_head import MaskedWordHead
-from crossling.objectives._inputs import IGNORED, collate_inputs
+from crossling.objectives import Terms
+from crossling.objectives.inputs import IGNORED, collate_inputs
 
 if TYPE_CHECKING:
     from crossling.encoders.encoder import Encoder
@@ -51,6 +52,8 @@ class Masking:
 
 class Objective:
     """Cross-entropy over the subword table at the masked places."""
+
+    weights = Terms(task=1.0)
 
     def __init__(
         self, name: str, masking: Masking, encoder: Encoder, *, to_rows: Array | None = None, frozen: bool = False
@@ -107,12 +110,13 @@ class Objective:
         kept_BS = np.where(kind_BS < self.masking.mask + self.masking.random, random_BS, ids)
         return np.where(kind_BS < self.masking.mask, self.mask_id, kept_BS)
 
-    def count_targets(self, batch: Arrays) -> int:
-        return int((batch["labels"] != IGNORED).sum())
+    def count_targets(self, batch: Arrays) -> Terms[int]:
+        return Terms(task=int((batch["labels"] != IGNORED).sum()))
 
-    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+    def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
         logits_KV = self._logits(model, batch)
-        return functional.cross_entropy(logits_KV.float(), batch["labels"], ignore_index=IGNORED, reduction="sum")
+        loss = functional.cross_entropy(logits_KV.float(), batch["labels"], ignore_index=IGNORED, reduction="sum")
+        return Terms(task=loss)
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """For every masked place: its text, whether the best subword is the right one, and the loss."""

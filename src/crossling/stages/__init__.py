@@ -1,1 +1,70 @@
-"""Training runs of an encoder, one file each."""
+"""Stages: training runs of an encoder, one file per kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+
+from crossling.registry import load_kind
+from crossling.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from crossling.data.rows import Rows
+    from crossling.models.model import Model, ModelCard
+    from crossling.stages.context import StageContext
+
+
+class StageSettings(TrainingSettings):
+    """What the settings of all stages have."""
+
+    kind: str
+    """The stage's name."""
+
+
+class StageData(Protocol):
+    """The data that a stage reads, opened."""
+
+    def described(self) -> list[tuple[str, Rows]]:
+        """Each set with its role."""
+
+    def efforts(self) -> list[tuple[Rows, float]]:
+        """Each set that is trained on, and how often it is read in an epoch."""
+
+
+class TrainedStage(NamedTuple):
+    """What a stage gives."""
+
+    model: Model
+    card: ModelCard
+    """What is needed to build the model again, besides its weights."""
+    record: dict[str, Any]
+    """How training went, for JSON: steps, seconds, the history of the loss."""
+
+
+SettingsT = TypeVar("SettingsT", bound=StageSettings, contravariant=True)
+DataT = TypeVar("DataT", bound=StageData)
+
+
+class Stage(Protocol[SettingsT, DataT]):
+    """What a stage's module defines; its ``Settings`` are a subclass of :class:`StageSettings`.
+
+    It may also define ``complete_settings(settings, earlier)``, which takes what a recipe does not say from the
+    settings of earlier stages.
+    """
+
+    VERSION: int
+    """Raised when the same settings, data and seed would give another result."""
+
+    def open_stage_data(self, settings: SettingsT, *, source: str, store: Path) -> DataT:
+        """Find and open what the stage reads; ``source`` is the language that it is trained in."""
+
+    def identity_inputs(self, settings: SettingsT, data: DataT) -> dict[str, Any]:
+        """The part of the stage's identity that only it knows: data count by content, not by name."""
+
+    def train(self, settings: SettingsT, data: DataT, context: StageContext) -> TrainedStage:
+        """Train an encoder."""
+
+
+def load_stage(settings: StageSettings) -> Stage[StageSettings, StageData]:
+    """The stage that these settings are of."""
+    return cast("Stage[StageSettings, StageData]", load_kind("stages", settings.kind))

@@ -10,30 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.data.spec import list_data
 from crossling.errors import DataError, EncoderError
-from crossling.training.settings import HeadSettings, TrainingSettings
+from crossling.stages import StageSettings, TrainedStage
+from crossling.stages.parsing import DataSpecs
+from crossling.training.settings import HeadSettings
 
 if TYPE_CHECKING:
     from crossling.data.batching import Examples
     from crossling.encoders.unlabelled import TextExamples
-    from crossling.models.model import Model, ModelCard
+    from crossling.models.model import Model
     from crossling.objectives.masked_words import Objective
     from crossling.stages.context import StageContext
-    from crossling.training.loop import Execution
 
 VERSION = 1
 
 
-class Settings(TrainingSettings):
+class Settings(StageSettings):
     """The text to learn from, and how it is masked."""
 
     kind: Literal["adapt"] = "adapt"
-    train: tuple[str | dict[str, Any], ...]
+    train: DataSpecs
     """One data set or a list of them, of any kind and language; labels are not looked at."""
     lr: float = Field(default=1e-5, gt=0)
     """The highest learning rate."""
@@ -61,20 +61,8 @@ class Settings(TrainingSettings):
     head: HeadSettings = HeadSettings()
     """How the head learns, with the encoder frozen, where the encoder came without one."""
 
-    @field_validator("train", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        found = list_data(value)
-        if not found:
-            raise ValueError("at least one data set")
-        return found
-
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        if self.table_update == "rows":
-            raise ValueError(
-                'table_update = "rows": every subword learns here, as one of those to choose from; leave it out'
-            )
         if self.mask + self.random > 1:
             raise ValueError(f"mask + random = {self.mask + self.random:g}: together they are at most 1")
         if self.select == "best" and not self.held_out:
@@ -93,8 +81,12 @@ class Data:
         return {"train": [[rows.language, rows.fingerprint] for rows in self.train]}
 
     def described(self) -> list[tuple[str, Rows]]:
-        """Each set with its role, for people."""
+        """Each set with its role."""
         return [("train", rows) for rows in self.train]
+
+    def efforts(self) -> list[tuple[Rows, float]]:
+        """Each set, read once in an epoch."""
+        return [(rows, 1.0) for rows in self.train]
 
 
 def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
@@ -107,10 +99,9 @@ def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     return {"settings": settings.model_dump(mode="json", exclude={"train"}), "data": data.fingerprints()}
 
 
-def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:
-    """Train; gives the model, what is needed to build it again, and a record of how training went."""
+def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:
+    """Train a head where the encoder has none, then encoder and head; held-out text is measured before and after."""
     from crossling.data.batching import ExampleSubset
-    from crossling.models.model import ModelCard
     from crossling.stages.masked_training import repeat_rows
     from crossling.training.loop import fit
     from crossling.training.mixture import Stream
@@ -123,30 +114,24 @@ def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model,
         work.model,
         Stream(work.build_objective(frozen=False), ExampleSubset(work.learnt, rows)),
         settings,
-        work.execution("masked words"),
-        evaluate=work.judge if settings.select == "best" else None,
+        context.execution("adapting: masked words", folder="masked-words"),
+        evaluate=work.score_epoch if settings.select == "best" else None,
     )
     record["held_out"]["after"] = work.measure()
-    work.tell(record["held_out"])
+    work.report(record["held_out"])
     work.model.heads.clear()  # the encoder is what goes on from here; a head is trained or loaded anew
-    card = ModelCard(
-        encoder=context.encoder_settings.name,
-        encoder_identity=context.encoder.identity,
-        revision=context.encoder_settings.revision,
-        source=context.source,
-    )
     record |= {
         "steps": position.step,
         "best_step": position.best_step,
         "training_seconds": round(position.seconds + record["head"].get("training_seconds", 0.0), 3),
         "history": position.history,
     }
-    return work.model, card, record
+    return TrainedStage(work.model, context.describe_model(), record)
 
 
 @dataclass
 class _Work:
-    """The moving parts of one adaptation."""
+    """What one adaptation works with."""
 
     settings: Settings
     context: StageContext
@@ -170,20 +155,6 @@ class _Work:
         to_rows = self.model.trimmed.to_rows if self.model.trimmed is not None else None
         return Objective(NAME, masking, self.model.encoder, to_rows=to_rows, frozen=frozen)
 
-    def execution(self, what: str) -> Execution:
-        from crossling.training.loop import Execution
-
-        context = self.context
-        return Execution(
-            context.distributed,
-            context.seed,
-            context.work / what.replace(" ", "-"),
-            checkpoint_seconds=context.checkpoint_seconds,
-            progress=context.progress,
-            track=context.track,
-            what=f"adapting: {what} (seed {context.seed})",
-        )
-
     def learn_head(self) -> dict[str, Any]:
         """Where the encoder came without a head, train one while the encoder stays as it is."""
         from crossling.stages.masked_training import train_head
@@ -191,7 +162,8 @@ class _Work:
         if self.has_head:
             return {"from": "checkpoint"}
         objective = self.build_objective(frozen=True)
-        position = train_head(self.model, objective, self.learnt, self.settings.head, self.execution("head"))
+        execution = self.context.execution("adapting: head", folder="head")
+        position = train_head(self.model, objective, self.learnt, self.settings.head, execution)
         return {
             "from": "trained",
             "steps": position.step,
@@ -215,11 +187,11 @@ class _Work:
         )
         return describe_guesses(found, self.texts.languages)
 
-    def judge(self) -> float:
-        """What selects an epoch: the share of held-out words that are guessed."""
+    def score_epoch(self) -> float:
+        """The score that selects an epoch: the share of held-out words that are predicted."""
         return float((self.measure() or {"accuracy": 0.0})["accuracy"])
 
-    def tell(self, held_out: dict[str, Any]) -> None:
+    def report(self, held_out: dict[str, Any]) -> None:
         """One line of what was gained."""
         before, after = held_out["before"], held_out["after"]
         if before and after:

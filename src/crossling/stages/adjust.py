@@ -9,25 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from crossling.stages.word_pairs import (
-    PairData,
-    PairSettings,
-    build_pair_objective,
-    encode_pairs,
-    freeze_copy,
-    open_pairs,
-)
-from crossling.training.settings import TrainingSettings
+from crossling.objectives.aligned_words import AdjustmentSettings
+from crossling.stages import StageSettings, TrainedStage
+from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
 
 if TYPE_CHECKING:
-    from crossling.models.model import Model, ModelCard
     from crossling.stages.context import StageContext
 
 VERSION = 1
 Data = PairData
 
 
-class Settings(PairSettings, TrainingSettings):
+class Settings(AdjustmentSettings, StageSettings):
     """Parallel text, and how the encoder is moved by it; defaults are the paper's."""
 
     kind: Literal["adjust"] = "adjust"
@@ -45,7 +38,7 @@ class Settings(PairSettings, TrainingSettings):
     clip: float = Field(default=0.0, ge=0)
     """Largest norm of the gradient; 0: no clipping."""
     rate_for: int | None = Field(default=None, ge=1)
-    """The learning rate is that of a text of so many pairs, and inversely proportional to the pairs at hand."""
+    """The learning rate is for a text of this number of pairs, and inversely proportional to the actual number."""
 
     @model_validator(mode="after")
     def _something_to_do(self) -> Self:
@@ -69,36 +62,23 @@ def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     }
 
 
-def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:
-    """Train; gives the model, what is needed to build it again, and a record of how training went."""
+def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:
+    """Adjust the encoder; the reference is the encoder that the stage starts from."""
     import numpy as np
 
-    from crossling.models.model import ModelCard, build_model
-    from crossling.training.loop import Execution, fit
+    from crossling.models.model import build_model
+    from crossling.objectives.aligned_words import Objective
+    from crossling.training.loop import fit
     from crossling.training.mixture import Stream
 
     examples = encode_pairs(settings, data, context)
     model = build_model(context.encoder, {"kind": "last"})
     if context.should_trim(settings.weight_decay):
         model.trim(np.union1d(examples.distinct_ids(), context.encoder.changed_rows))
-    reference = freeze_copy(model.encoder).to(context.distributed.device) if settings.stay else None
-    objective = build_pair_objective("words", settings, model.encoder, reference, context.distributed.precision)
-    execution = Execution(
-        context.distributed,
-        context.seed,
-        context.work,
-        checkpoint_seconds=context.checkpoint_seconds,
-        progress=context.progress,
-        track=context.track,
-        what=f"adjusting (seed {context.seed})",
-    )
-    position = fit(model, Stream(objective, examples), scale_rate(settings, len(examples)), execution)
-    card = ModelCard(
-        encoder=context.encoder_settings.name,
-        encoder_identity=context.encoder.identity,
-        revision=context.encoder_settings.revision,
-        source=context.source,
-    )
+    reference = freeze_reference(copy_encoder(model.encoder), context.distributed) if settings.stay else None
+    objective = Objective("words", settings, model.encoder, reference=reference)
+    scaled = scale_rate(settings, len(examples))
+    position = fit(model, Stream(objective, examples), scaled, context.execution("adjusting"))
     record = {
         "steps": position.step,
         "training_seconds": round(position.seconds, 3),
@@ -106,11 +86,11 @@ def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model,
         "pairs": len(examples),
         "links": int(examples.count_values("links").sum()) // 2,
     }
-    return model, card, record
+    return TrainedStage(model, context.describe_model(), record)
 
 
 def scale_rate(settings: Settings, pairs: int) -> Settings:
-    """The settings with the learning rate for so many pairs."""
+    """The settings with the learning rate for this number of pairs."""
     if settings.rate_for is None:
         return settings
     return settings.model_copy(update={"lr": settings.lr * settings.rate_for / pairs})

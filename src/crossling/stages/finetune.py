@@ -11,77 +11,47 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data
 from crossling.errors import RecipeError, UserError
+from crossling.objectives.aligned_words import AdjustmentSettings, ReplaySettings
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
-from crossling.stages.word_pairs import (
-    PairData,
-    PairSettings,
-    ReplaySettings,
-    build_pair_objective,
-    encode_pairs,
-    freeze_copy,
-    open_pairs,
-)
-from crossling.tasks import build_task, parse_task
-from crossling.training.settings import TrainingSettings
+from crossling.stages import StageSettings, TrainedStage
+from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
+from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
+from crossling.tasks import Task, TaskSettings, build_task, learn_labels
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from crossling.data.batching import Examples
-    from crossling.models.model import Model, ModelCard
+    from crossling.data.batching import Array, Examples
+    from crossling.encoders.encoder import Encoder
+    from crossling.models.model import Model
+    from crossling.objectives import Objective
     from crossling.stages.context import StageContext
-    from crossling.training.mixture import Program, Stream
+    from crossling.training.mixture import AuxiliaryStream, Mixture, ReplayStream, Stream
 
 VERSION = 2
-
-DataSpec = str | dict[str, Any]
-
-
-def _parse_task(value: Any) -> Any:
-    try:
-        return parse_task(value)
-    except UserError as error:
-        raise ValueError(str(error)) from None
-
-
-def _parse_data(value: Any) -> Any:
-    found = list_data(value)
-    if not found:
-        raise ValueError("at least one data set")
-    return found
 
 
 class Auxiliary(FrozenSettings):
     """A task that is learnt beside the main one, from data in the source language."""
 
-    task: Any = Field(json_schema_extra={"family": "tasks"})
+    task: ParsedTask = Field(json_schema_extra={"family": "tasks"})
     """As the main task's."""
-    train: tuple[DataSpec, ...]
+    train: DataSpecs
     """One data set or a list of them."""
 
-    _valid_task = field_validator("task", mode="before")(_parse_task)
-    _valid_train = field_validator("train", mode="before")(_parse_data)
 
-    @field_serializer("task")
-    def _dump_task(self, task: Any) -> dict[str, Any]:
-        table: dict[str, Any] = task.model_dump(mode="json")
-        return table
-
-
-class Settings(TrainingSettings):
+class Settings(StageSettings):
     """A task, the data to learn it from, and how."""
 
     kind: Literal["finetune"] = "finetune"
-    task: Any = Field(json_schema_extra={"family": "tasks"})
+    task: ParsedTask = Field(json_schema_extra={"family": "tasks"})
     """pos, ner, nli, paraphrase, sentiment, qa; or a table: { preset = "ner", length = 256 }, { kind = "tag" }."""
-    train: tuple[DataSpec, ...]
+    train: DataSpecs
     """One data set or a list of them: xnli:en, or a table with format, path and language."""
     dev: DataSpec | None = None
     """What selects the checkpoint, in the source language; default: the dev split of the first training set."""
@@ -91,7 +61,7 @@ class Settings(TrainingSettings):
     """Keep the epoch that is best on dev, or the last one."""
 
     auxiliary: tuple[Auxiliary, ...] = ()
-    """Tasks learnt beside the main one, each with a head of its own; an epoch still counts the main task's examples."""
+    """Tasks learnt beside the main one, each with its own head; an epoch still counts the main task's examples."""
     auxiliary_temperature: float = Field(default=1.0, ge=1, le=1000)
     """Steps of auxiliary tasks to the main one's: in proportion to their examples to the power of 1 / temperature. 1 as
     sizes are, 1000 all alike."""
@@ -100,9 +70,6 @@ class Settings(TrainingSettings):
     1 / temperature. 1 as they are, 1000 all alike. Examples of smaller ones are repeated; none is left out."""
     replay: ReplaySettings | None = None
     """Continual learning: aligned words in every step."""
-
-    _valid_task = field_validator("task", mode="before")(_parse_task)
-    _valid_train = field_validator("train", mode="before")(_parse_data)
 
     @field_validator("dev", mode="before")
     @classmethod
@@ -118,11 +85,6 @@ class Settings(TrainingSettings):
         except UserError as error:
             raise ValueError(str(error)) from None
         return settings.model_dump()
-
-    @field_serializer("task")
-    def _dump_task(self, task: Any) -> dict[str, Any]:
-        table: dict[str, Any] = task.model_dump(mode="json")
-        return table
 
     @model_validator(mode="after")
     def _some_dev(self) -> Self:
@@ -140,13 +102,13 @@ class Settings(TrainingSettings):
         return f"{name}:{rest.split(':')[0]}"
 
     def _first_name(self) -> str | None:
-        """The name of the first training set; files of one's own have none."""
+        """The name of the first training set; custom files have none."""
         first = self.train[0]
         named = first if isinstance(first, str) else first.get("data")
         return named if isinstance(named, str) else None
 
 
-def complete_settings(settings: Settings, earlier: list[Any]) -> Settings:
+def complete_settings(settings: Settings, earlier: list[StageSettings]) -> Settings:
     """What is replayed is what the last adjust stage learnt from, unless the table says otherwise."""
     replay = settings.replay
     if replay is None or replay.parallel:
@@ -155,7 +117,7 @@ def complete_settings(settings: Settings, earlier: list[Any]) -> Settings:
     if adjusted is None:
         raise RecipeError("replay.parallel: missing; name parallel text, or put an adjust stage before this one")
     named = {"pull", "stay", *replay.model_fields_set}
-    taken = {name: getattr(adjusted, name) for name in PairSettings.model_fields if name not in named}
+    taken = {name: getattr(adjusted, name) for name in AdjustmentSettings.model_fields if name not in named}
     return settings.model_copy(update={"replay": replay.model_copy(update=taken)})
 
 
@@ -186,7 +148,7 @@ class Data:
         return [*((rows, 1.0) for rows in tasks), *(self.pairs.efforts() if self.pairs else ())]
 
     def described(self) -> list[tuple[str, Rows]]:
-        """Each set with its role, for people."""
+        """Each set with its role."""
         return [
             *(("train", rows) for rows in self.train),
             *([("dev", self.dev)] if self.dev is not None else []),
@@ -212,69 +174,53 @@ def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
                 f"auxiliary.{number}.train = {rows.name} is in {rows.language!r}; auxiliary tasks are learnt in the "
                 f"source language, {source!r}"
             )
-    steps = sum(map(len, train)) / settings.batch
     pairs = None
-    if settings.replay is not None and _replays(settings):
+    if settings.replay is not None and settings.replay.is_on():
         pairs = open_pairs(settings.replay, source=source, store=store)
-        pairs = replace(pairs, times=steps * settings.replay.batch)
+        steps = sum(map(len, train)) / settings.batch
+        pairs = replace(pairs, pairs_per_epoch=steps * settings.replay.batch)
     return Data(train, dev, auxiliary, pairs)
 
 
-def _open_task_data(task: Any, specs: tuple[DataSpec, ...], store: Path, *, split: str = "train") -> tuple[Rows, ...]:
+def _open_task_data(
+    settings: TaskSettings, specs: tuple[DataSpec, ...], store: Path, *, split: str = "train"
+) -> tuple[Rows, ...]:
     from crossling.inference.evaluate import check_kind
 
-    reader = build_task(task, ())
-    return tuple(check_kind(reader, open_data(spec, split=split, store=store)) for spec in specs)
-
-
-def _replays(settings: Settings) -> bool:
-    """With both weights 0 there is nothing to replay."""
-    return settings.replay is not None and bool(settings.replay.pull or settings.replay.stay)
+    task = build_task(settings, ())
+    return tuple(check_kind(task, open_data(spec, split=split, store=store)) for spec in specs)
 
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     """The part of the stage's identity that only it knows; data count by content, not by name."""
     table = settings.model_dump(mode="json", exclude={"train", "dev", "auxiliary", "replay"})
     # What a stage does not use does not count, so that a result stays known when a setting is added.
-    unused = {"auxiliary_temperature": settings.auxiliary, "temperature": settings.temperature != 1.0}
-    table = {name: value for name, value in table.items() if unused.get(name, True)}
+    used = {"auxiliary_temperature": bool(settings.auxiliary), "temperature": settings.temperature != 1.0}
+    table = {name: value for name, value in table.items() if used.get(name, True)}
     if settings.auxiliary:
         table["auxiliary"] = [one.model_dump(mode="json", exclude={"train"}) for one in settings.auxiliary]
-    if settings.replay is not None and _replays(settings):
+    if settings.replay is not None and settings.replay.is_on():
         table["replay"] = settings.replay.model_dump(mode="json", exclude={"parallel", "links"})
     return {"settings": table, "data": data.fingerprints()}
 
 
-def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model, ModelCard, dict[str, Any]]:
-    """Train; gives the model, what is needed to build it again, and a record of how training went."""
-    from crossling.models.model import ModelCard
-    from crossling.training.loop import Execution, fit
+def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:
+    """Fine-tune; with dev data, the model of the best epoch."""
+    from crossling.training.loop import fit
 
-    work = _prepare(settings, data, context)
-    execution = Execution(
-        context.distributed,
-        context.seed,
-        context.work,
-        checkpoint_seconds=context.checkpoint_seconds,
-        progress=context.progress,
-        track=context.track,
-        what=f"fine-tuning (seed {context.seed})",
-    )
-    name, main = next(iter(work.tasks.items()))
-    evaluate = partial(_score_dev, work.model, main, name, data.dev, context) if data.dev is not None else None
+    tasks = _name_tasks(settings, data)
+    model, mixture = _prepare(settings, data, tasks, context)
+    name, main = next(iter(tasks.items()))
+    evaluate = partial(_score_dev, model, main, name, data.dev, context) if data.dev is not None else None
     if context.on_start is not None:
         context.on_start(main, context.encoder)
-    position = fit(work.model, work.program, settings, execution, evaluate=evaluate)
-    card = ModelCard(
-        encoder=context.encoder_settings.name,
-        encoder_identity=context.encoder.identity,
-        revision=context.encoder_settings.revision,
+    position = fit(model, mixture, settings, context.execution("fine-tuning"), evaluate=evaluate)
+    card = context.describe_model(
         fusion=settings.fusion,
         tasks={
             head: {"settings": task.settings.model_dump(mode="json"), "labels": list(task.labels)}
-            for head, task in work.tasks.items()
+            for head, task in tasks.items()
         },
-        source=context.source,
     )
     record = {
         "steps": position.step,
@@ -283,81 +229,97 @@ def train(settings: Settings, data: Data, context: StageContext) -> tuple[Model,
         "training_seconds": round(position.seconds, 3),
         "history": position.history,
     }
-    return work.model, card, record
+    return TrainedStage(model, card, record)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What is trained, and on what."""
-
-    model: Model
-    tasks: dict[str, Any]
-    """By head, the main one first."""
-    program: Program
-
-
-def _prepare(settings: Settings, data: Data, context: StageContext) -> _Work:
-    """Model, streams and vocabulary; the heads and the fusion are drawn in an order that makes systems comparable."""
-    import torch
-
-    from crossling.models.model import build_model
-    from crossling.training.mixture import Auxiliary as AuxiliaryStream
-    from crossling.training.mixture import Program, Replay, Stream, share_steps
-
-    tasks = {settings.task.kind: _make_task(settings.task, data.train)}
+def _name_tasks(settings: Settings, data: Data) -> dict[str, Task]:
+    """All tasks by the names of their heads, the main one first."""
+    tasks = {settings.task.kind: learn_labels(settings.task, data.train)}
     for number, (one, rows) in enumerate(zip(settings.auxiliary, data.auxiliary, strict=True)):
-        tasks[f"auxiliary-{number}-{one.task.kind}"] = _make_task(one.task, rows)
-    objectives = {name: task.build_objective(name) for name, task in tasks.items()}
-    # The main head is drawn first, then the fusion: they then start alike whatever else there is, and systems that
-    # share a seed are compared under the same luck.
-    torch.manual_seed(context.seed)
-    main, *others = tasks
-    head = objectives[main].build_head(context.encoder.width)
-    model = build_model(context.encoder, settings.fusion)
-    model.heads[main] = head
-    for name in others:
-        model.heads[name] = objectives[name].build_head(context.encoder.width)
-    streams = {main: Stream(objectives[main], _encode_main(settings, tasks[main], data, context))}
-    for name, rows in zip(others, data.auxiliary, strict=True):
-        streams[name] = Stream(objectives[name], _encode(tasks[name], rows, context))
+        tasks[f"auxiliary-{number}-{one.task.kind}"] = learn_labels(one.task, rows)
+    return tasks
+
+
+def _prepare(settings: Settings, data: Data, tasks: dict[str, Task], context: StageContext) -> tuple[Model, Mixture]:
+    """The model, its vocabulary trimmed to what is read, and the streams that it learns from."""
+    from crossling.training.mixture import Mixture, Stream
+
+    model, objectives = _build_model(settings, tasks, context)
+    (name, task), *others = tasks.items()
+    main = Stream(objectives[name], _encode_main(settings, task, data, context))
+    parts = zip(others, data.auxiliary, strict=True)
+    auxiliary = [Stream(objectives[other], _encode(its, rows, context)) for (other, its), rows in parts]
     pairs = encode_pairs(settings.replay, data.pairs, context) if settings.replay and data.pairs else None
     used = None
     if context.should_trim(settings.weight_decay):
-        used = _used_ids(
-            tasks[main], data, [*(s.examples for s in streams.values()), *([pairs] if pairs else [])], context
-        )
+        examples = [main.examples, *(one.examples for one in auxiliary), *([pairs] if pairs else [])]
+        used = _find_used_ids(task, data, examples, context)
         model.trim(used)
-    replay = None
-    if pairs is not None and settings.replay is not None:
-        reference = _find_reference(settings.replay, model, used, context)
-        objective = build_pair_objective(
-            "replay", settings.replay, model.encoder, reference, context.distributed.precision
-        )
-        replay = Replay(Stream(objective, pairs), settings.replay.batch)
-    auxiliary = tuple(
-        AuxiliaryStream(streams[name], _share(streams, name, main, settings, share_steps)) for name in others
+    replay = _build_replay(settings.replay, pairs, model, used, context) if settings.replay and pairs else None
+    return model, Mixture(main, tuple(_weigh_auxiliary(one, main, settings) for one in auxiliary), replay)
+
+
+def _build_model(
+    settings: Settings, tasks: dict[str, Task], context: StageContext
+) -> tuple[Model, dict[str, Objective]]:
+    """A model with a head for each task, and their objectives.
+
+    The main head is drawn first, then the fusion: they then start alike whatever else there is, so that systems with
+    the same seed are compared from the same start.
+    """
+    import torch
+
+    from crossling.models.model import build_model
+
+    objectives = {name: task.build_objective(name) for name, task in tasks.items()}
+    torch.manual_seed(context.seed)
+    main, *others = objectives.values()
+    head = main.build_head(context.encoder.width)
+    model = build_model(context.encoder, settings.fusion)
+    for objective, built in ((main, head), *((one, one.build_head(context.encoder.width)) for one in others)):
+        assert built is not None
+        model.heads[objective.name] = built
+    return model, objectives
+
+
+def _weigh_auxiliary(stream: Stream, main: Stream, settings: Settings) -> AuxiliaryStream:
+    from crossling.training.mixture import AuxiliaryStream, share_steps
+
+    return AuxiliaryStream(
+        stream, share_steps(len(stream.examples), len(main.examples), settings.auxiliary_temperature)
     )
-    return _Work(model, tasks, Program(streams[main], auxiliary, replay))
 
 
-def _share(streams: dict[str, Stream], name: str, main: str, settings: Settings, share_steps: Any) -> float:
-    sizes = [len(streams[key].examples) for key in (name, main)]
-    share: float = share_steps(*sizes, settings.auxiliary_temperature)
-    return share
+def _build_replay(
+    settings: ReplaySettings, pairs: Examples, model: Model, used: Array | None, context: StageContext
+) -> ReplayStream:
+    from crossling.objectives.aligned_words import Objective
+    from crossling.training.mixture import ReplayStream, Stream
+
+    reference = _find_reference(settings, model, used, context) if settings.stay else None
+    objective = Objective("replay", settings, model.encoder, reference=reference)
+    return ReplayStream(Stream(objective, pairs), settings.batch)
 
 
-def _make_task(settings: Any, rows: tuple[Rows, ...]) -> Any:
-    kind = load_kind("tasks", settings.kind).Task
-    return build_task(settings, kind.collect_labels(rows))
+def _find_reference(settings: ReplaySettings, model: Model, used: Array | None, context: StageContext) -> Encoder:
+    """The encoder that source words are compared with; its vocabulary is the model's."""
+    from crossling.encoders.trimming import trim_encoder
+
+    if settings.reference == "start" or context.base is None:
+        return freeze_reference(copy_encoder(model.encoder), context.distributed)
+    base = context.base()
+    if used is not None:
+        trim_encoder(base, used)
+    return freeze_reference(base, context.distributed)
 
 
-def _encode(task: Any, rows: tuple[Rows, ...], context: StageContext) -> Examples:
+def _encode(task: Task, rows: tuple[Rows, ...], context: StageContext) -> Examples:
     from crossling.inference.evaluate import encode_rows
 
     return encode_rows(task, rows, context.encoder, cache=context.encoded, labels=task.labels)
 
 
-def _encode_main(settings: Settings, task: Any, data: Data, context: StageContext) -> Examples:
+def _encode_main(settings: Settings, task: Task, data: Data, context: StageContext) -> Examples:
     """The main task's examples, those of small languages repeated where a temperature asks for it."""
     if settings.temperature == 1.0:
         return _encode(task, data.train, context)
@@ -373,14 +335,13 @@ def _encode_main(settings: Settings, task: Any, data: Data, context: StageContex
     return ExampleSubset(JoinedExamples(parts), repeat_rows(numbers, settings.temperature, context.seed))
 
 
-def _used_ids(
-    task: Any, data: Data, examples: list[Examples], context: StageContext
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _find_used_ids(task: Task, data: Data, examples: list[Examples], context: StageContext) -> Array:
+    """All subwords that training and dev data have, and those that an earlier stage changed: a saved model takes all
+    others from the base encoder."""
     import numpy as np
 
     from crossling.inference.evaluate import encode_rows
 
-    # What an earlier stage changed is kept as well: a saved model takes all other rows from the base encoder.
     used = [*(some.distinct_ids() for some in examples), context.encoder.changed_rows]
     if data.dev is not None:
         labels = (*task.labels, *sorted(set(task.collect_labels([data.dev])) - set(task.labels)))
@@ -389,22 +350,8 @@ def _used_ids(
     return np.unique(np.concatenate(used))
 
 
-def _find_reference(settings: ReplaySettings, model: Model, used: Any, context: StageContext) -> Any:
-    """The encoder that source words are held to, with the vocabulary that the model has."""
-    from crossling.encoders.trimming import trim_encoder
-
-    if not settings.stay:
-        return None
-    if settings.reference == "start" or context.base is None:
-        return freeze_copy(model.encoder).to(context.distributed.device)
-    base = context.base()
-    if used is not None:
-        trim_encoder(base, used)
-    return base.eval().requires_grad_(False).to(context.distributed.device)
-
-
-def _score_dev(model: Model, task: Any, head: str, dev: Rows, context: StageContext) -> float:
-    """The task's main score on dev, by the leading process alone."""
+def _score_dev(model: Model, task: Task, head: str, dev: Rows, context: StageContext) -> float:
+    """The task's main score on dev, by the main process alone."""
     from crossling.inference.evaluate import predict_rows
     from crossling.scores.metrics import score
 

@@ -1,21 +1,18 @@
-"""Parallel text as aligned words: what adjustment learns from, and what fine-tuning replays."""
+"""Parallel text as examples of aligned words: what adjustment learns from, and what fine-tuning replays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field, field_validator
+from typing import TYPE_CHECKING, Any
 
 from crossling.aligners.linked_text import Text, describe_text
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.data.spec import list_data
-from crossling.errors import DataError, UserError
+from crossling.errors import DataError
+from crossling.objectives.aligned_words import AdjustmentSettings, PairedExamples
 from crossling.recipe.identity import content_hash
-from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,89 +20,12 @@ if TYPE_CHECKING:
     from crossling.aligners.linked_text import Linker, Sentences
     from crossling.aligners.links import Link
     from crossling.encoders.encoder import Encoder
-    from crossling.objectives.aligned_words import Objective, PairedExamples
     from crossling.stages.context import StageContext
+    from crossling.training.distributed import Distributed
 
 VERSION = 1
 CHUNK = 2_000
 """Sentence pairs that are encoded at a time."""
-
-
-class PairSettings(FrozenSettings):
-    """Which translations, how their words are linked, and what of them is compared."""
-
-    parallel: tuple[str | dict[str, Any], ...] = ()
-    """Sentences with translations, the source language first: ntrex:en-hi, wikimatrix:en-es, opus:en-ru, or a table
-    with format, path and languages. Several of them are adjusted to at once."""
-    sentences: int | None = Field(default=30_000, ge=1)
-    """At most so many pairs of each set, drawn at random by the run's seed; none: all."""
-    words: int = Field(default=64, ge=1)
-    """Longer sentences are left out."""
-    length: int = Field(default=128, ge=8, le=8192)
-    """Subwords of a sentence; what is beyond gets no vectors."""
-    aligner: dict[str, Any] = Field(
-        default_factory=lambda: {"kind": "neural"}, json_schema_extra={"family": "aligners"}
-    )
-    """What links words, where the text has no links itself: neural (the recipe's encoder, a middle layer), statistical,
-    eflomal, with their settings."""
-    links: str = ""
-    """A file in Pharaoh format, a line for each pair of the set, words apart by white space; {language} in its name
-    becomes the target language."""
-    one_to_one: bool = True
-    """Only links whose two words have no other link."""
-    drop_identical: bool = True
-    """Leave out links between equal strings: names and numbers."""
-    pooling: Literal["mean", "first", "last", "subword"] = "mean"
-    """A word's vector from its subwords; subword: no words at all, links are between subwords."""
-    anchors: tuple[Literal["words", "cls", "sep"], ...] = ("words", "cls", "sep")
-    """What is pulled together: linked words, the first and the last special token."""
-    moving: Literal["both", "target"] = "both"
-    """Which side the pull moves: both, or the target alone while the source is held fixed."""
-    layer: int | None = Field(default=None, ge=0)
-    """Whose vectors are compared; default: the last layer's."""
-    reduction: Literal["mean", "sum"] = "mean"
-    """Means over pairs and dimensions, as the published figures had it, or sums, as the equation is written."""
-    dropout: bool = True
-    """The encoder's own, while it is adjusted."""
-    pull: float = Field(default=1.0, ge=0)
-    """The weight of the distance between linked words."""
-    stay: float = Field(default=1.0, ge=0)
-    """The weight of the distance of every source word from what the reference encoder makes of it."""
-
-    @field_validator("parallel", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return list_data(value)
-
-    @field_validator("aligner", mode="before")
-    @classmethod
-    def _valid_aligner(cls, value: Any) -> Any:
-        from crossling.aligners import parse_aligner
-
-        table = {"kind": value} if isinstance(value, str) else dict(value)
-        try:
-            parse_aligner(table)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        return table
-
-    @field_validator("anchors")
-    @classmethod
-    def _some_anchor(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value or len(set(value)) < len(value):
-            raise ValueError("one or more of words, cls and sep, each once")
-        return value
-
-
-class ReplaySettings(PairSettings):
-    """Aligned words in every step. What is not named here is as in the adjust stage before."""
-
-    pull: float = Field(default=0.01, ge=0)
-    """The weight of the distance between linked words; with stay = 0 too, nothing is replayed."""
-    batch: int = Field(default=16, ge=1)
-    """Sentence pairs in every step, drawn with replacement."""
-    reference: Literal["base", "start"] = "base"
-    """What source words are held to: the recipe's encoder as it came, or as this stage found it."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +33,8 @@ class PairData:
     """Parallel text of one or more target languages."""
 
     texts: tuple[Text, ...]
-    times: float | None = None
-    """Pairs that are read in an epoch, where not all once."""
+    pairs_per_epoch: float | None = None
+    """Pairs that are read in an epoch; None: all, once."""
     sentences: int | None = None
     """Pairs of each text at most."""
 
@@ -122,7 +42,7 @@ class PairData:
         """Each set, and how often it is read in an epoch."""
         shares = [min(1.0, (self.sentences or len(text.rows)) / max(1, len(text.rows))) for text in self.texts]
         once = sum(share * len(text.rows) for share, text in zip(shares, self.texts, strict=True))
-        factor = 1.0 if self.times is None else self.times / max(1.0, once)
+        factor = 1.0 if self.pairs_per_epoch is None else self.pairs_per_epoch / max(1.0, once)
         return [(text.rows, factor * share) for share, text in zip(shares, self.texts, strict=True)]
 
     def fingerprints(self) -> list[list[str]]:
@@ -130,11 +50,11 @@ class PairData:
         return [[text.rows.language, text.fingerprint()] for text in self.texts]
 
     def described(self) -> list[tuple[str, Rows]]:
-        """Each set with its role, for people."""
+        """Each set with its role."""
         return [("parallel", text.rows) for text in self.texts]
 
 
-def open_pairs(settings: PairSettings, *, source: str, store: Path) -> PairData:
+def open_pairs(settings: AdjustmentSettings, *, source: str, store: Path) -> PairData:
     """Find and open parallel text; its first language is the one that stays."""
     texts = []
     for spec in settings.parallel:
@@ -147,15 +67,14 @@ def open_pairs(settings: PairSettings, *, source: str, store: Path) -> PairData:
                 f"as {source}-{second if second and second != source else first}"
             )
         if settings.pooling == "subword" and (text.links or not text.is_raw):
-            raise DataError(f"{rows.name}: its links are between words; pooling = 'subword' makes links of its own")
+            raise DataError(f"{rows.name}: its links are between words; pooling = 'subword' links subwords")
         texts.append(text)
     return PairData(tuple(texts), sentences=settings.sentences)
 
 
-def encode_pairs(settings: PairSettings, data: PairData, context: StageContext) -> PairedExamples:
+def encode_pairs(settings: AdjustmentSettings, data: PairData, context: StageContext) -> PairedExamples:
     """Linked sentence pairs as examples, from the cache where they were made before."""
     from crossling.data.batching import write_examples
-    from crossling.objectives.aligned_words import PairedExamples
 
     table = settings.model_dump(mode="json", include=_MADE_BY)
     base = (context.encoder_settings.name, context.encoder_settings.revision)
@@ -173,14 +92,14 @@ _MADE_BY = {"sentences", "words", "length", "aligner", "one_to_one", "drop_ident
 """Settings that examples depend on."""
 
 
-def _make_examples(settings: PairSettings, data: PairData, context: StageContext) -> Iterator[dict[str, Any]]:
+def _make_examples(settings: AdjustmentSettings, data: PairData, context: StageContext) -> Iterator[dict[str, Any]]:
     for text in data.texts:
         sentences, links = link_sentences(settings, text, context)
         yield from _encode(settings, sentences, links, context.encoder)
 
 
 def link_sentences(
-    settings: PairSettings, text: Text, context: StageContext
+    settings: AdjustmentSettings, text: Text, context: StageContext
 ) -> tuple[Sentences, Sequence[Sequence[Link]]]:
     """The sentence pairs that a seed draws from a text, and the links between their words (or subwords)."""
     from crossling.aligners import align_words
@@ -200,7 +119,7 @@ def link_sentences(
     return sentences, list(links)
 
 
-def _open_linker(settings: PairSettings, text: Text, context: StageContext) -> Linker:
+def _open_linker(settings: AdjustmentSettings, text: Text, context: StageContext) -> Linker:
     from crossling.aligners.linked_text import open_linker
 
     if settings.pooling == "subword" and settings.aligner["kind"] == "neural":
@@ -218,7 +137,7 @@ def cut_pieces(sentences: Sequence[Sequence[str]], encoder: Encoder) -> list[tup
 
 
 def _encode(
-    settings: PairSettings, sentences: Sentences, links: Sequence[Sequence[Link]], encoder: Encoder
+    settings: AdjustmentSettings, sentences: Sentences, links: Sequence[Sequence[Link]], encoder: Encoder
 ) -> Iterator[dict[str, Any]]:
     """Examples of the pairs that have a link left."""
     import numpy as np
@@ -259,7 +178,7 @@ def _list_units(words: np.ndarray[Any, Any], pooling: str) -> np.ndarray[Any, An
 
 
 def _sides(
-    sentences: Sentences, start: int, settings: PairSettings, encoder: Encoder
+    sentences: Sentences, start: int, settings: AdjustmentSettings, encoder: Encoder
 ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """The units of both sides as strings."""
     sides = [side[start : start + CHUNK] for side in (sentences.source, sentences.target)]
@@ -271,7 +190,7 @@ def _sides(
 def filter_links(
     links: Sequence[Link],
     sides: tuple[Sequence[str], Sequence[str]],
-    settings: PairSettings,
+    settings: AdjustmentSettings,
     *,
     seen: tuple[int, int],
 ) -> np.ndarray[Any, Any]:
@@ -290,25 +209,13 @@ def filter_links(
     return np.asarray(links, np.int32).reshape(-1)
 
 
-def build_pair_objective(
-    name: str, settings: PairSettings, encoder: Encoder, reference: Encoder | None, precision: Any
-) -> Objective:
-    """The loss on an encoder, with what its source language is held to."""
-    from crossling.objectives.aligned_words import Objective, describe_pull
-
-    if settings.layer is not None and settings.layer > encoder.layers:
-        raise DataError(f"layer = {settings.layer}: {encoder.name} has 0 (embeddings) to {encoder.layers}")
-    table = settings.model_dump()
-    if settings.pooling == "subword":
-        table["pooling"] = "mean"  # of one subword each
-    if reference is not None:
-        reference = reference.to(precision)
-    return Objective(name, describe_pull(table), width=encoder.width, reference=reference)
-
-
-def freeze_copy(encoder: Encoder) -> Encoder:
-    """An encoder as it is now, which nothing will change."""
+def copy_encoder(encoder: Encoder) -> Encoder:
+    """A copy with its own weights; the tokenizer is shared."""
     import copy
 
-    still = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})
-    return still.eval().requires_grad_(False)
+    return copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})
+
+
+def freeze_reference(encoder: Encoder, distributed: Distributed) -> Encoder:
+    """An encoder that does not learn, without dropout, in the precision of the run."""
+    return encoder.eval().requires_grad_(False).to(distributed.device, distributed.precision)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from crossling.errors import RecipeError, nearest
 from crossling.registry import list_kinds, load_kind
 
+if TYPE_CHECKING:
+    from crossling.data.batching import Batch, Examples
+    from crossling.data.rows import Rows
+    from crossling.encoders.encoder import Encoder
+    from crossling.objectives import Objective
+    from crossling.scores.predictions import Predictions
+
+SplitWords = Callable[[str], Sequence[tuple[str, int, int]]]
+"""Words of a text, each with its first character and the one after its last."""
 PRESETS: dict[str, dict[str, Any]] = {
     "pos": {"kind": "tag", "scheme": "none", "score": "accuracy"},
     "ner": {"kind": "tag", "scheme": "bio", "score": "span_f1"},
@@ -16,6 +26,66 @@ PRESETS: dict[str, dict[str, Any]] = {
     "qa": {"kind": "answer", "score": "qa_f1"},
 }
 """The six named tasks."""
+
+
+class TaskSettings(Protocol):
+    """What the settings of all tasks have."""
+
+    @property
+    def kind(self) -> str:
+        """The task's kind."""
+
+    @property
+    def score(self) -> str:
+        """The score that selects checkpoints and comes first in tables."""
+
+    def model_dump(self, *, mode: Literal["json", "python"] | str = ...) -> dict[str, Any]:
+        """The settings as a table."""
+
+
+class Task(Protocol):
+    """A task with the label set that training fixed. A kind's module defines it, ``Settings`` and ``VERSION``."""
+
+    record: type
+    """The kind of example that it reads, one of those in ``data/records.py``."""
+    columns: tuple[str, ...]
+    """The columns of rows that count in the identity of encoded examples."""
+    labels: tuple[str, ...]
+
+    @property
+    def settings(self) -> TaskSettings:
+        """Its settings."""
+
+    @staticmethod
+    def collect_labels(rows: Iterable[Rows]) -> tuple[str, ...]:
+        """The label set of training data, sorted."""
+
+    def build_objective(self, name: str) -> Objective:
+        """The loss, and the head that it needs."""
+
+    def encode(
+        self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
+    ) -> Iterator[dict[str, Any]]:
+        """Examples as columns, from columns of rows; a label that is not among ``labels`` is -1."""
+
+    def collect(
+        self,
+        outputs: Iterable[tuple[Batch, dict[str, Any]]],
+        examples: Examples,
+        rows: Rows,
+        *,
+        labels: Sequence[str],
+    ) -> Predictions:
+        """Predictions for all rows, from the objective's outputs for batches in any order."""
+
+    def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[tuple[int, Any]]:
+        """Inputs from the lines of a file, each with the number of its line."""
+
+    def arrange(self, inputs: Sequence[Any], split: SplitWords) -> dict[str, list[Any]]:
+        """Inputs as columns of rows to predict."""
+
+    def present(self, predictions: Predictions, inputs: Sequence[Any], split: SplitWords) -> list[dict[str, Any]]:
+        """Every input with its prediction, for JSON."""
 
 
 def resolve_task(task: str | dict[str, Any]) -> dict[str, Any]:
@@ -33,17 +103,24 @@ def resolve_task(task: str | dict[str, Any]) -> dict[str, Any]:
     return table
 
 
-def parse_task(task: str | dict[str, Any]) -> Any:
+def parse_task(task: str | dict[str, Any]) -> TaskSettings:
     """A task's validated settings."""
     table = resolve_task(task)
-    return load_kind("tasks", str(table.get("kind"))).Settings.model_validate(table)
+    settings: TaskSettings = load_kind("tasks", str(table.get("kind"))).Settings.model_validate(table)
+    return settings
 
 
-def build_task(settings: Any, labels: tuple[str, ...]) -> Any:
+def build_task(settings: TaskSettings, labels: tuple[str, ...]) -> Task:
     """A task: settings and the label set that training fixed."""
-    return load_kind("tasks", settings.kind).Task(settings, labels)
+    task: Task = load_kind("tasks", settings.kind).Task(settings, labels)
+    return task
 
 
-def restore_task(stored: dict[str, Any]) -> Any:
+def learn_labels(settings: TaskSettings, rows: Iterable[Rows]) -> Task:
+    """A task with the label set of training data."""
+    return build_task(settings, load_kind("tasks", settings.kind).Task.collect_labels(rows))
+
+
+def restore_task(stored: dict[str, Any]) -> Task:
     """A task from what a model card holds of it."""
     return build_task(parse_task(stored["settings"]), tuple(stored["labels"]))

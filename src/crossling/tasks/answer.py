@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from crossling.data.records import Question
 from crossling.recipe.recipe import FrozenSettings
 from crossling.scores.predictions import Predictions
-from crossling.tasks._texts import check_inputs, is_pair, read_fields, refuse_words
+from crossling.tasks.texts import check_inputs, is_pair, read_fields, refuse_words
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from crossling.data.records import LabelledPair
-from crossling.tasks._texts import TextSettings, TextTask
+from crossling.tasks.texts import TextSettings, TextTask
 
 VERSION = 1
 

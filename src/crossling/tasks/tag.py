@@ -15,7 +15,7 @@ from crossling.errors import DataError
 from crossling.recipe.recipe import FrozenSettings
 from crossling.scores.predictions import SCHEMAS, Predictions
 from crossling.scores.spans import list_spans
-from crossling.tasks._texts import check_inputs, read_fields
+from crossling.tasks.texts import check_inputs, read_fields
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples

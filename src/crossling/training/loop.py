@@ -1,9 +1,9 @@
 """The one training loop: every stage calls :func:`fit`.
 
-A step is a list of turns (an objective and a batch of fixed shape); its gradients add up and one update follows. Steps
-of auxiliary streams stand among the main one's; a replayed stream has a turn in every step (see ``program.py``).
-Order, dropout and learning rate are functions of seed and step alone, so a run that was killed and continued ends in
-the same weights as one that was not.
+A step is one or more batches, each of one objective. Their gradients add up to that of the loss in ``loss.py``, and
+one update follows. Steps of auxiliary streams are mixed into those of the main stream, and a replayed stream adds a
+batch to every step (see ``mixture.py``). Order, dropout and learning rate are functions of seed and step alone, so a
+run that was killed and continued ends with the same weights as one that was not.
 """
 
 from __future__ import annotations
@@ -24,34 +24,35 @@ from torch import Tensor
 from crossling.data.batching import Batch, Examples
 from crossling.errors import UserError
 from crossling.models.model import load_weights, to_device, weights_of
-from crossling.objectives import list_terms, weigh_terms
+from crossling.objectives import Terms
 from crossling.progress import NoProgress, Progress
 from crossling.training.checkpoint import Checkpoints, Position
 from crossling.training.distributed import Distributed
 from crossling.training.fast.cpu_operations import replace_operations
-from crossling.training.mixture import Program, Stream, Turn
+from crossling.training.loss import name_terms, weigh_terms
+from crossling.training.mixture import Mixture, Step, Stream
 from crossling.training.settings import TrainingSettings
-from crossling.training.steps import Losses, PlainSteps, build_optimiser
+from crossling.training.steps import PlainSteps, StepLosses, build_optimiser
 
 if TYPE_CHECKING:
     from crossling.models.model import Model
-    from crossling.objectives import Objective, Reading
+    from crossling.objectives import Extractor, Objective
 
 T = TypeVar("T")
 Array = np.ndarray[Any, np.dtype[Any]]
 VERSION = 2
-"""Raised whenever the same seed would train to other weights, so that nothing stored is taken for what it is not."""
+"""Raised whenever the same seed would give other weights, so that stored results of older code are not used."""
 REPORT_EVERY = 10
-"""Steps between looks at the loss: reading it makes a GPU wait."""
+"""Steps between reports of the loss: reading it makes a GPU wait."""
 
 
 @dataclass
-class Prepared:
-    """A step's batches in main memory, ready to go."""
+class PreparedStep:
+    """A step's batches in main memory."""
 
     batches: list[tuple[Objective, dict[str, Tensor]]] = field(default_factory=list)
-    targets: dict[str, Array] = field(default_factory=dict)
-    """By objective: the labels of each term of its loss, in all of its batches here."""
+    targets: dict[str, Terms[float]] = field(default_factory=dict)
+    """By objective: the number of targets of each term, over all of its batches here."""
     subwords: int = 0
 
 
@@ -72,7 +73,7 @@ class Execution:
 
 def fit(
     model: Model,
-    main: Stream | Program,
+    main: Stream | Mixture,
     settings: TrainingSettings,
     execution: Execution,
     *,
@@ -82,29 +83,29 @@ def fit(
 
     Continues from the last checkpoint in the execution's folder, if there is one.
     """
-    program = main if isinstance(main, Program) else Program(main)
-    if any(not len(stream.examples) for stream in program.streams()):
+    mixture = main if isinstance(main, Mixture) else Mixture(main)
+    if any(not len(stream.examples) for stream in mixture.streams()):
         raise UserError(f"{execution.what}: no examples to train on")
-    run = _Run(model, program, settings, execution)
+    run = Trainer(model, mixture, settings, execution)
     run.position = run.checkpoints.restore(model, run.optimiser)
     execution.progress.begin(execution.what, run.total_steps, run.position.step)
     while run.position.step < run.total_steps:
         run.train_epoch()
         if evaluate is not None:
-            run.consider(evaluate())
+            run.keep_if_best(evaluate())
         if run.is_time_to_save():
             run.save_checkpoint()
     execution.progress.end()
     if evaluate is not None:
-        run.take_best()
+        run.load_best()
     return run.position
 
 
-class _Run:
-    """The moving parts of one call of :func:`fit`."""
+class Trainer:
+    """The state of one call of :func:`fit`."""
 
-    def __init__(self, model: Model, program: Program, settings: TrainingSettings, execution: Execution) -> None:
-        self.model, self.program, self.settings, self.execution = model, program, settings, execution
+    def __init__(self, model: Model, mixture: Mixture, settings: TrainingSettings, execution: Execution) -> None:
+        self.model, self.mixture, self.settings, self.execution = model, mixture, settings, execution
         self.distributed = execution.distributed
         model.to(self.distributed.device)
         if settings.gradient_checkpointing:
@@ -113,12 +114,12 @@ class _Run:
         self.steps = self._choose_steps()
         self.checkpoints = Checkpoints(execution.folder)
         self.position = Position()
-        self.steps_per_epoch = program.count_steps(settings)
+        self.steps_per_epoch = mixture.count_steps(settings)
         self.total_steps = settings.epochs * self.steps_per_epoch
         self._saved_at = time.monotonic()
         self._best: dict[str, Tensor] | None = None
         """The best epoch's weights, in main memory; they are on disk only where a checkpoint refers to them."""
-        self._losses: list[Losses] = []
+        self._losses: list[StepLosses] = []
         self._subwords = 0
 
     def _choose_steps(self) -> PlainSteps:
@@ -134,7 +135,7 @@ class _Run:
     def train_epoch(self) -> None:
         """The rest of the epoch that the position is in."""
         epoch, done = divmod(self.position.step, self.steps_per_epoch)
-        steps = self.program.plan_steps(self.settings, seed=self.execution.seed, epoch=epoch)
+        steps = self.mixture.plan_steps(self.settings, seed=self.execution.seed, epoch=epoch)
         self.model.train()
         began = self._reported_at = time.monotonic()
         for prepared in prefetch(map(self._prepare, steps[done:])):
@@ -149,28 +150,31 @@ class _Run:
                 self.save_checkpoint()
         self.position.seconds += time.monotonic() - began
 
-    def _step(self, prepared: Prepared) -> Losses:
+    def _step(self, prepared: PreparedStep) -> StepLosses:
         """One update, whose dropout depends on seed, step and process alone."""
         torch.manual_seed(step_seed(self.execution.seed, self.position.step, self.distributed.rank))
         self._subwords += prepared.subwords
-        targets = {
-            name: [self.distributed.sum_number(float(n)) for n in counts] for name, counts in prepared.targets.items()
-        }
-        scales = {objective.name: weigh_terms(objective, targets[objective.name]) for objective, _ in prepared.batches}
-        rate = rate_at(self.position.step, self.total_steps, self.settings)
-        return self.steps.update(prepared.batches, scales=scales, rate=rate)
+        by_name = {objective.name: objective.weights for objective, _ in prepared.batches}
+        weights = {name: weigh_terms(w, self._sum_targets(prepared.targets[name])) for name, w in by_name.items()}
+        rate = learning_rate_at(self.position.step, self.total_steps, self.settings)
+        return self.steps.update(prepared.batches, weights=weights, rate=rate)
 
-    def _prepare(self, turns: Sequence[Turn]) -> Prepared:
-        """This process's share of a step's batches, with how many labels and subwords they hold."""
-        distributed, prepared = self.distributed, Prepared()
-        for turn in turns:
-            objective = turn.stream.objective
-            share = replace(turn.batch, rows=turn.batch.rows[distributed.rank :: distributed.size])
-            share = tighten(share, turn.stream.examples, distributed.device)
-            arrays = objective.collate(turn.stream.examples, share, size=-(-turn.size // distributed.size))
+    def _sum_targets(self, targets: Terms[float]) -> Terms[float]:
+        """The number of targets over all processes."""
+        return Terms(*(None if count is None else self.distributed.sum_number(count) for count in targets))
+
+    def _prepare(self, step: Step) -> PreparedStep:
+        """This process's share of a step's batches, with the number of their targets and subwords."""
+        distributed, prepared = self.distributed, PreparedStep()
+        for part in step:
+            objective, examples = part.stream.objective, part.stream.examples
+            share = replace(part.batch, rows=part.batch.rows[distributed.rank :: distributed.size])
+            share = trim_padding(share, examples, distributed.device)
+            arrays = objective.collate(examples, share, size=-(-part.size // distributed.size))
             prepared.batches.append((objective, self.model.prepare(arrays, distributed.device)))
-            counts = np.atleast_1d(objective.count_targets(arrays)).astype(np.float64)
-            prepared.targets[objective.name] = prepared.targets.get(objective.name, 0) + counts
+            before = prepared.targets.get(objective.name, Terms())
+            counts = zip(before, objective.count_targets(arrays), strict=True)
+            prepared.targets[objective.name] = Terms(*(n if m is None else m + (n or 0) for m, n in counts))
             prepared.subwords += int(arrays["mask"].sum())
         return prepared
 
@@ -196,17 +200,16 @@ class _Run:
     def _mean_losses(self) -> tuple[float, dict[str, float]]:
         """This process's part of the mean loss since the last report, and of each term's in the steps that have it."""
         batches = [batch for step in self._losses for batch in step]
-        flat = torch.cat([terms for _, terms in batches]).tolist()  # one look at the device
-        names = [name_term(objective, term) for objective, _ in batches for term in list_terms(objective)]
+        values = torch.stack([terms for _, terms in batches]).tolist()  # waits for the device once
         steps = Counter(name for step in self._losses for name in {objective.name for objective, _ in step})
-        owners = {name_term(o, term): o.name for o, _ in batches for term in list_terms(o)}
-        parts = dict.fromkeys(names, 0.0)
-        for name, value in zip(names, flat, strict=True):
-            parts[name] += value / steps[owners[name]]
-        return sum(flat) / len(self._losses), parts
+        means: dict[str, float] = {}
+        for (objective, _), terms in zip(batches, values, strict=True):
+            for place, name in name_terms(objective).items():
+                means[name] = means.get(name, 0.0) + terms[place] / steps[objective.name]
+        return sum(value for terms in values for value in terms) / len(self._losses), means
 
-    def consider(self, score: float) -> None:
-        """Keep this epoch's weights if none was better on the source language's dev set; all processes agree."""
+    def keep_if_best(self, score: float) -> None:
+        """Keep this epoch's weights if no earlier one had a higher dev score; all processes use the first's score."""
         agreed = float(
             self.distributed.broadcast(torch.tensor(score, dtype=torch.float64, device=self.distributed.device))
         )
@@ -218,15 +221,15 @@ class _Run:
             position.best_score, position.best_step = agreed, position.step
             self._best = {name: weight.clone() for name, weight in weights_of(self.model).items()}
 
-    def take_best(self) -> None:
-        """Put the best epoch's weights into the model; of an epoch before a continued run's start, from the disk."""
+    def load_best(self) -> None:
+        """Load the best epoch's weights: from memory, or from disk if that epoch was before the run was continued."""
         if self._best is not None:
             load_weights(self.model, self._best)
         else:
             self.checkpoints.load_best(self.model, self.position.best_step)
 
     def save_checkpoint(self) -> None:
-        """Save, by the leading process; nobody runs ahead meanwhile."""
+        """Save, by the main process, while the others wait."""
         if self._losses:
             self._report()
         if self.distributed.is_main:
@@ -235,22 +238,22 @@ class _Run:
         self._saved_at = time.monotonic()
 
     def is_time_to_save(self) -> bool:
-        """Whether more than the given seconds have gone since the last checkpoint; all processes agree."""
+        """Whether it is ``checkpoint_seconds`` since the last checkpoint, by the clock of the main process."""
         due = time.monotonic() - self._saved_at >= self.execution.checkpoint_seconds
         if self.distributed.size == 1:
             return due
         return bool(self.distributed.broadcast(torch.tensor(int(due), device=self.distributed.device)))
 
 
-def tighten(batch: Batch, examples: Examples, device: torch.device) -> Batch:
-    """A batch no longer than its longest example, on a processor; a GPU is better off with few different shapes."""
+def trim_padding(batch: Batch, examples: Examples, device: torch.device) -> Batch:
+    """On a CPU, a batch no longer than its longest example; a GPU is faster with few different shapes."""
     if device.type == "cuda" or not len(batch.rows):
         return batch
     return replace(batch, length=int(examples.lengths[batch.rows].max()))
 
 
 def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """The same items, made by a thread that is a few ahead of whoever uses them."""
+    """The same items, made by a thread that is ``depth`` ahead of the caller."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         waiting = deque(thread.submit(next, items, None) for _ in range(depth))
         while (item := waiting.popleft().result()) is not None:
@@ -258,7 +261,7 @@ def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
             yield item
 
 
-def lag(items: Iterable[T]) -> Iterator[T]:
+def delay_by_one(items: Iterable[T]) -> Iterator[T]:
     """The same items, each given when the next one has been made."""
     held: deque[T] = deque()
     for item in items:
@@ -268,12 +271,7 @@ def lag(items: Iterable[T]) -> Iterator[T]:
     yield from held
 
 
-def name_term(objective: Objective, term: str) -> str:
-    """A term of a loss as it is told: by its objective's name, and its own where there are several."""
-    return objective.name if len(list_terms(objective)) == 1 else f"{objective.name}_{term}"
-
-
-def rate_at(step: int, total: int, settings: TrainingSettings) -> float:
+def learning_rate_at(step: int, total: int, settings: TrainingSettings) -> float:
     """The learning rate of a step: a linear rise, then a linear fall to 0 or none."""
     warm = round(settings.warmup * total)
     if step < warm:
@@ -290,20 +288,20 @@ def step_seed(seed: int, step: int, rank: int) -> int:
 
 def predict_examples(
     model: Model,
-    reading: Reading,
+    extractor: Extractor,
     examples: Examples,
     *,
     distributed: Distributed,
     plan: Sequence[Batch],
     progress: Progress,
 ) -> Iterator[tuple[Batch, dict[str, Any]]]:
-    """Each planned batch with what is read from the model for it, as arrays; no gradients."""
+    """Each planned batch with what ``extractor`` reads from the model for it, as arrays; no gradients."""
     model.eval()
     reduced = distributed.precision != torch.float32
 
     def prepare(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-        batch = tighten(batch, examples, distributed.device)
-        arrays = reading.collate(examples, batch, size=len(batch.rows))
+        batch = trim_padding(batch, examples, distributed.device)
+        arrays = extractor.collate(examples, batch, size=len(batch.rows))
         return batch, model.prepare(arrays, distributed.device)
 
     def read(item: tuple[Batch, dict[str, Tensor]]) -> tuple[Batch, dict[str, Tensor], torch.cuda.Event | None]:
@@ -312,15 +310,15 @@ def predict_examples(
             torch.inference_mode(),
             torch.autocast(distributed.device.type, dtype=distributed.precision, enabled=reduced),
         ):
-            outputs = reading.predict(model, to_device(tensors, distributed.device))
+            outputs = extractor.predict(model, to_device(tensors, distributed.device))
             copies = {name: values.to("cpu", non_blocking=True) for name, values in outputs.items()}
         copied = torch.cuda.Event() if distributed.device.type == "cuda" else None  # type: ignore[no-untyped-call]
         if copied is not None:
             copied.record()
         return batch, copies, copied
 
-    # What a GPU has found is looked at when the next batch is already under way there.
-    for batch, copies, copied in lag(map(read, prefetch(map(prepare, plan)))):
+    # The outputs of a GPU are read when the next batch has been launched.
+    for batch, copies, copied in delay_by_one(map(read, prefetch(map(prepare, plan)))):
         if copied is not None:
             copied.synchronize()
         progress.advance(len(batch.rows))

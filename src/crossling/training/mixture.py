@@ -1,4 +1,4 @@
-"""What a training run visits, step by step: a main stream, auxiliary ones among it, one replayed beside it.
+"""A mixture of streams: a main stream, auxiliary ones among its steps, and one that is replayed in every step.
 
 An epoch counts the main stream's examples, so that a run with auxiliary tasks or replay makes as many updates on its
 main task as one without. Everything is a function of seed, epoch and step: nothing of it needs storing.
@@ -31,18 +31,8 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One batch of one stream."""
-
-    stream: Stream
-    batch: Batch
-    size: int
-    """Rows of the batch's arrays, whether the last ones are filled or not."""
-
-
-@dataclass(frozen=True)
-class Auxiliary:
-    """A stream with steps of its own among the main stream's."""
+class AuxiliaryStream:
+    """A stream with its own steps among those of the main stream."""
 
     stream: Stream
     share: float
@@ -50,20 +40,34 @@ class Auxiliary:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """A stream of which a few examples, drawn with replacement, are part of every step."""
+class ReplayStream:
+    """A stream that adds a few examples, drawn with replacement, to every step."""
 
     stream: Stream
     batch: int
 
 
 @dataclass(frozen=True)
-class Program:
+class StepBatch:
+    """One batch of a step, and the stream that it is from."""
+
+    stream: Stream
+    batch: Batch
+    size: int
+    """Rows of the batch's arrays, whether the last ones are filled or not."""
+
+
+Step = tuple[StepBatch, ...]
+"""The batches of one update."""
+
+
+@dataclass(frozen=True)
+class Mixture:
     """The streams of one training run."""
 
     main: Stream
-    auxiliary: tuple[Auxiliary, ...] = ()
-    replay: Replay | None = None
+    auxiliary: tuple[AuxiliaryStream, ...] = ()
+    replay: ReplayStream | None = None
 
     def streams(self) -> list[Stream]:
         """All of them, the main one first."""
@@ -73,28 +77,28 @@ class Program:
     def count_steps(self, settings: TrainingSettings) -> int:
         """Updates in an epoch."""
         main = self._count_main(settings)
-        return main + sum(_count_own(one, main) for one in self.auxiliary)
+        return main + sum(_count_auxiliary(one, main) for one in self.auxiliary)
 
     def _count_main(self, settings: TrainingSettings) -> int:
         batches = -(-len(self.main.examples) // settings.batch)
         return -(-batches // settings.accumulate)
 
-    def plan_steps(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
-        """An epoch as steps of one or more turns."""
+    def plan_steps(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[Step]:
+        """The steps of an epoch."""
         main = self._count_main(settings)
-        steps = [self._plan_main(settings, seed=seed, epoch=epoch)]
+        parts = [self._plan_main(settings, seed=seed, epoch=epoch)]
         for place, one in enumerate(self.auxiliary):
-            steps.append(_plan_auxiliary(one, place, settings, seed=seed, epoch=epoch, main=main))
-        mixed = _interleave(steps, seed=seed, epoch=epoch)
+            parts.append(_plan_auxiliary(one, place, settings, seed=seed, epoch=epoch, main=main))
+        steps = _interleave(parts, seed=seed, epoch=epoch)
         if self.replay is None:
-            return mixed
-        replayed = _plan_replay(self.replay, len(mixed), seed=seed, epoch=epoch)
-        return [(*turns, turn) for turns, turn in zip(mixed, replayed, strict=True)]
+            return steps
+        replayed = _plan_replay(self.replay, len(steps), seed=seed, epoch=epoch)
+        return [(*step, batch) for step, batch in zip(steps, replayed, strict=True)]
 
-    def _plan_main(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
+    def _plan_main(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[Step]:
         plan = plan_epoch(self.main.examples.lengths, settings.batch, seed=seed, epoch=epoch)
-        turns = [Turn(self.main, batch, settings.batch) for batch in plan]
-        return [tuple(turns[i : i + settings.accumulate]) for i in range(0, len(turns), settings.accumulate)]
+        batches = [StepBatch(self.main, batch, settings.batch) for batch in plan]
+        return [tuple(batches[i : i + settings.accumulate]) for i in range(0, len(batches), settings.accumulate)]
 
 
 def share_steps(examples: int, main_examples: int, temperature: float) -> float:
@@ -102,25 +106,25 @@ def share_steps(examples: int, main_examples: int, temperature: float) -> float:
     return float((examples / main_examples) ** (1.0 / temperature))
 
 
-def _count_own(one: Auxiliary, main: int) -> int:
+def _count_auxiliary(one: AuxiliaryStream, main: int) -> int:
     return max(1, round(one.share * main))
 
 
 def _plan_auxiliary(
-    one: Auxiliary, place: int, settings: TrainingSettings, *, seed: int, epoch: int, main: int
-) -> list[tuple[Turn, ...]]:
-    """An auxiliary stream's steps in an epoch of the main one: it goes through its own examples at its own pace."""
-    wanted = _count_own(one, main)
+    one: AuxiliaryStream, place: int, settings: TrainingSettings, *, seed: int, epoch: int, main: int
+) -> list[Step]:
+    """An auxiliary stream's steps in an epoch of the main one: its own epochs may be longer or shorter."""
+    wanted = _count_auxiliary(one, main)
     first = epoch * wanted * settings.accumulate
     batches = _endless(one.stream.examples, settings.batch, seed=seed, place=place, skip=first)
     return [
-        tuple(Turn(one.stream, next(batches), settings.batch) for _ in range(settings.accumulate))
+        tuple(StepBatch(one.stream, next(batches), settings.batch) for _ in range(settings.accumulate))
         for _ in range(wanted)
     ]
 
 
 def _endless(examples: Examples, batch: int, *, seed: int, place: int, skip: int) -> Iterator[Batch]:
-    """Batches of one epoch after the other, all but the first few."""
+    """Batches of one epoch after the other, without the first ``skip``."""
     epoch, rest = divmod(skip, -(-len(examples) // batch))
     own_seed = int(np.random.default_rng([seed, OTHER, place]).integers(2**31))
     while True:
@@ -128,8 +132,8 @@ def _endless(examples: Examples, batch: int, *, seed: int, place: int, skip: int
         epoch, rest = epoch + 1, 0
 
 
-def _interleave(parts: list[list[tuple[Turn, ...]]], *, seed: int, epoch: int) -> list[tuple[Turn, ...]]:
-    """The steps of all streams in random order; each stream's own order stays."""
+def _interleave(parts: list[list[Step]], *, seed: int, epoch: int) -> list[Step]:
+    """The steps of all streams in random order; the order within each stream is kept."""
     if len(parts) == 1:
         return parts[0]
     owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -138,7 +142,7 @@ def _interleave(parts: list[list[tuple[Turn, ...]]], *, seed: int, epoch: int) -
     return [next(waiting[owner]) for owner in order]
 
 
-def _plan_replay(replay: Replay, steps: int, *, seed: int, epoch: int) -> list[Turn]:
+def _plan_replay(replay: ReplayStream, steps: int, *, seed: int, epoch: int) -> list[StepBatch]:
     """A batch for each step of an epoch. Examples are drawn for many steps at once, and those of a batch are alike in
     length: drawn for each step alone, nearly half of what is computed would be padding."""
     lengths = replay.stream.examples.lengths
@@ -147,4 +151,4 @@ def _plan_replay(replay: Replay, steps: int, *, seed: int, epoch: int) -> list[T
     often = max(1, round(len(rows) / len(lengths)))
     allowed = choose_lengths(np.repeat(lengths, often), replay.batch)
     plan = batch_by_length(rows, lengths, replay.batch, allowed, epoch=epoch, generator=generator)
-    return [Turn(replay.stream, batch, replay.batch) for batch in plan]
+    return [StepBatch(replay.stream, batch, replay.batch) for batch in plan]

@@ -32,9 +32,6 @@ class TrainingSettings(FrozenSettings):
     """AdamW's: added to what the step is divided by."""
     clip: float = Field(default=1.0, ge=0)
     """Largest norm of the gradient; 0: no clipping."""
-    table_update: Literal["all", "rows"] = "all"
-    """The subwords that an update moves: all, as AdamW does, or those of its batches. The latter is faster with a large
-    vocabulary that is not trimmed, but another method: a row's momentum waits until the row occurs again."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, a third more time, the same result."""
 

@@ -11,7 +11,7 @@ import torch
 from crossling.data.batching import plan_epoch
 from crossling.models.model import Model, to_device
 from crossling.training.distributed import Distributed
-from crossling.training.fast.bf16_weights import ReducedWeights
+from crossling.training.fast.bf16_weights import Bf16Weights
 from crossling.training.loop import Execution, Stream, fit
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, build_optimiser
@@ -28,8 +28,8 @@ def _gradients(model: Model, stream: Stream, distributed: Distributed) -> dict[s
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     arrays = stream.objective.collate(stream.examples, plan, size=8)
     batch = to_device(model.prepare(arrays, distributed.device), distributed.device)
-    scale = torch.tensor([1.0 / stream.objective.count_targets(arrays)], device=distributed.device)
-    steps.backward(stream.objective, batch, scale)
+    weights = torch.tensor([1.0 / stream.objective.count_targets(arrays).task, 0.0, 0.0], device=distributed.device)
+    steps.backward(stream.objective, batch, weights)
     return {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -50,13 +50,13 @@ def test_gradients_are_those_of_whole_weights(tmp_path: Path, family: str, devic
 
 def test_gradients_of_several_batches_add_up(tmp_path: Path) -> None:
     model, stream = make_learner(tmp_path)
-    weights = ReducedWeights(model.eval(), torch.bfloat16)
+    weights = Bf16Weights(model.eval(), torch.bfloat16)
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), REDUCED.device)
     sums = []
     for _ in range(2):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            weights.backward(stream.objective, batch, torch.ones(1))
+            weights.backward(stream.objective, batch, torch.ones(3))
         sums.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert sums[0].any()
     torch.testing.assert_close(sums[1], 2 * sums[0])
@@ -72,11 +72,11 @@ def test_copies_follow_every_step_and_frozen_weights_stay(tmp_path: Path) -> Non
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), REDUCED.device)
     start = {name: p.clone() for name, p in model.named_parameters()}
-    steps.update([(stream.objective, batch)], scales={"main": [1.0]}, rate=1e-2)
+    steps.update([(stream.objective, batch)], weights={"main": (1.0, 0.0, 0.0)}, rate=1e-2)
     assert torch.equal(frozen, before)
     moved = [name for name, p in model.named_parameters() if not torch.equal(p, start[name])]
     assert any(name.startswith("encoder.") for name in moved) and any(name.startswith("fusion.") for name in moved)
-    copies = steps.reduced_weights()._copies
+    copies = steps.bf16_weights()._copies
     for name, parameter in model.named_parameters():
         if name.startswith("encoder."):
             assert torch.equal(copies[name], parameter.to(torch.bfloat16)), name

@@ -12,7 +12,13 @@ from torch.nn import functional
 
 from crossling.training.distributed import Distributed
 from crossling.training.fast import cpu_operations as operations
-from crossling.training.fast.cpu_operations import ON_PROCESSOR, Replacing, attend, draw_kept, drop
+from crossling.training.fast.cpu_operations import (
+    CPU_OPERATIONS,
+    ReplacedFunctions,
+    attention,
+    draw_dropout_mask,
+    dropout,
+)
 from crossling.training.loop import Execution, fit
 from crossling.training.settings import TrainingSettings
 from learner import make_learner
@@ -24,19 +30,19 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.5])
 def test_dropout_drops_as_often_as_asked_and_keeps_the_mean(rate: float) -> None:
     torch.manual_seed(1)
-    kept = draw_kept(torch.empty(1000, 1001), rate)
-    values = kept.unique()
+    mask = draw_dropout_mask(torch.empty(1000, 1001), rate)
+    values = mask.unique()
     assert len(values) == 2 and values[0] == 0
     assert float(values[1]) == pytest.approx(1 / (1 - rate), rel=1e-4)
-    dropped = float((kept == 0).double().mean())
-    assert dropped == pytest.approx(rate, abs=4 * (rate * (1 - rate) / kept.numel()) ** 0.5)
-    assert float(kept.double().mean()) == pytest.approx(1.0, abs=4 * (rate / (1 - rate) / kept.numel()) ** 0.5)
+    dropped = float((mask == 0).double().mean())
+    assert dropped == pytest.approx(rate, abs=4 * (rate * (1 - rate) / mask.numel()) ** 0.5)
+    assert float(mask.double().mean()) == pytest.approx(1.0, abs=4 * (rate / (1 - rate) / mask.numel()) ** 0.5)
 
 
 def test_elements_are_dropped_independently_of_each_other() -> None:
     """Four neighbours share one draw of 64 bits: nothing of that may show."""
     torch.manual_seed(2)
-    zero = (draw_kept(torch.empty(400_000), 0.3) == 0).double()
+    zero = (draw_dropout_mask(torch.empty(400_000), 0.3) == 0).double()
     for apart in (1, 2, 3, 4, 5):
         together = float((zero[apart:] * zero[:-apart]).mean())
         assert together == pytest.approx(0.09, abs=5 * (0.09 * 0.91 / len(zero)) ** 0.5), apart
@@ -46,15 +52,15 @@ def test_dropout_is_a_function_of_the_seed() -> None:
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        drawn.append(drop(torch.ones(7, 9), 0.5))
+        drawn.append(dropout(torch.ones(7, 9), 0.5))
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 
 def test_nothing_is_dropped_outside_training_and_all_at_a_rate_of_1() -> None:
     ones = torch.ones(50)
-    assert torch.equal(drop(ones, 0.9, training=False), ones)
-    assert torch.equal(drop(ones, 0.0), ones)
-    assert torch.equal(drop(ones, 1.0), torch.zeros(50))
+    assert torch.equal(dropout(ones, 0.9, training=False), ones)
+    assert torch.equal(dropout(ones, 0.0), ones)
+    assert torch.equal(dropout(ones, 1.0), torch.zeros(50))
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "full"])
@@ -71,14 +77,14 @@ def test_attention_is_what_its_formula_says(mask: str, scale: float | None) -> N
     upstream = torch.randn(shape, dtype=torch.float64)
 
     torch.manual_seed(4)
-    fast = attend(*parts, bias, 0.4, scale=scale)
+    fast = attention(*parts, bias, 0.4, scale=scale)
     found = torch.autograd.grad(fast, parts, upstream)
 
     torch.manual_seed(4)
-    kept = draw_kept(torch.empty(6, 5, 5, dtype=torch.float64), 0.4).view(2, 3, 5, 5)
+    mask = draw_dropout_mask(torch.empty(6, 5, 5, dtype=torch.float64), 0.4).view(2, 3, 5, 5)
     query, key, value = parts
     scores = query @ key.transpose(2, 3) * (scale or 0.5) + (0 if bias is None else bias)
-    slow = (torch.softmax(scores, -1) * kept) @ value
+    slow = (torch.softmax(scores, -1) * mask) @ value
     torch.testing.assert_close(fast, slow)
     for ours, theirs in zip(found, torch.autograd.grad(slow, parts, upstream), strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -98,7 +104,7 @@ def test_attention_that_is_not_ours_is_torchs(case: str) -> None:
     if case == "other length":
         key, value = key[:, :, :3], value[:, :, :3]
     found = []
-    for way in (attend, functional.scaled_dot_product_attention):
+    for way in (attention, functional.scaled_dot_product_attention):
         torch.manual_seed(6)
         found.append(way(query, key, value, **{"dropout_p": 0.5, **settings}))
     assert torch.equal(*found)
@@ -112,7 +118,7 @@ def test_an_encoder_with_dropout_gives_what_the_formulas_give(family: str) -> No
     def slow(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **more: Any) -> Any:
         scores = query @ key.transpose(2, 3) * (more.get("scale") or query.shape[-1] ** -0.5)
         weights = torch.softmax(scores if attn_mask is None else scores + attn_mask, -1)
-        return (weights * draw_kept(weights.flatten(0, 1), dropout_p).view(weights.shape)) @ value
+        return (weights * draw_dropout_mask(weights.flatten(0, 1), dropout_p).view(weights.shape)) @ value
 
     encoder = tiny_encoder(family).train()
     for part in encoder.modules():
@@ -121,16 +127,16 @@ def test_an_encoder_with_dropout_gives_what_the_formulas_give(family: str) -> No
     ids, mask = torch.randint(5, 40, (3, 7)), torch.ones(3, 7, dtype=torch.long)
     mask[1, 4:] = 0
     found = []
-    for ways in (ON_PROCESSOR, {**ON_PROCESSOR, functional.scaled_dot_product_attention: slow}, {}):
+    for ways in (CPU_OPERATIONS, {**CPU_OPERATIONS, functional.scaled_dot_product_attention: slow}, {}):
         torch.manual_seed(7)
-        with Replacing(ways):
+        with ReplacedFunctions(ways):
             found.append(encoder(ids, mask, layers=(1, 2))[2][mask.bool()])
     torch.testing.assert_close(found[0], found[1])
     assert not torch.allclose(found[0], found[2])
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_training_on_a_processor_uses_them(
+def test_training_on_cpu_uses_replaced_operations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
 ) -> None:
     """Where activations are recomputed, in that too: else the same pass would be two different ones."""
@@ -144,10 +150,10 @@ def test_training_on_a_processor_uses_them(
         return act
 
     ways = {
-        functional.dropout: watch("dropout", drop),
-        functional.scaled_dot_product_attention: watch("attention", attend),
+        functional.dropout: watch("dropout", dropout),
+        functional.scaled_dot_product_attention: watch("attention", attention),
     }
-    monkeypatch.setattr(operations, "ON_PROCESSOR", ways)
+    monkeypatch.setattr(operations, "CPU_OPERATIONS", ways)
     model, stream = make_learner(tmp_path, count=8)
     settings = TrainingSettings(epochs=1, batch=len(stream.examples), gradient_checkpointing=checkpointing)
     fit(model, stream, settings, Execution(Distributed(0, 1, CPU, torch.float32), 1, tmp_path))

@@ -14,8 +14,8 @@ from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.models.model import Model, build_model
 from crossling.objectives.masked_words import Masking, Objective
 from crossling.registry import load_kind
-from crossling.training.fast import fused_linear as products
-from crossling.training.fast.bf16_weights import ReducedWeights
+from crossling.training.fast import fused_linear
+from crossling.training.fast.bf16_weights import Bf16Weights
 from crossling.training.fast.fused_linear import group_names
 from examples import make_rows
 from learner import make_learner
@@ -37,7 +37,7 @@ def _expected(model: Model, objective: Any, batch: dict[str, torch.Tensor], time
     """Autograd's own gradients."""
     model.zero_grad()
     for _ in range(times):
-        objective.sum_loss(model, batch).sum().backward()
+        objective.sum_loss(model, batch).task.backward()
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     return found
@@ -54,16 +54,16 @@ def _compare(model: Model, expected: dict[str, torch.Tensor]) -> None:
 def test_in_whole_precision_gradients_are_autograds(tmp_path: Path, family: str) -> None:
     model, objective, batch = _tagger(tmp_path, family)
     expected = _expected(model, objective, batch)
-    weights = ReducedWeights(model, torch.float32)
-    terms = weights.backward(objective, batch, torch.ones(1))
-    torch.testing.assert_close(terms.sum(), objective.sum_loss(model, batch).sum().detach())
+    weights = Bf16Weights(model, torch.float32)
+    terms = weights.backward(objective, batch, torch.ones(3))
+    torch.testing.assert_close(terms.sum(), objective.sum_loss(model, batch).task.detach())
     _compare(model, expected)
 
 
 def test_layers_that_are_fused_get_both_their_gradients(tmp_path: Path) -> None:
     model, objective, batch = _tagger(tmp_path, kind="dlfa", layer=1)
     expected = _expected(model, objective, batch)
-    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
     _compare(model, expected)
 
 
@@ -71,20 +71,20 @@ def test_layers_that_are_fused_get_both_their_gradients(tmp_path: Path) -> None:
 def test_gradients_add_up_and_start_again_however_they_are_cleared(tmp_path: Path, forget: bool) -> None:
     model, objective, batch = _tagger(tmp_path)
     once, twice = _expected(model, objective, batch), _expected(model, objective, batch, times=2)
-    weights = ReducedWeights(model, torch.float32)
+    weights = Bf16Weights(model, torch.float32)
     for expected in (once, twice):
-        weights.backward(objective, batch, torch.ones(1))
+        weights.backward(objective, batch, torch.ones(3))
         _compare(model, expected)
     model.zero_grad(set_to_none=forget)
-    weights.backward(objective, batch, torch.ones(1))
+    weights.backward(objective, batch, torch.ones(3))
     _compare(model, once)
 
 
 def test_gradients_that_others_left_are_added_to(tmp_path: Path) -> None:
     model, objective, batch = _tagger(tmp_path)
     twice = _expected(model, objective, batch, times=2)
-    objective.sum_loss(model, batch).sum().backward()
-    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    objective.sum_loss(model, batch).task.backward()
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
     _compare(model, twice)
 
 
@@ -97,7 +97,7 @@ def test_weights_that_do_not_learn_get_none(tmp_path: Path) -> None:
         parameter.requires_grad_(name not in still)
     expected = _expected(model, objective, batch)
     assert still and not set(still) & set(expected)
-    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
     _compare(model, expected)
 
 
@@ -113,7 +113,7 @@ def test_a_table_that_is_also_an_output_gets_both_gradients(tmp_path: Path) -> N
     plan = Batch(torch.arange(len(examples)).numpy(), int(examples.lengths.max()))
     batch = model.eval().prepare(objective.collate(examples, plan, size=len(examples)), CPU)
     expected = _expected(model, objective, batch)
-    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
     _compare(model, expected)
 
 
@@ -123,14 +123,14 @@ def test_query_key_and_value_are_one_product(
 ) -> None:
     model, objective, batch = _tagger(tmp_path, family)
     sizes: list[int] = []
-    forward = products._Product.forward
+    forward = fused_linear._FusedLinear.forward
 
     def watch(ctx: Any, read: torch.Tensor, product: Any, *more: Any) -> Any:
         sizes.append(len(product.sizes))
         return forward(ctx, read, product, *more)
 
-    monkeypatch.setattr(products._Product, "forward", watch)
-    ReducedWeights(model, torch.float32).backward(objective, batch, torch.ones(1))
+    monkeypatch.setattr(fused_linear._FusedLinear, "forward", watch)
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
     linear = [m for m in model.encoder.model.modules() if isinstance(m, torch.nn.Linear)]
     assert sizes.count(joined) >= model.encoder.layers
     assert sum(sizes) == len(linear), "every layer's product, once"
@@ -150,8 +150,8 @@ def test_what_reads_something_else_gets_its_own_product(tmp_path: Path) -> None:
     """Outputs that were made along with another's are for the same input only."""
     torch.manual_seed(0)
     weights = [torch.randn(4, 6, requires_grad=True) for _ in range(2)]
-    product = products.Product(weights, [], torch.float32)
-    side = products.SideLine(CPU)
+    product = fused_linear.FusedLinear(weights, [], torch.float32)
+    side = fused_linear.SideStream(CPU)
     first, second = torch.randn(3, 6), torch.randn(3, 6)
     torch.testing.assert_close(product.apply(0, first, side), first @ weights[0].T)
     torch.testing.assert_close(product.apply(1, second, side), second @ weights[1].T)

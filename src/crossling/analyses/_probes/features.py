@@ -24,7 +24,7 @@ from crossling.errors import DataError
 from crossling.files import replacing
 from crossling.inference.evaluate import encode_rows
 from crossling.models.heads import pool_sentence
-from crossling.objectives._inputs import collate_inputs
+from crossling.objectives.inputs import collate_inputs
 from crossling.recipe.identity import content_hash
 from crossling.training.loop import predict_examples
 

@@ -1,7 +1,7 @@
-"""Operations of a training pass done in other ways than torch's own: the same mathematics in less time.
+"""Operations of a training pass that replace torch's own on a CPU: the same mathematics in less time.
 
-On a processor an eighth of a step went into dropout's random numbers, which torch draws one by one; here each draw of
-64 bits decides about four elements. The ways are put in from outside, so that they serve any encoder as it comes.
+Dropout's random numbers, which torch draws one by one, took an eighth of a step; here each draw of 64 bits decides
+about four elements. The operations are replaced from outside, so that any encoder can use them unchanged.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ LEVELS = 1 << 16
 """Values of the random numbers that are compared with the rate of dropout."""
 
 
-class Replacing(TorchFunctionMode):
-    """While it is entered, some functions of torch are other ones."""
+class ReplacedFunctions(TorchFunctionMode):
+    """A context in which some functions of torch are replaced by others."""
 
-    def __init__(self, ways: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
+    def __init__(self, replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
         super().__init__()
-        self.ways = ways
+        self.replacements = replacements
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.ways.get(func, func)(*args, **(kwargs or {}))
+        return self.replacements.get(func, func)(*args, **(kwargs or {}))
 
 
 def replace_operations(device: torch.device) -> AbstractContextManager[Any]:
-    """What a training pass on this device is better entered with."""
-    return Replacing(ON_PROCESSOR) if device.type == "cpu" else nullcontext()
+    """The context for a training pass on this device: on a CPU, its faster operations."""
+    return ReplacedFunctions(CPU_OPERATIONS) if device.type == "cpu" else nullcontext()
 
 
-def draw_kept(like: Tensor, rate: float) -> Tensor:
-    """For each element 0 with a probability of ``rate``, else what keeps the mean as it was."""
+def draw_dropout_mask(like: Tensor, rate: float) -> Tensor:
+    """For each element 0 with a probability of ``rate``, else the factor that keeps the mean."""
     dropped = round(rate * LEVELS)
     if dropped >= LEVELS:
         return torch.zeros_like(like)
@@ -49,14 +49,14 @@ def draw_kept(like: Tensor, rate: float) -> Tensor:
     return (levels >= dropped - LEVELS // 2).to(like.dtype).mul_(LEVELS / (LEVELS - dropped))
 
 
-def drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Dropout, with the arguments that torch's has."""
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Dropout, with the arguments of torch's."""
     if not training or not p or inplace:
         return functional.dropout(input, p, training, inplace)
-    return input * draw_kept(input, p)
+    return input * draw_dropout_mask(input, p)
 
 
-def attend(
+def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -66,7 +66,7 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Attention with dropout, with the arguments that torch's has; without any, torch's own is faster."""
+    """Attention with dropout, with the arguments of torch's, which is faster where there is no dropout."""
     shapes = {query.shape, key.shape, value.shape}
     plain_mask = attn_mask is None or (attn_mask.is_floating_point() and not attn_mask.requires_grad)
     if not dropout_p or is_causal or enable_gqa or query.ndim != 4 or len(shapes) > 1 or not plain_mask:
@@ -78,31 +78,31 @@ def attend(
     bias = query.new_zeros(1, 1, 1, 1) if attn_mask is None else attn_mask
     bias = bias.expand(batch, heads, bias.shape[-2], length).reshape(batch * heads, -1, length)
     parts = (query.reshape(flat), key.reshape(flat), value.reshape(flat))
-    read: Tensor = _Attention.apply(*parts, bias, scale or 1 / math.sqrt(width), dropout_p)  # type: ignore[no-untyped-call]
-    return read.view(query.shape)
+    output: Tensor = _Attention.apply(*parts, bias, scale or 1 / math.sqrt(width), dropout_p)  # type: ignore[no-untyped-call]
+    return output.view(query.shape)
 
 
 class _Attention(torch.autograd.Function):
-    """Heads one below the other, N x S x D; nothing flows back into the bias."""
+    """Heads one below the other, N x S x D; the bias gets no gradient."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float, rate: float) -> Tensor:
         weights = torch.softmax(torch.baddbmm(bias, query, key.transpose(1, 2), alpha=scale), -1)
-        kept = draw_kept(weights, rate)
-        ctx.save_for_backward(query, key, value, weights, kept)
+        mask = draw_dropout_mask(weights, rate)
+        ctx.save_for_backward(query, key, value, weights, mask)
         ctx.scale = scale
-        return torch.bmm(weights * kept, value)
+        return torch.bmm(weights * mask, value)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, weights, kept = ctx.saved_tensors
-        by_value = torch.bmm((weights * kept).transpose(1, 2), gradient)
-        by_weight = torch.bmm(gradient, value.transpose(1, 2)).mul_(kept)
+        query, key, value, weights, mask = ctx.saved_tensors
+        by_value = torch.bmm((weights * mask).transpose(1, 2), gradient)
+        by_weight = torch.bmm(gradient, value.transpose(1, 2)).mul_(mask)
         by_score = torch._softmax_backward_data(by_weight, weights, -1, weights.dtype).mul_(ctx.scale)
         return torch.bmm(by_score, key), torch.bmm(by_score.transpose(1, 2), query), by_value, None, None, None
 
 
-ON_PROCESSOR: dict[Callable[..., Any], Callable[..., Any]] = {
-    functional.dropout: drop,
-    functional.scaled_dot_product_attention: attend,
+CPU_OPERATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    functional.dropout: dropout,
+    functional.scaled_dot_product_attention: attention,
 }

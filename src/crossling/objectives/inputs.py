@@ -1,4 +1,4 @@
-"""The part of a batch that every objective shares: subwords, mask and segments."""
+"""The part of a batch that all tasks share: subwords, mask and segments."""
 
 from __future__ import annotations
 
