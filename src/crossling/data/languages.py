@@ -312,6 +312,12 @@ def name_of(code: str) -> str:
     return language.name if language else code
 
 
+def is_same_language(code: str, other: str) -> bool:
+    """Whether two codes, `en` and `eng_Latn` say, mean one language."""
+    first, second = find_language(code), find_language(other)
+    return code == other or (first is not None and second is not None and first.code == second.code)
+
+
 def find_scripts(code: str) -> tuple[str, ...]:
     """Unicode's names of all scripts that a language is written in; none where the language is not known.
 

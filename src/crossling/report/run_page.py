@@ -15,7 +15,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from crossling.data.languages import find_language, name_of
+from crossling.data.languages import find_language, is_same_language, name_of
 from crossling.files import write_atomic
 from crossling.report.charts import draw_bar, draw_confusion
 from crossling.report.page import render_page
@@ -28,7 +28,6 @@ from crossling.report.run_summary import (
     TextSample,
     average,
     format_percent,
-    is_same,
     is_source,
     name_result,
     order_results,
@@ -226,7 +225,7 @@ def _group_by_family(summary: RunSummary, lines: Sequence[tuple[_Line, float]]) 
 def _headlines(summary: RunSummary, results: Sequence[LanguageResult], name: str) -> list[tuple[str, str, str]]:
     """The few numbers that sum a run up: a big one, what it is, and a detail."""
     targets = [r for r in results if not is_source(summary, r) and not math.isnan(r.mean(name))]
-    sources = [r for r in results if is_same(r.language, summary.source) and not math.isnan(r.mean(name))]
+    sources = [r for r in results if is_same_language(r.language, summary.source) and not math.isnan(r.mean(name))]
     found = []
     if sources:
         mean = average(sources, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crossling.data.languages import find_language, name_of
+from crossling.data.languages import is_same_language, name_of
 from crossling.errors import ArtefactError, nearest
 from crossling.report.table import RowKind, Table
 from crossling.scores.metrics import Confusion, confusion, score
@@ -211,7 +211,7 @@ def order_results(summary: RunSummary, data: str) -> list[LanguageResult]:
     chosen = [result for result in summary.results if result.data == data]
     return sorted(
         chosen,
-        key=lambda result: (not is_same(result.language, summary.source), result.language, result.variant),
+        key=lambda result: (not is_same_language(result.language, summary.source), result.language, result.variant),
     )
 
 
@@ -221,15 +221,9 @@ def order_scores(summary: RunSummary, results: Sequence[LanguageResult]) -> tupl
     return tuple(sorted(names, key=lambda name: name != summary.main_score))
 
 
-def is_same(code: str, other: str) -> bool:
-    """Whether two codes, `en` and `eng_Latn` say, mean one language."""
-    first, second = find_language(code), find_language(other)
-    return code == other or (first is not None and second is not None and first.code == second.code)
-
-
 def is_source(summary: RunSummary, result: LanguageResult) -> bool:
     """Whether the model was trained on this language, so that its score is not zero-shot."""
-    return any(is_same(result.language, code) for code in summary.trained_on)
+    return any(is_same_language(result.language, code) for code in summary.trained_on)
 
 
 def average(results: Sequence[LanguageResult], name: str) -> Score:

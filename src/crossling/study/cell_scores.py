@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from crossling.data.languages import find_language
+from crossling.data.languages import is_same_language
 from crossling.data.spec import parse_spec
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.scores.metrics import score
@@ -45,7 +45,7 @@ def score_cells(plan: StudyPlan, out: Path) -> list[CellScores]:
 
 
 def _score_cell(recipe: Recipe, folder: Path, seed: int) -> tuple[dict[tuple[str, str], float], float | None]:
-    trained = {_normalise(code) for code in trained_languages(recipe)}
+    trained = trained_languages(recipe)
     name = recipe.stage[-1].task.score
     scores: dict[tuple[str, str], float] = {}
     others = []
@@ -53,7 +53,7 @@ def _score_cell(recipe: Recipe, folder: Path, seed: int) -> tuple[dict[tuple[str
         for language, _ in entry.specs():
             predictions = read_predictions(prediction_path(folder, seed, entry, language))
             value = scores[set_name(entry), language] = float(score(predictions)[name])
-            if _normalise(predictions.language) not in trained:
+            if not any(is_same_language(predictions.language, code) for code in trained):
                 others.append(value)
     return scores, sum(others) / len(others) if others else None
 
@@ -66,8 +66,3 @@ def trained_languages(recipe: Recipe) -> set[str]:
         language = parse_spec(named).language if named else str(spec["language"])
         found.add(language.partition("_")[0])
     return found - {""}
-
-
-def _normalise(code: str) -> str:
-    language = find_language(code)
-    return language.code if language else code

@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from crossling.data.languages import find_language
+from crossling.data.languages import is_same_language
 from crossling.data.readers.text_files import (
     BadRows,
     FilePath,
@@ -91,7 +91,7 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
             bad.add(place, f"the sentence in {codes[0] if not cells[1].strip() else codes[1]} is empty")
         elif score < settings.threshold:
             bad.drop(f"with a margin below {settings.threshold:g}")
-        elif not all(_is_same(*both) for both in zip(cells[3:], codes, strict=False)):
+        elif not all(is_same_language(found.strip(), code) for found, code in zip(cells[3:], codes, strict=False)):
             bad.drop("identified as another language")
         else:
             yield ParallelPair(cells[2], cells[1]) if turned else ParallelPair(cells[1], cells[2])
@@ -109,9 +109,3 @@ def _read_score(text: str) -> float | None:
     except ValueError:
         return None
     return score if math.isfinite(score) else None
-
-
-def _is_same(identified: str, code: str) -> bool:
-    """Whether two codes mean one language; a script may follow (zh-Hans)."""
-    found, wanted = find_language(identified.strip()), find_language(code)
-    return found.code == wanted.code if found and wanted else identified.strip() == code

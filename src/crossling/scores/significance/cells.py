@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from crossling.data.languages import find_language, group_of
+from crossling.data.languages import group_of, is_same_language
 from crossling.scores.predictions import Predictions
 from crossling.scores.significance.counts import align, default_score, divide, find_measure
 from crossling.scores.significance.rows import check_same_rows, sort_runs
@@ -82,14 +82,9 @@ def read_cells(systems: Systems, data: str, score: str | None, sources: tuple[st
         aligned = iter(align([measure.count(run) for some in runs.values() for run in some]))
         counts = {system: np.stack([next(aligned) for _ in some]) for system, some in runs.items()}
         seeds = {system: tuple(run.meta.get("seed") for run in some) for system, some in runs.items()}
-        is_source = any(is_same(first.language, source) for source in sources)
+        is_source = any(is_same_language(first.language, source) for source in sources)
         cells.append(Cell(language, is_source, name, measure.test, first, counts, seeds))
     return sorted(cells, key=lambda cell: (not cell.is_source, cell.language))
-
-
-def is_same(code: str, other: str) -> bool:
-    first, second = find_language(code), find_language(other)
-    return code == other or (first is not None and second is not None and first.code == second.code)
 
 
 def average_groups(cells: Sequence[Cell], grouping: str) -> dict[str, list[Cell]]:

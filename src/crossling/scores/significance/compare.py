@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crossling.data.languages import GROUPINGS
+from crossling.data.languages import GROUPINGS, is_same_language
 from crossling.errors import UserError, nearest
 from crossling.scores.significance.bootstrap import bootstrap, draw_runs
-from crossling.scores.significance.cells import Cell, Systems, average_groups, is_same, read_cells
+from crossling.scores.significance.cells import Cell, Systems, average_groups, read_cells
 from crossling.scores.significance.holm import correct_holm
 from crossling.scores.significance.permutation import Pair, p_value, permute
 from crossling.scores.significance.results import Comparison, Difference, Result, Settings
@@ -127,7 +127,9 @@ class _DataSet:
         """
         found: dict[str, list[Cell]] = {}
         for cell in cells:
-            known = [f"{role} in {code}" for role, code in cell.roles if any(is_same(code, s) for s in self.sources)]
+            known = [
+                f"{role} in {code}" for role, code in cell.roles if any(is_same_language(code, s) for s in self.sources)
+            ]
             if cell.roles:
                 found.setdefault(", ".join(known) or "neither in a source language", []).append(cell)
         return {f"mean of {len(part)}, {name}": part for name, part in found.items()}
