@@ -55,31 +55,31 @@ def test_the_same_call_again_trains_nothing(tiny_folder: Path, tmp_path: Path) -
     assert sum("fine-tuning" in what for what in said) == 1
 
 
-def test_all_wrong_settings_are_told_at_once(tiny_folder: Path) -> None:
+def test_all_wrong_settings_are_reported_at_once(tiny_folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"epoks.*epochs(.|\n)*lr"):
         crossling.finetune(str(tiny_folder), "ner", TRAIN, epoks=2, lr=-1.0)
     with pytest.raises(RecipeError, match="nre.*ner"):
         crossling.finetune(str(tiny_folder), "nre", TRAIN)
 
 
-def test_evaluation_wants_languages(model: Predictor) -> None:
+def test_evaluation_needs_languages(model: Predictor) -> None:
     with pytest.raises(RecipeError, match="languages: missing"):
         crossling.evaluate(model, "phrasebook-ner")
 
 
-def test_an_encoder_made_in_memory_must_be_saved_first() -> None:
+def test_encoder_in_memory_must_be_saved_first() -> None:
     from tiny import tiny_encoder
 
     with pytest.raises(RecipeError, match="save_encoder"):
         crossling.finetune(tiny_encoder("bert"), "ner", TRAIN)
 
 
-def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+def test_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="not the folder of a run"):
         crossling.load(tmp_path)
 
 
-def test_a_recipe_runs(tiny_folder: Path, tmp_path: Path) -> None:
+def test_run_gives_scores_of_every_seed(tiny_folder: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "small.toml"
     recipe.write_text(
         f'[encoder]\nname = "{tiny_folder}"\n[[stage]]\nkind = "finetune"\ntask = "ner"\ntrain = "{TRAIN}"\n'

@@ -1,4 +1,4 @@
-"""One contract for every registered kind: a new file of a family is held to it without an edit here.
+"""One contract for every registered kind: a new file of a family is tested without an edit here.
 
 Readers have more of their own in data/test_readers_contract.py.
 """
@@ -44,7 +44,7 @@ REQUIRED: dict[str, Any] = {
 
 
 def make_settings(family: str, kind: str) -> Any:
-    """The fewest settings that a kind is content with."""
+    """The fewest settings that a kind accepts."""
     model = load_kind(family, kind).Settings
     needed = {name for name, field in model.model_fields.items() if field.is_required() or name == "languages"}
     assert needed <= set(REQUIRED), f"{family} {kind} requires {needed}: give the new ones a value in REQUIRED"
@@ -52,7 +52,7 @@ def make_settings(family: str, kind: str) -> Any:
 
 
 @pytest.mark.parametrize(("family", "kind"), KINDS)
-def test_settings_are_frozen_strict_and_explained(family: str, kind: str) -> None:
+def test_settings_are_frozen_strict_and_documented(family: str, kind: str) -> None:
     module = load_kind(family, kind)
     assert issubclass(module.Settings, BaseModel)
     assert module.__doc__ and (module.Settings.__doc__ or module.Settings.__mro__[1].__doc__)
@@ -76,7 +76,7 @@ def test_settings_come_back_from_json(family: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("family", "kind"), [(family, kind) for family in VERSIONED for kind in list_kinds(family)])
-def test_what_counts_in_identities_has_a_version(family: str, kind: str) -> None:
+def test_kinds_that_count_in_identities_have_a_version(family: str, kind: str) -> None:
     version = load_kind(family, kind).VERSION
     assert isinstance(version, int) and version >= 1
 
@@ -96,14 +96,14 @@ def test_no_kind_imports_torch_before_it_is_used() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_unknown_kind_is_told_with_the_nearest(family: str) -> None:
+def test_unknown_kind_suggests_the_nearest(family: str) -> None:
     first = list_kinds(family)[0]
     with pytest.raises(RecipeError, match=f"Did you mean '{first}'"):
         load_kind(family, f"{first}x")
 
 
 @pytest.mark.parametrize("kind", list_kinds("objectives"))
-def test_every_objective_has_all_that_the_loop_calls(kind: str) -> None:
+def test_every_objective_fulfils_its_protocol(kind: str) -> None:
     defined = load_kind("objectives", kind).Objective
     wanted = [name for name in vars(Objective) if not name.startswith("_") and callable(getattr(Objective, name))]
     assert "sum_loss" in wanted

@@ -24,7 +24,7 @@ def test_every_setting_is_documented() -> None:
     assert {kind for family in ("stages", "tasks", "fusions") for kind in list_kinds(family)} - named == set()
 
 
-def test_every_family_has_its_line_for_contributors() -> None:
+def test_every_family_is_in_the_table_of_contributing() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| (\w+) \| `([\w/]+)/` \|", text, flags=re.MULTILINE))
     assert listed == {name: package.removeprefix("crossling.").replace(".", "/") for name, package in FAMILIES.items()}
@@ -37,7 +37,7 @@ def test_every_analysis_is_documented() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if not target.startswith(("http:", "https:")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -108,7 +108,7 @@ def test_custom_fusion_of_an_installed_package_trains(
     assert set(model.card.plugins) == {"fusions.gated_mean"}
 
 
-def test_plugins_content_counts_where_it_is_used(tiny_folder: Path, tmp_path: Path) -> None:
+def test_content_of_a_plugin_counts_in_stages_that_use_it(tiny_folder: Path, tmp_path: Path) -> None:
     from crossling.store.artefacts import Store
     from crossling.study.recipe_run import RecipeRun
     from crossling.training.distributed import setup_distributed
@@ -127,7 +127,7 @@ def test_plugins_content_counts_where_it_is_used(tiny_folder: Path, tmp_path: Pa
     assert before[1] != after[1]
 
 
-def test_a_model_of_edited_code_is_not_loaded(tiny_folder: Path, tmp_path: Path) -> None:
+def test_model_trained_with_edited_plugin_is_not_loaded(tiny_folder: Path, tmp_path: Path) -> None:
     plugin = write_plugin(tmp_path)
     model = crossling.finetune(
         str(tiny_folder),
@@ -153,7 +153,7 @@ def test_resolved_recipe_names_the_absolute_path(tiny_folder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_own_kinds_change_no_identity(family: str) -> None:
+def test_built_in_kinds_change_no_identity(family: str) -> None:
     assert identify_plugins([{"kind": name, "format": name} for name in list_kinds(family)]) == {}
 
 

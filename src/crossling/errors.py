@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: each says what is wrong, where, and how to fix it."""
+"""Errors that a user can fix: each says what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the user can mend. The command line prints it without a traceback and exits with 2."""
+    """Something the user can fix. The command line prints it without a traceback and exits with 2."""
 
 
 class RecipeError(UserError):
-    """A recipe, a study or an override that does not say something valid."""
+    """A recipe, a study or an override that is not valid."""
 
 
 class DataError(UserError):
@@ -19,11 +19,11 @@ class DataError(UserError):
 
 
 class EncoderError(UserError):
-    """An encoder that cannot be found, loaded or used for what was asked."""
+    """An encoder that cannot be found, loaded, or used for a task."""
 
 
 class ArtefactError(UserError):
-    """A stored result that is missing, incomplete or made by something else."""
+    """A stored result that is missing, incomplete, or made by other settings."""
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What training and prediction tell about how far they are; the command line draws it, the library stays silent."""
+"""Progress of long work: the command line draws it, the library prints nothing."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """A listener for long work."""
+    """Receives the progress of long work."""
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
-        """Work of ``total`` steps begins, or goes on after ``done`` of them."""
+        """Work of ``total`` steps begins, or continues after ``done`` of them."""
 
     def advance(self, steps: int = 1, **facts: str) -> None:
-        """Some steps are done; facts such as loss and speed go beside the bar."""
+        """Some steps are done; ``facts`` such as loss and speed are shown beside the bar."""
 
     def end(self) -> None:
         """The work is done."""
 
     def say(self, line: str) -> None:
-        """A line for the reader."""
+        """A message for the user."""
 
 
 class NoProgress:
-    """The listener that says nothing."""
+    """Prints nothing."""
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
         pass

@@ -152,7 +152,7 @@ def _run_file(name: str, path: Path, source: bytes) -> ModuleType:
         del sys.modules[name]
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
-        raise RecipeError(f"{path}:{line}: {type(error).__name__}: {error}; mend the plugin") from error
+        raise RecipeError(f"{path}:{line}: {type(error).__name__}: {error}; fix the plugin") from error
     return module
 
 

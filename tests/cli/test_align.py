@@ -53,7 +53,7 @@ def test_align_and_score(types: Types, verb: tuple[str, ...]) -> None:
     assert "8 links, 8 of them right; 7 of 7 sure ones" in out
 
 
-def test_another_base_is_another_score(types: Types) -> None:
+def test_score_depends_on_the_base_of_gold_numbers(types: Types) -> None:
     types("align", "en", "de", "--out", "links", "--aligner", "statistical")
     code, out, _ = types("align", "score", "links", "gold", "--base", "0")
     assert code == 0
@@ -61,7 +61,7 @@ def test_another_base_is_another_score(types: Types) -> None:
     assert "AER 0.4667" in out  # 8 links, 4 of them right, all 4 sure; of 7 sure ones: 1 - 8 / 15
 
 
-def test_options_may_come_first_and_one_file_is_enough(types: Types) -> None:
+def test_options_come_first_and_one_file_holds_both_sides(types: Types) -> None:
     Path("both").write_text("the house ||| das Haus\nthe book ||| das Buch\n")
     code, _, _ = types("align", "--aligner", "statistical", "--set", "iterations=2", "both", "--out", "new/links")
     assert code == 0
@@ -86,14 +86,14 @@ def test_neural_links_by_an_encoder_in_a_folder(types: Types, tmp_path: Path) ->
         (("--aligner", "statistical", "--set", "layer=3"), "aligner.layer: unknown key."),
     ],
 )
-def test_refusals(types: Types, words: tuple[str, ...], told: str) -> None:
+def test_wrong_input_is_refused(types: Types, words: tuple[str, ...], told: str) -> None:
     code, _, err = types("align", "en", "de", "--out", "links", *words)
     assert code == 2
     assert told in err.replace("\n", " ")
     assert not Path("links").exists()
 
 
-def test_a_picture(types: Types) -> None:
+def test_draw_writes_a_grid_of_words(types: Types) -> None:
     Path("links").write_text("0-0\n0-0\n0-1\n\n")
     assert types("align", "draw", "links", "en", "de", "--line", "3", "--gold", "gold", "--out", "pair.svg")[0] == 0
     root = ElementTree.parse("pair.svg").getroot()
@@ -107,12 +107,12 @@ def test_a_picture(types: Types) -> None:
     assert code == 2 and "links:2: the link 0-2 leads outside 2 and 2 words" in err
 
 
-def test_a_picture_of_words_that_are_markup() -> None:
+def test_draw_escapes_markup_in_words() -> None:
     root = ElementTree.fromstring(draw_links(["<b>", "&"], ["猫"], [(1, 0)]))
     assert [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")] == ["<b>", "&", "猫"]
 
 
-def test_eflomal_is_not_installed(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_eflomal_is_reported_with_its_extra(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "eflomal", None)
     code, _, err = types("align", "en", "de", "--out", "links", "--aligner", "eflomal")
     assert code == 2

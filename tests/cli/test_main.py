@@ -102,7 +102,7 @@ def test_run_prints_a_row_for_every_language_and_the_next_command(
     assert told.code == 0 and json.loads(told.out)["text"] == "the cat"
 
 
-def test_the_demo_takes_overrides(crossling: Crossling, tmp_path: Path, tiny_folder: Path) -> None:
+def test_demo_runs_its_study_with_overrides(crossling: Crossling, tmp_path: Path, tiny_folder: Path) -> None:
     """All four systems and the report, with a tiny encoder and a few sentences."""
     few = '"{0}.train" = "phrasebook-ner:en:train[:16]", "{0}.dev" = "phrasebook-ner:en:dev[:5]", "{0}.epochs" = 1'
     plain, second = few.format("stage.0"), few.format("stage.1")
@@ -221,7 +221,7 @@ def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_
         (("demo", "--set", "stage.0.epochs=0"), "stage.0.epochs = 0"),
     ],
 )
-def test_mistakes_are_told_with_exit_code_2_and_leave_nothing(
+def test_user_errors_exit_with_2_and_write_nothing(
     arguments: tuple[str, ...],
     message: str,
     crossling: Crossling,
@@ -247,7 +247,7 @@ def test_mistakes_are_told_with_exit_code_2_and_leave_nothing(
 
 
 @pytest.mark.parametrize("arguments", [("predic",), ("run",), ("data", "shw"), ("trim", "x"), ("run", "a", "--st")])
-def test_commands_that_are_none_are_refused_as_usual(crossling: Crossling, arguments: tuple[str, ...]) -> None:
+def test_unknown_commands_show_usage(crossling: Crossling, arguments: tuple[str, ...]) -> None:
     done = crossling(*arguments)
     assert done.code == 2 and "Usage" in done.err and done.out == ""
 
@@ -257,7 +257,7 @@ def test_conll_is_for_tags_only(crossling: Crossling, trained: Trained) -> None:
     assert done.code == 2 and "only tags come in columns" in done.err and done.out == ""
 
 
-def test_what_is_stopped_says_how_to_go_on(
+def test_interrupted_run_names_how_to_continue(
     crossling: Crossling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
 ) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
@@ -269,7 +269,7 @@ def test_what_is_stopped_says_how_to_go_on(
     assert "the same command goes on from the last checkpoint" in done.err
 
 
-def test_a_full_disk_is_told_and_a_fault_of_ours_is_not_hidden(
+def test_full_disk_is_a_user_error_and_other_os_errors_are_not(
     crossling: Crossling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(number: int) -> None:
@@ -286,9 +286,7 @@ def test_a_full_disk_is_told_and_a_fault_of_ours_is_not_hidden(
         crossling("data")
 
 
-def test_results_are_utf8_whatever_the_system_says(
-    crossling: Crossling, monkeypatch: pytest.MonkeyPatch, trained: Trained
-) -> None:
+def test_output_is_utf8_on_any_locale(crossling: Crossling, monkeypatch: pytest.MonkeyPatch, trained: Trained) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
     done = crossling("predict", trained("ner"), "--language", "zh", "--format", "conll", given="我们\n".encode())
@@ -297,7 +295,7 @@ def test_results_are_utf8_whatever_the_system_says(
     assert raw.getvalue().decode() == "我\tO\n们\tO\n\n"
 
 
-def test_no_verbs_help_imports_anything_heavy() -> None:
+def test_help_of_every_verb_imports_nothing_heavy() -> None:
     """Of the command line itself test_architecture says more: there, typer does without pydantic."""
     code = (
         "import sys\n"

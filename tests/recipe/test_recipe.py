@@ -1,15 +1,12 @@
-"""Recipes: overrides, validation, all problems at once, identity."""
+"""Recipes: defaults, validation, all problems at once."""
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from crossling.errors import RecipeError, nearest
-from crossling.recipe.identity import canonical_json, content_hash
-from crossling.recipe.overrides import apply_overrides, to_toml
 from crossling.recipe.recipe import load_recipe, parse_recipe
 
 MINIMAL = {
@@ -62,78 +59,20 @@ def test_all_problems_are_shown_at_once_with_the_nearest_name() -> None:
     assert len([line for line in message.splitlines() if line.startswith("  encoder.trim")]) == 1
 
 
-@pytest.mark.parametrize(
-    ("override", "path", "value"),
-    [
-        ("stage.0.epochs=2", ("stage", 0, "epochs"), 2),
-        ('evaluate.0.languages=["de"]', ("evaluate", 0, "languages"), ["de"]),
-        ("encoder.name=some/model", ("encoder", "name"), "some/model"),
-        ("seeds=[1, 2]", ("seeds",), [1, 2]),
-        ("run.threads=1", ("run", "threads"), 1),
-        ("stage.0.train=panx:no", ("stage", 0, "train"), "panx:no"),
-        ('evaluate.0={ on = "x", languages = ["a"] }', ("evaluate", 0, "on"), "x"),
-    ],
-)
-def test_overrides_reach_their_place(override: str, path: tuple[str | int, ...], value: object) -> None:
-    node: object = apply_overrides(MINIMAL, [override])
-    for part in path:
-        node = node[part]  # type: ignore[index]
-    assert node == value
-
-
-@pytest.mark.parametrize("override", ["stage.1.epochs=2", "stage.x.epochs=2", "epochs", "=3", "source.x.y=1"])
-def test_overrides_that_lead_nowhere_are_refused(override: str) -> None:
-    with pytest.raises(RecipeError, match="--set"):
-        apply_overrides({**MINIMAL, "source": "en"}, [override])
-
-
-def test_overrides_leave_the_original_alone() -> None:
-    apply_overrides(MINIMAL, ["stage.0.task=pos"])
-    assert MINIMAL["stage"][0]["task"] == "ner"  # type: ignore[index]
-
-
-@pytest.mark.parametrize("content", [b"seeds = [1,", b"\xff\xfe", b"= 3"])
-def test_a_file_that_is_not_toml_is_told_with_its_name(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "broken.toml"
-    path.write_bytes(content)
-    with pytest.raises(RecipeError, match="broken.toml"):
-        load_recipe(path)
-
-
-def test_a_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:
-    (tmp_path / "ner.toml").touch()
-    with pytest.raises(RecipeError, match="Did you mean 'ner.toml'"):
-        load_recipe(tmp_path / "nre.toml")
-
-
-def test_a_resolved_recipe_reads_back_as_itself(tmp_path: Path) -> None:
-    recipe = parse_recipe(MINIMAL)
-    path = tmp_path / "resolved.toml"
-    path.write_text(to_toml(recipe.model_dump(mode="json")), encoding="utf-8")
-    assert tomllib.loads(path.read_text(encoding="utf-8"))["stage"][0]["lr"] == recipe.stage[0].lr
-    assert load_recipe(path) == recipe
-
-
-def test_settings_do_not_change() -> None:
+def test_settings_are_frozen() -> None:
     recipe = parse_recipe(MINIMAL)
     with pytest.raises(ValueError, match="frozen"):
         recipe.source = "de"  # type: ignore[misc]
 
 
-def test_hashes_depend_on_content_not_on_order() -> None:
-    assert content_hash({"a": 1, "b": [2, "é"]}) == content_hash({"b": [2, "é"], "a": 1})
-    assert content_hash({"a": 1}) != content_hash({"a": 2})
-    assert canonical_json({"b": 1, "a": "ü"}) == '{"a":"ü","b":1}'
-
-
-def test_a_dev_set_must_be_named_for_files_of_ones_own() -> None:
+def test_custom_files_need_a_dev_set() -> None:
     table = {"kind": "finetune", "task": "ner", "train": {"format": "bio", "path": "x.tsv", "language": "sw"}}
     with pytest.raises(RecipeError, match="dev: missing"):
         parse_recipe({**MINIMAL, "stage": [table]})
     assert parse_recipe({**MINIMAL, "stage": [{**table, "select": "last"}]}).stage[0].dev_spec() is None
 
 
-def test_a_wrong_key_inside_a_kind_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_unknown_key_inside_a_kind_suggests_the_nearest(tmp_path: Path) -> None:
     """Also where only the kind itself knows its keys, and before anything is trained."""
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
@@ -153,7 +92,7 @@ def test_a_wrong_key_inside_a_kind_is_told_with_the_nearest(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("train", ["panx:en", "panx:en:train[:-2000]", {"data": "panx:en", "limit": 5}])
-def test_the_first_training_sets_dev_split_selects(train: object) -> None:
+def test_dev_split_of_first_training_set_selects(train: object) -> None:
     table = {"kind": "finetune", "task": "ner", "train": [train, "panx:hi"]}
     recipe = parse_recipe({"encoder": {"name": "x"}, "stage": [table]})
     assert recipe.stage[0].dev_spec() == "panx:en"

@@ -50,9 +50,9 @@ class EvaluateSettings(FrozenSettings):
     """One data set to predict and score, in some languages."""
 
     on: str | dict[str, Any]
-    """A data set's name, or a table with format, path and language for files of one's own."""
+    """A data set's name, or a table with format, path and language for custom files."""
     languages: tuple[str, ...] = ()
-    """Language codes; for mlqa also context=es,question=en. Not needed for one's own files."""
+    """Language codes; for mlqa also context=es,question=en. Not needed for custom files."""
     split: str = "test"
     """The split, or rows of it: dev[1600:]."""
     batch: int = Field(default=128, ge=1)
@@ -70,7 +70,7 @@ class EvaluateSettings(FrozenSettings):
         return self
 
     def specs(self) -> tuple[tuple[str, str | dict[str, Any]], ...]:
-        """``(language, data set)`` for every language asked for."""
+        """``(language, data set)`` for every language."""
         if isinstance(self.on, dict):
             named = str(self.on.get("data", "")).split(":")  # { data = "panx:hi", limit = 100 }
             language = self.on.get("language") or (named[1] if len(named) > 1 else "?")
@@ -79,7 +79,7 @@ class EvaluateSettings(FrozenSettings):
 
 
 class RunSettings(FrozenSettings):
-    """How, not what: where a run executes. Precision and threads change bits, so they count in identities."""
+    """Where and how a run executes. Precision and threads change bits, so they count in identities."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU where torch sees one."""
@@ -90,9 +90,9 @@ class RunSettings(FrozenSettings):
     deterministic: bool = False
     """On a GPU: the same bits again, slower. A CPU always gives them."""
     checkpoint_seconds: float = Field(default=120.0, ge=0)
-    """How often training can be continued from; does not change a result."""
+    """Seconds between checkpoints, from which a killed run continues; does not change a result."""
     track: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
-    """Experiment trackers that the losses and scores also go to."""
+    """Experiment trackers that losses and scores are also sent to."""
 
     @field_validator("track", mode="before")
     @classmethod
