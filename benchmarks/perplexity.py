@@ -25,7 +25,7 @@ import pyarrow as pa
 import torch
 
 from _rows import MissingError, clock
-from crossling.analyses._masked_copies import Words, score_copies
+from crossling.analyses.perplexity import SubwordPredictor, score_copies
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.records import PlainText
 from crossling.data.rows import SCHEMAS, Rows
@@ -112,7 +112,7 @@ def prepare_ours(
 ) -> tuple[Score, int]:
     """A function that scores all texts, and how many subwords they have."""
     model = build_model(encoder, {"kind": "last"}).to(device).eval()
-    words = Words(head, encoder.model.get_input_embeddings().weight.detach())
+    words = SubwordPredictor(head, encoder.model.get_input_embeddings().weight.detach())
     distributed = Distributed(0, 1, device, torch.float32)
     table = pa.table({"text": list(texts)}, schema=SCHEMAS[PlainText])
     rows = Rows(table, PlainText, language="xx", name="texts", fingerprint="texts")
@@ -122,7 +122,7 @@ def prepare_ours(
         path = Path(tempfile.mkdtemp(dir=encoded))
         examples = encode_unlabelled([rows], encoder, Chunking(encoder.max_length, words=True), cache=path).examples
         found = score_copies(
-            model, words, examples, whole_rest=method != "original", distributed=distributed, progress=NoProgress()
+            model, words, examples, rest_of_word=method != "original", distributed=distributed, progress=NoProgress()
         )
         return -np.bincount(found.text, found.loss, minlength=len(texts))
 

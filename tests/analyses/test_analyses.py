@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
-from crossling.analyses import _stored
-from crossling.analyses._stored import analyse_model
+from crossling.analyses import stored
 from crossling.analyses.context import AnalysisContext
+from crossling.analyses.result import AnalysisTable, find_results, write_result
+from crossling.analyses.stored import analyse_model
 from crossling.encoders.loading import load_encoder
 from crossling.models.model import ModelCard, build_model, save_model
 from crossling.registry import list_kinds, load_kind
@@ -25,7 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "rows": 20,
         "test_rows": 10,
     },
-    "heads": {},
+    "head_updates": {},
     "perplexity": {
         "on": "phrasebook-pos",
         "languages": ("de", "hi"),
@@ -64,8 +67,7 @@ def test_contract(name: str, tmp_path: Path, tiny_folder: Path) -> None:
     kind = load_kind("analyses", name)
     assert isinstance(kind.VERSION, int)
     assert kind.Settings.model_config["frozen"]
-    named = {column for part in ("SHOWN", "MEASURES", "APART") for column in getattr(kind, part, ())}
-    assert named <= set(kind.SCHEMA.names)
+    assert set(getattr(kind, "MEASURES", ())) <= set(kind.SCHEMA.names)
     settings, data = prepare(name, tmp_path)
     assert settings.kind == name
     assert data.fingerprints() == prepare(name, tmp_path)[1].fingerprints(), "the same data, the same fingerprints"
@@ -102,8 +104,33 @@ def test_what_is_done_is_not_done_again(
 def test_other_data_or_settings_are_another_table(tmp_path: Path) -> None:
     settings, data = prepare("similarity", tmp_path)
     paths = {
-        _stored._table_path(changed, data, "model-1", store=tmp_path)
+        stored._table_path(changed, data, "model-1", store=tmp_path)
         for changed in (settings, settings.model_copy(update={"pool": "cls"}))
     }
     fewer = load_kind("analyses", "similarity").Data(data.pairs[:1])
-    assert len(paths | {_stored._table_path(settings, fewer, "model-1", store=tmp_path)}) == 3
+    assert len(paths | {stored._table_path(settings, fewer, "model-1", store=tmp_path)}) == 3
+
+
+@pytest.mark.parametrize("name", list_kinds("analyses"))
+def test_results_come_back_as_objects(name: str, tmp_path: Path, tiny_folder: Path) -> None:
+    settings, data = prepare(name, tmp_path)
+    table = analyse_model(
+        settings, data, save_small(tmp_path / "m", tiny_folder, add=0.1), AnalysisContext(WORLD, tmp_path / "s")
+    )
+    count = len(table)
+    names = {"task": [""] * count, "model": ["m|<b>"] * count, "seed": pa.array([1] * count, pa.int64())}
+    whole = pa.table({**names, **{column: table.column(column) for column in table.column_names}})
+    if "measure" in type(settings).model_fields:
+        settings = settings.model_copy(update={"measure": "score"})
+    result, files = write_result(AnalysisTable(settings, whole, "one model", tmp_path / "out"))
+    (again,) = find_results(tmp_path / "out")
+    assert again == result and again.tables and all(one.rows for one in again.tables)
+    assert all(path.is_file() for path in (*files, *again.figures.values()))
+    assert pq.read_table(next(path for path in files if path.suffix == ".parquet")).equals(whole)
+
+
+def test_other_files_are_no_results(tmp_path: Path) -> None:
+    for stem, text in (("a", "{}"), ("b", "no JSON"), ("c", '{"analysis": "probe"}'), ("d", "[1]")):
+        (tmp_path / f"{stem}.json").write_text(text, encoding="utf-8")
+        (tmp_path / f"{stem}.parquet").touch()
+    assert find_results(tmp_path) == []

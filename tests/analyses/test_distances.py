@@ -14,20 +14,25 @@ from typer.testing import CliRunner
 
 from crossling.aligners import neural
 from crossling.aligners.linked_text import Sentences
-from crossling.analyses._stored import Original
-from crossling.analyses._word_pairs import WordPairs, draw_pairs
 from crossling.analyses.context import AnalysisContext
 from crossling.analyses.distances import (
+    PANELS,
     Data,
     Settings,
     analyse,
     compare_words,
     draw,
+    draw_histograms,
     measure_auc,
+    measure_overlap,
     open_analysis_data,
-    settle,
+    prepare,
     share_dimensions,
+    shared_edges,
 )
+from crossling.analyses.models import AnalysedModels, Pretrained, pretrained_model
+from crossling.analyses.result import AnalysisTable
+from crossling.analyses.word_pairs import WordPairs, draw_pairs
 from crossling.cli.main import app
 from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, EncoderError, RecipeError
@@ -278,8 +283,9 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 def open_neural(tmp_path: Path, encoder: Path, **settings: Any) -> tuple[Data, Settings]:
     """Raw text, linked by the original encoder of a model."""
     table = {key: value for key, value in write_text(tmp_path).items() if key != "links"}
-    settled = settle(Settings(**{**table, **settings}), [Original(str(encoder)), Original("another")])
-    return open_analysis_data(settled, source="en", store=tmp_path), settled
+    models = AnalysedModels(tuple(pretrained_model(Pretrained(name)) for name in (str(encoder), "another")))
+    prepared, _ = prepare(Settings(**{**table, **settings}), models)
+    return open_analysis_data(prepared, source="en", store=tmp_path), prepared
 
 
 def test_links_are_the_original_encoders_and_the_same_for_all_models(
@@ -363,10 +369,11 @@ def test_seeds_of_a_run_are_one_panel() -> None:
         return {"task": "ner", "model": "tuned", "seed": seed, "language": "hi", **figures}
 
     table = pa.Table.from_pylist([row(1, 0.2), row(2, 0.4)])
-    (figure,) = draw(table, settings=Settings(languages=("hi",))).values()
+    found = AnalysisTable(Settings(languages=("hi",)), table)
+    (figure,) = draw(found).values()
     assert figure.count("ner: tuned") == 1
     assert "overlap 0.30" in figure
-    assert figure == draw(table, settings=Settings(languages=("hi",)))["hi"], "same numbers, same file"
+    assert figure == draw(found)["hi"], "same numbers, same file"
 
 
 @pytest.mark.gpu
@@ -380,3 +387,48 @@ def test_a_gpu_gives_the_same(tmp_path: Path, tiny_folder: Path) -> None:
     ).to_pylist()
     assert row["related_distances"] == pytest.approx(other["related_distances"], abs=1e-3)
     assert row["unrelated_distances"] == pytest.approx(other["unrelated_distances"], abs=1e-3)
+
+
+def test_overlap_is_the_shared_area_of_both_histograms() -> None:
+    rng = np.random.default_rng(2)
+    first, second = rng.normal(size=300), rng.normal(1.5, 2, size=200)
+    edges = shared_edges(first, second, bins=9)
+    shared = 0.0
+    for number in range(9):
+        low, high = edges[number], edges[number + 1]
+        last = number == 8
+        counts = [sum(low <= x < high or (last and x == high) for x in group) for group in (first, second)]
+        shared += min(counts[0] / 300, counts[1] / 200)
+    assert measure_overlap(first, second, bins=9) == pytest.approx(shared)
+    assert 0 < shared < 1
+
+
+def test_overlap_has_its_ends() -> None:
+    some = np.array([1.0, 2.0, 3.0])
+    assert measure_overlap(some, some, bins=5) == pytest.approx(1)
+    assert measure_overlap(some, some + 10, bins=5) == 0
+    assert measure_overlap(np.ones(3), np.ones(2), bins=5) == pytest.approx(1), "one value only is no error"
+
+
+@pytest.mark.parametrize("count", [1, PANELS, PANELS + 1, 2 * PANELS + 3])
+def test_any_number_of_panels_is_drawn(count: int) -> None:
+    rng = np.random.default_rng(0)
+    models = {
+        f"model-{n}.": [
+            {
+                "related_distances": rng.random(20),
+                "unrelated_distances": rng.random(20) + n,
+                "overlap": n / 100,
+                "auc": 0.5,
+            }
+        ]
+        for n in range(count)
+    }
+    figure = draw_histograms(models, title="Title", axis="distance", bins=8)
+    for n in range(count):
+        assert (
+            figure.count(f">model-{n}.<") == figure.count(f">overlap {n / 100:.2f}, area under the curve 0.500<") == 1
+        )
+    columns = -(-count // PANELS)
+    assert figure.count(">distance<") == columns
+    assert figure.startswith("<?xml")

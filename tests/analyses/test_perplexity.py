@@ -14,10 +14,12 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from crossling.analyses import _word_heads, perplexity
-from crossling.analyses._masked_copies import Words, score_copies
-from crossling.analyses._stored import Original
+from crossling.analyses import masked_word_heads, perplexity
 from crossling.analyses.context import AnalysisContext
+from crossling.analyses.models import AnalysedModels, Pretrained, pretrained_model
+from crossling.analyses.perplexity import SubwordPredictor, score_copies
+from crossling.analyses.result import AnalysisTable, write_result
+from crossling.analyses.settings import parse_settings
 from crossling.cli.main import app
 from crossling.data.records import LabelledPair, ParallelPair, PlainText
 from crossling.encoders.loading import load_encoder
@@ -26,8 +28,7 @@ from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.errors import ArtefactError, DataError
 from crossling.models.model import Model, ModelCard, build_model, save_model
 from crossling.progress import NoProgress
-from crossling.study.analysing import analyse, parse_settings
-from crossling.study.show_analysis import write_analysis
+from crossling.study.analyse import analyse
 from crossling.training.distributed import Distributed
 from examples import rows_of
 from tiny import FAMILIES, save_tiny, save_with_head
@@ -45,7 +46,7 @@ TRAINING = {"train": [{"data": "phrasebook-pos:de", "limit": 30}], "epochs": 2, 
 
 @pytest.fixture(autouse=True)
 def _forget_heads() -> None:
-    _word_heads._known.clear()
+    masked_word_heads._known.clear()
 
 
 def score_one_by_one(model: Model, head: Any, table: Any, text: str, *, l2r: bool) -> list[float]:
@@ -79,12 +80,12 @@ def _own_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "_scratch", tmp_path / "scratch")
 
 
-def load_tiny(folder: Path, family: str) -> tuple[Model, Words]:
+def load_tiny(folder: Path, family: str) -> tuple[Model, SubwordPredictor]:
     save_with_head(folder, family)
     encoder = load_encoder(str(folder))
     head = load_head(encoder)
     assert head is not None
-    return build_model(encoder, {"kind": "last"}).eval(), Words(
+    return build_model(encoder, {"kind": "last"}).eval(), SubwordPredictor(
         head.eval(), encoder.model.get_input_embeddings().weight
     )
 
@@ -102,7 +103,7 @@ def test_equals_one_subword_at_a_time_whatever_the_batch(family: str, l2r: bool,
             model,
             words,
             texts.examples,
-            whole_rest=l2r,
+            rest_of_word=l2r,
             distributed=WORLD,
             progress=NoProgress(),
             tokens=tokens,
@@ -118,7 +119,7 @@ def test_hiding_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) -> 
     rows = rows_of([PlainText("the cat sleeps"), PlainText("walking cats")])
     texts = encode_unlabelled([rows], model.encoder, Chunking(words=True), cache=tmp_path).examples
     plain, rest = (
-        score_copies(model, words, texts, whole_rest=flag, distributed=WORLD, progress=NoProgress())
+        score_copies(model, words, texts, rest_of_word=flag, distributed=WORLD, progress=NoProgress())
         for flag in (False, True)
     )
     assert np.allclose(plain.loss[plain.text == 0], rest.loss[rest.text == 0], atol=1e-6)
@@ -128,8 +129,12 @@ def test_hiding_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) -> 
     assert (np.abs(inside[[0, 2]] - hidden[[0, 2]]) > 1e-3).all()
 
 
+def prepare(settings: perplexity.Settings, *encoders: Pretrained) -> perplexity.Settings:
+    return perplexity.prepare(settings, AnalysedModels(tuple(map(pretrained_model, encoders))))[0]
+
+
 def run(model: Model, folder: Path, store: Path, **settings: Any) -> list[dict[str, Any]]:
-    loaded = perplexity.fsync(perplexity.Settings(**settings), [Original(str(folder))])
+    loaded = prepare(perplexity.Settings(**settings), Pretrained(str(folder)))
     data = perplexity.open_analysis_data(loaded, source="en", store=store)
     card = ModelCard(str(folder), model.encoder.identity)
     table = perplexity.analyse(model, card, data, settings=loaded, context=AnalysisContext(WORLD, store))
@@ -201,13 +206,13 @@ def test_a_head_is_trained_once_for_all_models_and_kept(tmp_path: Path, monkeypa
         {"kind": "perplexity", "on": "phrasebook-pos", "languages": ["de"], "sentences": 4, "training": TRAINING}
     )
     trained = []
-    original = _word_heads._train
+    original = masked_word_heads._train
 
     def watch(*arguments: Any) -> Any:
         trained.append(1)
         return original(*arguments)
 
-    monkeypatch.setattr(_word_heads, "_train", watch)
+    monkeypatch.setattr(masked_word_heads, "_train", watch)
     found = analyse(models, settings)
     rows = found.table.to_pylist()
     assert len(trained) == 1
@@ -216,16 +221,17 @@ def test_a_head_is_trained_once_for_all_models_and_kept(tmp_path: Path, monkeypa
     assert len({row["head"] for row in rows}) == 1
     assert all(0 <= row["head_accuracy"] <= 1 for row in rows)
     assert rows[0]["perplexity"] != rows[1]["perplexity"]
-    assert "one head" in found.notes[0] and "it guesses" in found.notes[1]
+    (table,) = perplexity.summarise(found)
+    assert "one head" in table.notes[0] and "it predicts" in table.notes[1]
     store = tmp_path / "store"
     assert len(list((store / "heads").glob("*.safetensors"))) == 1
     assert not list((store / "work").glob("head-*"))
-    _word_heads._known.clear()
+    masked_word_heads._known.clear()
     other = analyse([str(save_model_of(tmp_path / "third", encoder, add=0.2))], settings).table.to_pylist()
     assert len(trained) == 1, "the head lies in the store"
     assert other[0]["head"] == rows[0]["head"]
-    files = write_analysis(found, tmp_path / "out.csv")
-    assert {path.name for path in files} == {"out.csv", "out.md", "out-languages.svg"}
+    _, files = write_result(found, tmp_path / "out.csv")
+    assert {path.name for path in files} == {"out.csv", "out.md", "out-languages.svg", "out.parquet", "out.json"}
     assert "tuned" in (tmp_path / "out-languages.svg").read_text(encoding="utf-8")
 
 
@@ -236,7 +242,7 @@ def test_a_damaged_head_is_trained_again(tmp_path: Path) -> None:
     first = run(model, encoder, tmp_path, **settings)
     (path,) = (tmp_path / "heads").glob("*.safetensors")
     path.write_bytes(path.read_bytes()[:-40])
-    _word_heads._known.clear()
+    masked_word_heads._known.clear()
     assert run(model, encoder, tmp_path, **settings) == first
 
 
@@ -244,7 +250,7 @@ def test_training_the_head_leaves_the_encoder_and_its_table_alone(tmp_path: Path
     encoder = save_tiny(tmp_path / "encoder", "xlm-r", layers=1)
     training = perplexity.HeadTraining.model_validate(TRAINING)
     rows = rows_of([PlainText(text) for text in TEXTS * 3])
-    known = _word_heads.find_head(
+    known = masked_word_heads.find_head(
         str(encoder), None, training=training, rows=(rows,), context=AnalysisContext(WORLD, tmp_path)
     )
     assert torch.equal(known.table, load_encoder(str(encoder)).model.get_input_embeddings().weight)
@@ -255,9 +261,9 @@ def test_models_of_different_encoders_are_refused(tmp_path: Path) -> None:
     first, second = (save_tiny(tmp_path / name, "bert", seed=seed, layers=1) for seed, name in enumerate("ab"))
     settings = perplexity.Settings(on="phrasebook-pos", languages=("de",))
     with pytest.raises(ArtefactError, match="one head and one vocabulary"):
-        perplexity.fsync(settings, [Original(str(first)), Original(str(second))])
+        prepare(settings, Pretrained(str(first)), Pretrained(str(second)))
     same = save_tiny(tmp_path / "c", "bert", seed=0, layers=1)
-    perplexity.fsync(settings, [Original(str(first)), Original(f"{first}/"), Original(str(same))])
+    prepare(settings, Pretrained(str(first)), Pretrained(f"{first}/"), Pretrained(str(same)))
 
 
 def test_figures_of_different_heads_are_refused(tmp_path: Path) -> None:
@@ -270,14 +276,14 @@ def test_figures_of_different_heads_are_refused(tmp_path: Path) -> None:
         len(weights["cls.predictions.bias"])
     )
     save_file(weights, encoder / "model.safetensors", metadata={"format": "pt"})
-    _word_heads._known.clear()
+    masked_word_heads._known.clear()
     after = run(model, encoder, tmp_path, on=on)
     assert before[0]["head"] != after[0]["head"]
     with pytest.raises(ArtefactError, match="different heads"):
-        perplexity.remarks(pa.Table.from_pylist([*before, *after]), settings=perplexity.Settings(on=on))
+        perplexity.summarise(AnalysisTable(perplexity.Settings(on=on), pa.Table.from_pylist([*before, *after])))
 
 
-def test_what_cannot_be_is_told(tmp_path: Path) -> None:
+def test_settings_and_texts_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
     for wrong, what in (
         ({"on": "ud"}, "languages: missing"),
         ({"on": "ud", "languages": ("de", "de")}, "every language once"),
@@ -288,7 +294,7 @@ def test_what_cannot_be_is_told(tmp_path: Path) -> None:
     encoder = save_tiny(tmp_path / "encoder", "bert", layers=1)
     own = perplexity.Settings(on=write_text(tmp_path, TEXTS))
     with pytest.raises(DataError, match=r"training\.train"):
-        perplexity.fsync(own, [Original(str(encoder))])
+        prepare(own, Pretrained(str(encoder)))
     model = build_model(load_encoder(str(encoder)), {"kind": "last"}).eval()
     with pytest.raises(ArtefactError, match="came without a head"):
         run(model, encoder, tmp_path, on=write_text(tmp_path, TEXTS), head="checkpoint")
@@ -301,7 +307,7 @@ def test_rows_of_every_kind_can_be_scored(tmp_path: Path) -> None:
     model, words = load_tiny(tmp_path / "encoder", "bert")
     for records in ([LabelledPair("the cat", "fish", "x")], [ParallelPair("the cat", "не")]):
         texts = encode_unlabelled([rows_of(records, "en-ru")], model.encoder, Chunking(words=True), cache=tmp_path)
-        found = score_copies(model, words, texts.examples, whole_rest=False, distributed=WORLD, progress=NoProgress())
+        found = score_copies(model, words, texts.examples, rest_of_word=False, distributed=WORLD, progress=NoProgress())
         assert np.isfinite(found.loss).all() and len(found.loss) == 3
 
 

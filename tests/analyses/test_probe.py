@@ -12,7 +12,6 @@ import torch
 from pydantic import ValidationError
 
 from crossling.analyses import probe
-from crossling.analyses._heads import watch_heads
 from crossling.analyses._probes.features import (
     OnDisk,
     collect_features,
@@ -30,6 +29,7 @@ from crossling.analyses._probes.probing import (
     is_own,
     score_confusions,
 )
+from crossling.analyses.attention_heads import capture_heads
 from crossling.analyses.context import AnalysisContext
 from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import SCHEMAS, Rows
@@ -142,7 +142,7 @@ def test_heads_are_read_in_the_order_of_layers(tmp_path: Path, family: str, kind
     start = 0
     with torch.no_grad():
         for number in range(len(examples)):
-            with watch_heads(model.encoder) as seen:
+            with capture_heads(model.encoder) as seen:
                 encode_alone(model, examples, number, layer=3)
             places = examples.get("firsts", number).tolist() if kind == "tag" else [0]
             wanted = torch.stack([heads[0, places].view(len(places), 2, 8) for heads in seen], dim=1).flatten(1, 2)

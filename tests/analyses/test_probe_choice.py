@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from crossling.analyses._probes.results import Result, results_to_csv
 from crossling.criteria import probing
 from crossling.criteria.context import ChoiceContext
 from crossling.errors import RecipeError
 from crossling.recipe.recipe import parse_recipe
-from crossling.report.probing import Result, to_csv
 
 SETS = {"pos": "ud:en", "ner": "panx:en", "paraphrase": "pawsx:en", "sentiment": "marc:en", "nli": "xnli:en"}
 RESULTS = {
@@ -35,7 +35,7 @@ def table(tmp_path: Path) -> Path:
         for model, values in RESULTS.items()
         for probe, value in {"ner": 9.0, **values}.items()
     ]
-    path.write_text(to_csv(results), encoding="utf-8")
+    path.write_text(results_to_csv(results), encoding="utf-8")
     return path
 
 

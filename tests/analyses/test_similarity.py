@@ -12,9 +12,16 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from crossling.analyses._embedding import choose_pooling, embed_rows
 from crossling.analyses.context import AnalysisContext
-from crossling.analyses.similarity import SCHEMA, Settings, analyse, compare_vectors, open_analysis_data
+from crossling.analyses.similarity import (
+    SCHEMA,
+    Settings,
+    analyse,
+    choose_pooling,
+    compare_vectors,
+    embed_rows,
+    open_analysis_data,
+)
 from crossling.errors import DataError
 from crossling.models.heads import pool_sentence
 from crossling.models.model import Model, ModelCard, build_model

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from crossling.analyses.result import AnalysisTable
 from crossling.cli import main as cli
 from crossling.cli.show_papers import lay_out, list_cells
 from crossling.papers.measures import MEASURES, Results
@@ -22,8 +23,6 @@ from crossling.papers.tables import Cell, CellSource, plan_table
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store, find_store
 from crossling.study import sites
-from crossling.study.analysing import Analysis
-from crossling.study.probing import Compared
 from inline_site import InlineSite
 from tiny import save_tiny
 
@@ -144,11 +143,11 @@ def test_perplexities_are_those_of_the_studys_models(encoder: Path, tmp_path: Pa
     assert len(distinct) == 3, "three models, three figures"
 
 
-def _table(rows: list[dict[str, Any]]) -> Compared:
+def _table(rows: list[dict[str, Any]]) -> AnalysisTable[Any]:
     """An analysis that found these rows; every model is compared with the one called base."""
     full = [{"task": "", "seed": None, **row} for row in rows]
     models = {row["model"] for row in rows} - {"base"}
-    return Compared(Analysis(None, pa.Table.from_pylist(full)), dict.fromkeys(models, "base"), None)
+    return AnalysisTable(None, pa.Table.from_pylist(full), bases=dict.fromkeys(models, "base"))
 
 
 def test_probing_result_is_the_gain_over_the_pretrained_encoder_for_each_seed(tmp_path: Path) -> None:

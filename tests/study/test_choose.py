@@ -10,18 +10,20 @@ from statistics import fmean
 import pytest
 from typer.testing import CliRunner
 
+from crossling.analyses.correlation import correlate_scores
+from crossling.analyses.result import write_result
+from crossling.analyses.settings import parse_settings
 from crossling.cli.main import app
 from crossling.errors import ArtefactError, RecipeError
 from crossling.store.artefacts import Store
-from crossling.study.analysing import analyse, average_models, parse_settings
+from crossling.study.analyse import analyse, average_models
 from crossling.study.cell_scores import score_cells
 from crossling.study.choose import BEST, CHANCE, Pick, expect_blind, judge_choices, rank_pick, sum_up
 from crossling.study.compare import compare_study
 from crossling.study.folder import read_plan
 from crossling.study.grid import load_study
+from crossling.study.model_arguments import find_models
 from crossling.study.scheduling import run_study
-from crossling.study.show_analysis import write_analysis
-from crossling.study.subjects import find_subjects
 from small_study import write_study
 
 SWEEP = """
@@ -132,10 +134,10 @@ def test_all_cells_are_analysed_and_correlated_with_scores(
     found = analyse(swept, parse_settings(SIMILARITY))
     assert found.table.column_names[:4] == ["task", "model", "seed", "language"]
     assert len(found.table) == 3 * 2 * 2
-    assert {point.label for point in found.points} == {"plain", "fused layer=1", "fused layer=2"}
-    assert [(c.measure, c.n) for c in found.correlations] == [("cosine", 3), ("margin", 3)]
-    files = write_analysis(found, tmp_path / "here.csv")
-    assert [path.suffix for path in files] == [".csv", ".md", ".svg"]
+    assert {point.label for point in found.variants} == {"plain", "fused layer=1", "fused layer=2"}
+    assert [(c.measure, c.n) for c in correlate_scores(found.variants)] == [("cosine", 3), ("margin", 3)]
+    _, files = write_result(found, tmp_path / "here.csv")
+    assert {path.suffix for path in files} == {".csv", ".md", ".svg", ".parquet", ".json"}
     assert "fused layer=2" in (tmp_path / "here.svg").read_text(encoding="utf-8")
     assert "Pearson" in (tmp_path / "here.md").read_text(encoding="utf-8")
     with (tmp_path / "here.csv").open(encoding="utf-8") as lines:
@@ -153,15 +155,15 @@ def test_all_cells_are_analysed_and_correlated_with_scores(
 def test_a_run_and_a_model_are_analysed_too(swept: Path) -> None:
     run = analyse(swept / "plain", parse_settings(SIMILARITY))
     assert set(run.table.column("seed").to_pylist()) == {1, 2}
-    assert (run.points, run.correlations) == ((), ())
-    first = find_subjects([swept / "plain"]).subjects[0].model
+    assert run.variants == ()
+    first = find_models([swept / "plain"]).models[0].place
     assert isinstance(first, Path)
     alone = analyse(first, parse_settings(SIMILARITY))
     assert alone.table.column("cosine").to_pylist() == run.table.column("cosine").to_pylist()[:2]
-    assert [path.name for path in write_analysis(run, None)] == [
-        "similarity-phrasebook-parallel.csv",
-        "similarity-phrasebook-parallel.md",
-    ]
+    stem = "similarity-phrasebook-parallel"
+    assert {path.name for path in write_result(run)[1]} == {
+        f"{stem}.{ending}" for ending in ("csv", "md", "parquet", "json")
+    }
 
 
 def test_command_writes_into_the_study_folder(swept: Path) -> None:

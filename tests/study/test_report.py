@@ -7,18 +7,20 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from crossling.analyses.result import AnalysisResult
 from crossling.cli.study import app
 from crossling.data.declarations import list_names, load_declaration
 from crossling.errors import ArtefactError
 from crossling.report.citations import CITATIONS, DATA_WORKS
+from crossling.report.figures import HeatMap
 from crossling.report.table import Table
 from crossling.study.compare import compare_study
-from crossling.study.found_analyses import find_analyses
-from crossling.study.report import cite_data, flatten, gather_report, report_study
+from crossling.study.report import LARGEST_FIGURE, cite_data, flatten, gather_report, report_study
 from crossling.study.report_charts import average_curves
 from finished_study import CHOOSING, finish_study
 
@@ -161,59 +163,43 @@ def test_hostile_names_are_escaped(tmp_path: Path, tiny_folder: Path) -> None:
     assert {path.parent for path in out.rglob("*.tex")} == {out / "report"}
 
 
-def write_analysis(out: Path, stem: str, head: str, *rows: str) -> None:
-    (out / f"{stem}.csv").write_text("\n".join((head, *rows)) + "\n", encoding="utf-8")
-    table = "| model | value |\n| --- | --: |\n| a\\|b | 0.5 |\n"
-    text = f"# {stem}: {EVIL}\n\nSettings: `{{}}`. Means.\n\n{table}\n- Note: mind.\n"
-    (out / f"{stem}.md").write_text(text, encoding="utf-8")
+def write_analysis(out: Path, **parts: Any) -> None:
+    """A table of heads as ``crossling analyse`` writes it."""
+    (out / "x.parquet").touch()
+    table = Table(f"Updates {EVIL}", ("model", "value"), (("a|b", "0.5"),), notes=("mind.",), stem="head_updates")
+    facts = {"title": EVIL, "settings": "{}", "tables": (table,), **parts}
+    result = AnalysisResult("head_updates", **facts)
+    (out / "x.json").write_text(json.dumps(result.to_json()), encoding="utf-8")
 
 
 def test_analyses_in_the_folder_are_shown(finished: Path) -> None:
-    drawing = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script><path d="M0 0h7"/></svg>'
+    drawing = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script><path d="M0 0h7"/></svg>'
+    (finished / "x-de.svg").write_text(drawing, encoding="utf-8")
+    (finished / "large.svg").write_text(" " * (LARGEST_FIGURE + 1), encoding="utf-8")
+    heat = HeatMap("update of heads", [[4.0, 5.0], [3.0, 4.0]], ["layer 2", "layer 1"], ["1", "2"])
+    figures = {name: finished / f"{file}.svg" for name, file in (("de", "x-de"), ("es", "none"), ("fr", "large"))}
+    write_analysis(finished, figures=figures, heat_maps=(heat,), notes=("Note: this.",))
+    (part,) = report_study(finished).document.analyses
+    assert part.title == f"head_updates: {EVIL}" and part.facts == "Settings: {}."
+    assert part.tables[0].rows == (("a|b", "0.5"),) and part.tables[0].notes == ("mind.",)
+    assert [figure.title for figure in part.figures] == ["de", "update of heads"]
+    assert "&#34;values&#34;:[[4.0,5.0],[3.0,4.0]]" in str(part.figures[1].drawing)
+    assert part.notes == (
+        "Note: this.",
+        "The figure none.svg is missing.",
+        "The figure large.svg is too large for this page.",
     )
-    write_analysis(finished, "similarity-ntrex", "task,model,seed,value", ",a,1,0.5")
-    write_analysis(finished, "similarity-ntrex-more", "task,model,seed,value", ",a,1,0.5")
-    for name in ("similarity-ntrex", "similarity-ntrex-de", "similarity-ntrex-more-de"):
-        (finished / f"{name}.svg").write_text(drawing, encoding="utf-8")
-    (finished / "notes.md").write_text("# mine\n", encoding="utf-8")
-    first, second = find_analyses(finished)
-    assert first.title == f"similarity-ntrex: {EVIL}" and first.facts == "Settings: {}. Means."
-    (table,) = first.tables
-    assert table.rows == (("a|b", "0.5"),) and table.notes == ("Note: mind.",) and table.names == 1
-    assert [figure.file for figure in first.figures] == ["similarity-ntrex.svg", "similarity-ntrex-de.svg"]
-    assert [figure.file for figure in second.figures] == ["similarity-ntrex-more-de.svg"]
-    report_study(finished)
-    assert "M0 0h7" in read_page(finished) and "<script>alert" not in read_page(finished)
-    assert list(csv.reader((finished / "report" / "similarity-ntrex.csv").open(encoding="utf-8")))[1] == ["a|b", "0.5"]
+    page = read_page(finished)
+    assert "M0%200h7" in page or "M0 0h7" in page
+    assert "<script>alert(1)" not in page and EVIL not in page
+    rows = list(csv.reader((finished / "report" / "head_updates.csv").open(encoding="utf-8")))
+    assert rows[1] == ["a|b", "0.5"]
 
 
-def test_an_analysis_may_have_several_tables(finished: Path) -> None:
-    write_analysis(finished, "probe", "model,seed,value", "a,1,0.5")
-    sheets = [Table(f"Part {n} {EVIL}", ("model", "x"), (("a<b>", str(n)),), notes=("mind|this",)) for n in (1, 2)]
-    text = "# probe: x\n\nSettings: `{}`.\n" + "\n".join(sheet.to_markdown() for sheet in sheets)
-    (finished / "probe.md").write_text(text, encoding="utf-8")
-    (part,) = find_analyses(finished)
-    assert [(table.title, table.rows, table.notes) for table in part.tables] == [
-        (sheet.title, sheet.rows, sheet.notes) for sheet in sheets
-    ]
-    assert [table.stem for table in part.tables] == ["probe-1", "probe-2"]
-
-
-def test_heads_are_heat_maps(finished: Path) -> None:
-    rows = [
-        f",m{model},{seed},{layer},{head},{layer + head + seed},9"
-        for model in "ab"
-        for seed in (0, 2)
-        for layer in (1, 2)
-        for head in (1, 2, 3)
-    ]
-    write_analysis(finished, "heads-updates", "task,model,seed,layer,head,update,query", *rows)
-    (part,) = find_analyses(finished)
-    assert [figure.title for figure in part.figures] == ["update of heads: ma", "update of heads: mb"]
-    assert "&#34;values&#34;:[[4.0,5.0,6.0],[3.0,4.0,5.0]]" in str(part.figures[0].drawing), (
-        "upper layers above, seeds averaged"
-    )
+def test_analyses_of_the_paper_are_cited(finished: Path) -> None:
+    before = gather_report(finished).citations
+    write_analysis(finished)
+    assert len(gather_report(finished).citations) == len(before) + 1
 
 
 def test_curves_are_averaged_over_seeds_and_thinned() -> None:

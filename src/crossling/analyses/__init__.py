@@ -1,41 +1,110 @@
-"""Analyses: functions from models to tables.
+"""Analyses: functions from models to tables, one file each: ``analyses/<kind>.py``.
 
-One file each, ``analyses/<kind>.py``; helpers that several share begin with an underscore. A kind's module defines
-
-``VERSION``
-    a number that counts up when results change, so that nothing stale is read from the store;
-``Settings``
-    a frozen pydantic model with ``kind: Literal["<kind>"]``; every field with a docstring;
-``SCHEMA``
-    the columns of its table, a ``pyarrow`` schema. Columns of lists are for drawing and do not go into the CSV;
-``open_analysis_data(settings, *, source, store)``
-    opens what it reads before any model is loaded, once for all models; ``source`` is the language that others are held
-    against. What it gives has ``fingerprints()``: a list of strings, the same for the same data wherever they lie;
-``analyse(model, card, data, *, settings, context)``
-    one model's table, which is kept in the store under the model, the settings, the data and ``VERSION``. The model is
-    on ``context.distributed.device`` in evaluation mode; a pretrained encoder comes with the fusion ``last``, no
-    heads and a card without tasks. ``load_encoder(card.encoder, revision=card.revision)`` is what a model was trained
-    from. Long work tells ``context.progress`` how far it is: begin, advance, end.
-
-and may define
-
-``SHOWN``
-    the columns that the terminal and the Markdown show (default: all floating-point columns);
-``APART``
-    the columns that give a line each instead of a mean (default: ``("language",)``);
-``MEASURES``
-    columns that are held against a study's zero-shot scores by correlation and in a scatter (default: none);
-``file_stem(settings)``
-    what its files are called (default: the kind and ``settings.on``);
-``draw(table, *, settings)``
-    figures as SVG by name (``{"es": svg}`` becomes ``STEM-es.svg``), from the table of all models, whose first columns
-    are ``task``, ``model`` and ``seed``;
-``remarks(table, *, settings)``
-    sentences, without their full stop, that must stand below the table of all models; raises an error where models
-    cannot be compared;
-``fsync(settings, encoders)``
-    the settings with what only the models can tell filled in: ``encoders`` are those that they were before training.
-
-Tables, files and figures of all models are made from the stored tables by ``study/analysing.py`` and
-``study/show_analysis.py``. torch is imported inside functions.
+:class:`Analysis` states what such a file defines; ``prepare``, ``draw`` and the other functions below are optional.
+Which models are analysed, what is kept in the store, files, the command line and the report are not its concern:
+``study/analyse.py`` runs it, ``analyses/result.py`` writes and reads what it found, and ``cli/analyse.py`` makes
+options of its settings. torch is imported inside functions.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
+
+from crossling.registry import load_kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses.models import AnalysedModels
+    from crossling.analyses.result import AnalysisTable
+    from crossling.analyses.settings import AnalysisSettings
+    from crossling.models.model import Model, ModelCard
+    from crossling.report.figures import HeatMap
+    from crossling.report.table import Table
+
+
+class AnalysisData(Protocol):
+    """What an analysis reads besides models."""
+
+    def fingerprints(self) -> list[str]:
+        """Hashes of the content, the same for the same data wherever they lie."""
+
+
+SettingsT = TypeVar("SettingsT", bound="AnalysisSettings", contravariant=True)
+DataT = TypeVar("DataT", bound=AnalysisData)
+
+
+class Analysis(Protocol[SettingsT, DataT]):
+    """What the module of an analysis defines."""
+
+    VERSION: int
+    """Counts up when results change, so that nothing stale is read from the store."""
+    Settings: type[AnalysisSettings]
+    """Its settings, with ``kind: Literal["<kind>"]``; the docstring under a field is the help of its option. A field
+    with ``exclude=True`` changes what is shown, not the table."""
+    SCHEMA: pa.Schema
+    """The columns of its table. Columns of lists are for figures and do not go into the CSV."""
+
+    def open_analysis_data(self, settings: SettingsT, *, source: str, store: Path) -> DataT:
+        """Open what it reads, once for all models and before any is loaded.
+
+        ``source`` is the language that others are compared with.
+        """
+
+    def analyse(
+        self, model: Model, card: ModelCard, data: DataT, *, settings: SettingsT, context: AnalysisContext
+    ) -> pa.Table:
+        """One model's table, which is kept in the store under the model, the settings, the data and ``VERSION``.
+
+        The model is on ``context.distributed.device`` in evaluation mode. A pretrained encoder comes with the fusion
+        ``last``, no heads and a card without tasks. Long work reports to ``context.progress``: begin, advance, end.
+        """
+
+    def summarise(self, found: AnalysisTable[SettingsT]) -> Sequence[Table]:
+        """The tables that the terminal, the Markdown and the report show, of the tables of all models."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """An analysis whose settings or models depend on the models that are named."""
+
+    def prepare(self, settings: Any, models: AnalysedModels) -> tuple[AnalysisSettings, AnalysedModels]:
+        """Settings with what only the models can tell, and models with those that they are compared with.
+
+        Raises an error where models cannot be compared, before anything is computed.
+        """
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """An analysis with figures."""
+
+    def draw(self, found: AnalysisTable[Any]) -> Mapping[str, str | HeatMap]:
+        """By name, SVG: ``es`` becomes ``STEM-es.svg``, an empty name ``STEM.svg``.
+
+        A heat map is drawn by the report, where a reader can point at its cells.
+        """
+
+
+@runtime_checkable
+class WritesCsv(Protocol):
+    """An analysis whose CSV is not simply its table."""
+
+    def to_csv(self, found: AnalysisTable[Any]) -> Mapping[str, str]:
+        """CSV by name, as figures are named."""
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """An analysis with figures that may go with a study's zero-shot scores."""
+
+    MEASURES: tuple[str, ...]
+    """Columns whose correlation with the scores is shown, in numbers and as a scatter plot."""
+
+
+def load_analysis(kind: str) -> Analysis[AnalysisSettings, AnalysisData]:
+    """The module of an analysis."""
+    return cast("Analysis[AnalysisSettings, AnalysisData]", load_kind("analyses", kind))

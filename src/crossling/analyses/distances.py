@@ -17,16 +17,19 @@ import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from crossling.aligners.linked_text import Linker, Text, choose_sentences, describe_text, open_linker
-from crossling.analyses._word_pairs import WordPairs, draw_pairs
+from crossling.analyses.models import AnalysedModels, name_model
+from crossling.analyses.settings import AnalysisSettings, Languages
+from crossling.analyses.summary import summarise_models
+from crossling.analyses.word_pairs import WordPairs, draw_pairs
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.languages import find_language
 from crossling.errors import DataError
-from crossling.recipe.recipe import FrozenSettings
-from crossling.report.histograms import Panel, draw_histograms, measure_overlap
+from crossling.report.figures import draw_figure
+from crossling.report.table import Table
 
 if TYPE_CHECKING:
-    from crossling.analyses._stored import Original
     from crossling.analyses.context import AnalysisContext
+    from crossling.analyses.result import AnalysisTable
     from crossling.models.model import Model, ModelCard
 
 VERSION = 1
@@ -44,27 +47,29 @@ SCHEMA = pa.schema(
         "unrelated_distances": pa.list_(pa.float32()),
     }
 )
-SHOWN = ("related", "unrelated", "overlap", "auc", "top10", "top100")
 MEASURES = ("overlap", "auc")
 BLOCK = 4_096
 """Pairs whose differences are held at a time."""
+PANELS = 6
+"""With more models than this, their panels stand in several columns."""
+COLOURS = ("#3568a8", "#d9772b")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Settings(FrozenSettings):
+class Settings(AnalysisSettings):
     """Which words are compared, and what of them."""
 
     kind: Literal["distances"] = "distances"
     on: str | dict[str, Any] = "ntrex"
-    """A parallel set (ntrex, tatoeba, multi30k, phrasebook-parallel), or a table for a parallel file of one's own."""
-    languages: tuple[str, ...] = ()
-    """The languages that are held against the source."""
+    """A parallel set (ntrex, tatoeba, multi30k, phrasebook-parallel), or a table for a custom parallel file."""
+    languages: Languages = ()
+    """Codes of the languages that are compared with the source: es,hi."""
     split: str = ""
     """Default: test where there is one."""
     links: str = ""
-    """A file of links in Pharaoh format for the whole set; {language} stands for the code. Words are then what white
-    space separates. Default: the set's own links, where it has some, or those of an aligner."""
+    """A file of links in Pharaoh format for the whole set; {language} stands for the code. Words are then separated by
+    white space. Default: the set's own links, where it has some, or those of an aligner."""
     aligner: dict[str, Any] | None = None
     """An aligner's table, or its name: neural, statistical, eflomal. Default: neural, by the original encoder."""
     encoder: str = ""
@@ -77,29 +82,22 @@ class Settings(FrozenSettings):
     pooling: Literal["mean", "first", "last"] = "mean"
     """A word's vector from its subwords."""
     sentences: int = Field(default=2_000, ge=2)
-    """At most so many sentence pairs, at random, are linked."""
+    """The most sentence pairs, drawn at random, that are linked."""
     words: int = Field(default=100, ge=1)
     """Sentence pairs with more words on a side are left out."""
     pairs: int = Field(default=10_000, ge=1)
-    """At most so many related pairs of words, at random, and as many unrelated ones."""
+    """The most related pairs of words, drawn at random, and as many unrelated ones."""
     drop_identical: bool = True
     """Leave out linked words that are the same string: names and numbers are near in any encoder."""
     bins: int = Field(default=50, ge=2, le=1_000)
-    """Of a histogram, which the overlap depends on."""
+    """Bins of a histogram, which the overlap depends on."""
     seed: int = Field(default=1, ge=0)
-    """Of what is drawn at random."""
+    """Seed of random draws."""
 
     @field_validator("aligner", mode="before")
     @classmethod
     def _name_aligner(cls, value: Any) -> Any:
         return {"kind": value} if isinstance(value, str) else value
-
-    @field_validator("languages")
-    @classmethod
-    def _different(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) < len(value):
-            raise ValueError("every language once")
-        return value
 
     @model_validator(mode="after")
     def _fitting(self) -> Settings:
@@ -110,17 +108,18 @@ class Settings(FrozenSettings):
         return self
 
 
-def settle(settings: Settings, encoders: Sequence[Original]) -> Settings:
+def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, AnalysedModels]:
     """Links are made by what the first model was before any training, unless another encoder is named."""
-    if settings.encoder or not encoders:
-        return settings
-    return settings.model_copy(update={"encoder": encoders[0].name, "revision": encoders[0].revision})
+    if not settings.encoder:
+        first = models.encoders[0]
+        settings = settings.model_copy(update={"encoder": first.name, "revision": first.revision})
+    return settings, models
 
 
 def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
     """Find and open the texts, and what links their words."""
     if source in settings.languages:
-        raise DataError(f"languages: {source!r} is the source, which the others are held against; leave it out")
+        raise DataError(f"languages: {source!r} is the source, which the others are compared with; leave it out")
     if isinstance(settings.on, Mapping):
         rows = open_data(settings.on, store=store)
         opened = {str(settings.on.get("language", rows.language)).removeprefix(f"{source}-"): rows}
@@ -175,7 +174,7 @@ class Data:
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """A row for each language: distances of related and of unrelated words, and how well they are told apart."""
-    from crossling.analyses._word_vectors import embed_words
+    from crossling.analyses.word_vectors import embed_words
 
     rows = []
     for text, words in zip(data.texts, data.draw(settings, context), strict=True):
@@ -250,28 +249,79 @@ def share_dimensions(sums_D: Array) -> dict[int, float]:
     return {count: float(largest[:count].sum() / whole) if whole else 0.0 for count in (10, 100)}
 
 
-def draw(table: pa.Table, *, settings: Settings) -> dict[str, str]:
-    """A figure for each language: a panel for each model; the seeds of a run are one."""
-    rows = table.to_pylist()
+def shared_edges(first: Array, second: Array, *, bins: int) -> Array:
+    """Edges of equal bins from the least to the greatest value of both groups."""
+    low, high = min(first.min(), second.min()), max(first.max(), second.max())
+    return np.linspace(low, high if high > low else low + 1, bins + 1)
+
+
+def measure_overlap(first: Array, second: Array, *, bins: int) -> float:
+    """The area that the two histograms of area 1 share: 1 where they are the same, 0 where they do not meet."""
+    edges = shared_edges(first, second, bins=bins)
+    shares = [np.histogram(values, edges)[0] / len(values) for values in (first, second)]
+    return float(np.minimum(*shares).sum())
+
+
+def summarise(found: AnalysisTable[Settings]) -> list[Table]:
+    """Distances and how well they tell related words from others."""
+    columns = ("related", "unrelated", "overlap", "auc", "top10", "top100")
+    return [summarise_models(found, columns, title="Distances of related and unrelated words")]
+
+
+def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
+    """Figure 1: for each language a panel for each model; the seeds of a run are one."""
+    settings = found.settings
+    layer = {"last": "last layer", "fused": "fused layers"}.get(str(settings.layer), f"layer {settings.layer}")
     figures = {}
+    rows = found.rows()
     for code in dict.fromkeys(row["language"] for row in rows):
-        groups: dict[str, list[dict[str, Any]]] = {}
+        models: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             if row["language"] == code:
-                groups.setdefault(f"{row['task']}: {row['model']}" if row["task"] else row["model"], []).append(row)
+                models.setdefault(name_model(row), []).append(row)
         language = find_language(code)
-        layer = {"last": "last layer", "fused": "fused layers"}.get(str(settings.layer), f"layer {settings.layer}")
-        figures[code] = draw_histograms(
-            [_make_panel(name, seeds) for name, seeds in groups.items()],
-            title=f"{language.name if language else code}: distances of words",
-            axis=f"L2 distance, {layer}",
-            names=("related", "unrelated"),
-            bins=settings.bins,
-        )
+        title = f"{language.name if language else code}: distances of words"
+        figures[code] = draw_histograms(models, title=title, axis=f"L2 distance, {layer}", bins=settings.bins)
     return figures
 
 
-def _make_panel(name: str, seeds: Sequence[Mapping[str, Any]]) -> Panel:
+def draw_histograms(models: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str, axis: str, bins: int) -> str:
+    """For each model both histograms, each of area 1, one over the other; dashed lines are their means."""
+    columns = -(-len(models) // PANELS)
+    rows = -(-len(models) // columns)
+    size = (6.4 * columns, 1.35 * rows + 1.5)
+    with draw_figure(rows=rows, columns=columns, size=size, sharex=True, squeeze=False) as drawing:
+        panels = list(drawing.axes.T.flat)
+        for panel, (name, seeds) in zip(panels, models.items(), strict=False):
+            _draw_panel(panel, name, seeds, bins)
+        for panel in panels[len(models) :]:
+            panel.set_visible(False)
+        for column in range(columns):
+            lowest = drawing.axes[min(rows, len(models) - column * rows) - 1, column]
+            lowest.set_xlabel(axis)
+            lowest.tick_params(labelbottom=True)
+        from matplotlib.patches import Rectangle
+
+        shapes = [Rectangle((0, 0), 1, 1, color=colour, alpha=0.6) for colour in COLOURS]
+        names = ("related", "unrelated")
+        drawing.figure.legend(shapes, names, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
+        drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    return drawing.svg
+
+
+def _draw_panel(panel: Any, name: str, seeds: Sequence[Mapping[str, Any]], bins: int) -> None:
     groups = [np.concatenate([row[f"{kind}_distances"] for row in seeds]) for kind in ("related", "unrelated")]
+    edges = shared_edges(*groups, bins=bins)
+    for values, colour in zip(groups, COLOURS, strict=True):
+        heights, _ = np.histogram(values, edges, density=True)
+        panel.stairs(heights, edges, fill=True, color=colour, alpha=0.5)
+        panel.stairs(heights, edges, color=colour, linewidth=0.9)
+        panel.axvline(float(values.mean()), color=colour, linestyle="--", linewidth=1)
     overlap, auc = (float(np.mean([row[measure] for row in seeds])) for measure in ("overlap", "auc"))
-    return Panel(name, (groups[0], groups[1]), f"overlap {overlap:.2f}, area under the curve {auc:.3f}")
+    note = f"overlap {overlap:.2f}, area under the curve {auc:.3f}"
+    panel.set_title(name, loc="left", fontsize=10)
+    panel.set_title(note, loc="right", fontsize=9, color="#555555")
+    panel.set_yticks([])
+    panel.margins(x=0.01)
+    panel.set_ylim(bottom=0)
+    panel.spines[["left", "top", "right"]].set_visible(False)

@@ -1,23 +1,24 @@
-"""Attention-head probing: a linear probe on what each head gives out (table 4 and figures A1 to A4 of multilingual
-knowledge).
+"""Attention-head probing: a linear probe on each head's output (table 4, figures A1 to A4 of multilingual knowledge).
 
 One forward run collects every head's output at every word (at the first token of texts and pairs), and one training
-fits the probes of all heads. The table holds each probe's scores as they are; how heads rank, and which of them two
-models share, is made of it afterwards.
+fits the probes of all heads. The table holds each probe's scores; the summary compares the best heads of models: how
+many of the top K two models share, and how alike they rank those. G heads, R samples, L labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from crossling.analyses._probes.probing import (
     ALL,
+    EVERYTHING,
     Answers,
     Data,
     Probed,
@@ -27,12 +28,27 @@ from crossling.analyses._probes.probing import (
     open_probing_data,
     score_confusions,
 )
+from crossling.analyses.head_maps import (
+    SIGNIFICANT,
+    Array,
+    RankCorrelation,
+    build_map,
+    correlate_ranks,
+    page_map,
+    plot_map,
+)
+from crossling.analyses.models import AnalysedModels, name_model
+from crossling.analyses.settings import ModelsByTask
+from crossling.errors import DataError, nearest
+from crossling.report.figures import HeatMap, draw_heat_maps
+from crossling.report.table import Table
 
 if TYPE_CHECKING:
     from crossling.analyses.context import AnalysisContext
+    from crossling.analyses.result import AnalysisTable
+    from crossling.analyses.settings import AnalysisSettings
     from crossling.models.model import Model, ModelCard
 
-Array = np.ndarray[Any, np.dtype[Any]]
 VERSION = 1
 SCHEMA = pa.schema(
     {
@@ -46,8 +62,12 @@ SCHEMA = pa.schema(
         "value": pa.float64(),
     }
 )
-SHOWN = ("value",)
-APART = ("probe", "language", "score")
+BEST = 5
+"""Heads that are named."""
+PUBLISHED = (40, 60, 80)
+"""Numbers of best heads that the paper compares, of 144."""
+MOST_MAPS = 24
+"""Maps that the report shows."""
 
 
 class Settings(ProbingSettings):
@@ -56,11 +76,30 @@ class Settings(ProbingSettings):
     kind: Literal["head_probe"] = "head_probe"
     keep_features: bool = Field(default=False, exclude=True)
     """Leave the features on disk: as many numbers for each word as all layers have, in half precision."""
+    score: Literal["macro_f1", "accuracy"] = Field(default="macro_f1", exclude=True)
+    """The score of probes that is shown: macro_f1 or accuracy."""
+    measure: Literal["difference", "score"] = Field(default="difference", exclude=True)
+    """What heads rank by: difference, what training added to the score of their probes; or score, the score itself."""
+    top: tuple[str, ...] = Field(default=(), exclude=True)
+    """How many heads are the best: 40,60,80 or 25%; default: in proportion to 40, 60 and 80 of 144."""
+    baseline: ModelsByTask = Field(default={}, exclude=True)
+    """TASK=MODEL: what others are compared with; default: the first model that was trained for the task."""
+
+    @field_validator("top")
+    @classmethod
+    def _valid_top(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            parse_top(text)
+        return value
 
 
-def file_stem(settings: Settings) -> str:
-    """What the files of this analysis are called."""
-    return "heads-probe"
+def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, AnalysedModels]:
+    """Models are compared with the encoders that they were before training."""
+    models.check_names(settings.baseline.values(), setting="baseline")
+    compared = models.with_bases()
+    if not compared.bases:  # nothing was trained, so that nothing was added
+        settings = settings.model_copy(update={"measure": "score"})
+    return settings, compared
 
 
 def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
@@ -70,9 +109,9 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """Macro F1 and accuracy of every head's probe for every task, in each language and all together."""
-    from crossling.analyses._heads import find_attention
     from crossling.analyses._probes.features import extract_heads
     from crossling.analyses._probes.probing import probe_task
+    from crossling.analyses.attention_heads import find_attention
 
     find_attention(model.encoder)
     tables = []
@@ -110,7 +149,7 @@ def score_heads(probed: Probed, answers: Iterable[Answers], *, heads: int, own: 
 
 
 def _tabulate(values_GR: Array, heads: int, **facts: Any) -> pa.Table:
-    """A line for each head and sample; layers and heads are counted from 1."""
+    """A row for each head and sample; layers and heads are counted from 1."""
     groups, samples = values_GR.shape
     place_G = np.arange(groups)
     columns = {
@@ -121,3 +160,241 @@ def _tabulate(values_GR: Array, heads: int, **facts: Any) -> pa.Table:
         "value": values_GR.ravel(),
     }
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """The scores of the probes of all heads, for every model and task: layers by heads, in percent or points."""
+
+    maps: Mapping[tuple[str, str], Array]
+    """By model and probe: the mean over seeds."""
+    own: frozenset[tuple[str, str]]
+    """Models with the tasks that they were trained for."""
+
+    @property
+    def models(self) -> list[str]:
+        """Names in the order of the table."""
+        return list(dict.fromkeys(model for model, _ in self.maps))
+
+    @property
+    def probes(self) -> list[str]:
+        """Names of tasks in the order of the table."""
+        return list(dict.fromkeys(probe for _, probe in self.maps))
+
+
+def collect_heads(found: AnalysisTable[AnalysisSettings], *, score: str, measure: str) -> HeadScores:
+    """Maps of all models: each head's score less what the same head had before training, or the score itself.
+
+    The paper probes heads "using the same probing method" as models, whose result is such a difference.
+    """
+    groups: dict[tuple[str, str], dict[Any, list[dict[str, Any]]]] = {}
+    own = set()
+    for row in _choose_rows(found.rows(), score):
+        key = (name_model(row), row["probe"])
+        groups.setdefault(key, {}).setdefault(row["seed"], []).append(row)
+        if row["own"]:
+            own.add(key)
+    scores = {
+        key: np.mean([100 * build_map(some, "value") for some in seeds.values()], axis=0)
+        for key, seeds in groups.items()
+    }
+    if measure == "score":
+        return HeadScores(scores, frozenset(own))
+    bases = found.bases
+    gains = {(m, p): v - scores[bases[m], p] for (m, p), v in scores.items() if m in bases}
+    return HeadScores(gains, frozenset(own))
+
+
+def _choose_rows(rows: Sequence[dict[str, Any]], score: str) -> list[dict[str, Any]]:
+    """One score of all languages together (or of the only one), from all training rows."""
+    together = {(row["probe"], row["language"]) for row in rows if row["language"] == ALL}
+    return [
+        row
+        for row in rows
+        if row["score"] == score
+        and row["sample"] == EVERYTHING
+        and (row["language"] == ALL or (row["probe"], ALL) not in together)
+    ]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What the best heads of two models have in common."""
+
+    top: int
+    shared: int
+    expected: float
+    """The number that would be shared if one ranking had nothing to do with the other."""
+    p: float
+    """The probability of sharing at least as many then."""
+    ranks: RankCorrelation
+    """Of the shared heads alone, by their values in both models."""
+
+
+def rank_heads(values: Array) -> Array:
+    """Heads from the best to the worst; of equal ones the one in the lower layer, then the one further left, first."""
+    return np.argsort(-values.ravel(), kind="stable")
+
+
+def compare_best(values: Array, baseline: Array, top: int) -> Overlap:
+    """Top-K overlap: how many of the ``top`` best heads two models share, and how alike they rank those."""
+    from scipy.stats import hypergeom
+
+    heads = values.size
+    if not 1 <= top <= heads:
+        raise DataError(f"top {top}: the encoder has {heads} heads; name a number from 1 to {heads}, or a share")
+    shared = np.intersect1d(rank_heads(values)[:top], rank_heads(baseline)[:top])
+    chance = float(hypergeom.sf(len(shared) - 1, heads, top, top))
+    ranks = correlate_ranks(values.ravel()[shared], baseline.ravel()[shared])
+    return Overlap(top, len(shared), top * top / heads, chance, ranks)
+
+
+def parse_top(text: str) -> tuple[float, bool]:
+    """A number of heads, or a share of them in percent."""
+    share = text.strip().endswith("%")
+    try:
+        number = float(text.strip().removesuffix("%")) if share else float(int(text))
+    except ValueError:
+        raise ValueError(f"{text!r}: neither a number of heads nor a share of them, such as 25%") from None
+    return number, share
+
+
+def count_top(asked: Sequence[str], heads: int) -> list[int]:
+    """How many heads are the best: ``40``, or a share of all, ``25%``; by default the paper's numbers in proportion."""
+    found = [] if asked else [max(1, round(heads * number / 144)) for number in PUBLISHED]
+    for text in asked:
+        number, is_share = parse_top(text)
+        top = max(1, round(heads * number / 100)) if is_share else round(number)
+        if not 1 <= top <= heads:
+            raise DataError(f"top {text}: the encoder has {heads} heads; name a number from 1 to {heads}, or a share")
+        found.append(top)
+    return list(dict.fromkeys(found))
+
+
+def find_baselines(heads: HeadScores, named: Mapping[str, str]) -> dict[str, str]:
+    """For each task the model that others are compared with: the one named, else the first that was trained for it."""
+    for probe, model in named.items():
+        if probe not in heads.probes:
+            raise DataError(f"baseline {probe}={model}: no such task.{nearest(probe, heads.probes)}")
+        if model not in heads.models:
+            raise DataError(f"baseline {probe}={model}: no such model.{nearest(model, heads.models)}")
+    found = {}
+    for probe in heads.probes:
+        trained = [model for model in heads.models if (model, probe) in heads.own]
+        if probe in named or trained:
+            found[probe] = named.get(probe) or trained[0]
+    return found
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A model beside the baseline of a task."""
+
+    probe: str
+    model: str
+    baseline: str
+    overlap: Overlap
+
+
+def compare_heads(heads: HeadScores, baselines: Mapping[str, str], tops: Sequence[str]) -> list[Shared]:
+    """Every model beside every task's baseline."""
+    shared = []
+    for probe, baseline in baselines.items():
+        best = heads.maps[baseline, probe]
+        for model in heads.models:
+            if model == baseline or (model, probe) not in heads.maps:
+                continue
+            if heads.maps[model, probe].shape != best.shape:
+                raise DataError(f"{model} and {baseline}: encoders of different sizes; their heads cannot be compared")
+            for top in count_top(tops, best.size):
+                shared.append(Shared(probe, model, baseline, compare_best(heads.maps[model, probe], best, top)))
+    return shared
+
+
+def summarise(found: AnalysisTable[Settings]) -> list[Table]:
+    """Table 4, and the best heads of each model."""
+    settings = found.settings
+    heads = collect_heads(found, score=settings.score, measure=settings.measure)
+    baselines = find_baselines(heads, settings.baseline)
+    shared = compare_heads(heads, baselines, settings.top)
+    missing = ", ".join(probe for probe in heads.probes if probe not in baselines)
+    notes = (f"No model here was trained for {missing}; --baseline TASK=MODEL names what others are compared with.",)
+    best = tabulate_best(heads, notes if missing else ())
+    return [*([tabulate_shared(shared, settings)] if shared else []), best]
+
+
+def tabulate_shared(shared: Sequence[Shared], settings: Settings) -> Table:
+    """Table 4: for each model and number of best heads, how many are shared and how alike those rank."""
+    probes = list(dict.fromkeys(one.probe for one in shared))
+    cells = {(one.model, one.overlap.top, one.probe): one for one in shared}
+    head = ["model", "top", *(name for probe in probes for name in (f"{probe}: shared", "rho"))]
+    lines = []
+    for model, top in dict.fromkeys((one.model, one.overlap.top) for one in shared):
+        line = [model, str(top)]
+        for probe in probes:
+            one = cells.get((model, top, probe))
+            line += [str(one.overlap.shared), str(one.overlap.ranks)] if one else ["–", "–"]
+        lines.append(tuple(line))
+    tops = {one.overlap.top: one.overlap.expected for one in shared}
+    chance = ", ".join(f"{expected:.0f} of {top}" for top, expected in tops.items())
+    baselines = ", ".join(f"{p} with {b}" for p, b in dict.fromkeys((one.probe, one.baseline) for one in shared))
+    what = (
+        "what training added to a head's probe" if settings.measure == "difference" else "the score of a head's probe"
+    )
+    notes = (
+        f"Compared for {baselines}: how many of the best heads (by {what}, {settings.score}) both have, and Spearman's "
+        f"rho over those alone; * p < {SIGNIFICANT:g}.",
+        f"Rankings that have nothing to do with each other share {chance}.",
+    )
+    return Table("Best attention heads that models share", tuple(head), tuple(lines), notes=notes)
+
+
+def tabulate_best(heads: HeadScores, notes: tuple[str, ...] = ()) -> Table:
+    """The best heads of each model for each task."""
+    lines = []
+    for (model, probe), values in heads.maps.items():
+        places = [divmod(int(place), values.shape[1]) for place in rank_heads(values)[:BEST]]
+        listed = ", ".join(f"{layer + 1}.{head + 1} ({values[layer, head]:.1f})" for layer, head in places)
+        lines.append((probe, model, listed))
+    return Table(f"The {BEST} best heads, as layer.head", ("probe", "model", "heads"), tuple(lines), 3, notes)
+
+
+def draw(found: AnalysisTable[Settings]) -> dict[str, str | HeatMap]:
+    """Figures A1 to A4: a task's map for each model, green for the best heads; and maps for the report."""
+    settings = found.settings
+    heads = collect_heads(found, score=settings.score, measure=settings.measure)
+    unit = "points above what they were before training" if settings.measure == "difference" else "percent"
+    figures: dict[str, str | HeatMap] = {}
+    for probe in heads.probes:
+        panels = [plot_map(m, values, colours="ranked") for (m, name), values in heads.maps.items() if name == probe]
+        title = f"Attention heads probed for {probe}: {settings.score}, {unit}"
+        figures[probe] = draw_heat_maps(panels, title=title, columns=min(4, len(panels)))
+    for (model, probe), values in list(heads.maps.items())[:MOST_MAPS]:
+        figures[f"map {model} {probe}"] = page_map(f"{settings.score} of heads, {unit}: {model}: {probe}", values)
+    return figures
+
+
+def to_csv(found: AnalysisTable[Settings]) -> dict[str, str]:
+    """Every head's scores in percent for every model and seed; and every comparison of best heads."""
+    columns = ("probe", "own", "language", "score", "sample", "layer", "head")
+    lines = []
+    for row in found.rows():
+        seed = "" if row["seed"] is None else str(row["seed"])
+        facts = [str(row[name]).lower() if name == "own" else str(row[name]) for name in columns]
+        lines.append((name_model(row), seed, *facts, f"{100 * row['value']:.4f}"))
+    scores = Table("", ("model", "seed", *columns, "percent"), tuple(lines))
+    heads = collect_heads(found, score=found.settings.score, measure=found.settings.measure)
+    shared = compare_heads(heads, find_baselines(heads, found.settings.baseline), found.settings.top)
+    return {"": scores.to_csv(), "shared": shared_to_csv(shared)}
+
+
+def shared_to_csv(shared: Sequence[Shared]) -> str:
+    """Every comparison on a line."""
+    head = ("probe", "model", "baseline", "top", "shared", "expected", "p_shared", "rho", "p_rho")
+    lines = []
+    for one in shared:
+        overlap = one.overlap
+        figures = (overlap.expected, overlap.p, overlap.ranks.rho, overlap.ranks.p)
+        shown = [f"{value:.6g}" for value in figures]
+        lines.append((one.probe, one.model, one.baseline, str(overlap.top), str(overlap.shared), *shown))
+    return Table("", head, tuple(lines)).to_csv()

@@ -1,15 +1,20 @@
-"""Pseudo-perplexity: how well a fine-tuned encoder still knows a language (table 5 of multilingual knowledge).
+"""Pseudo-perplexity: how well an encoder still knows a language (table 5 of multilingual knowledge).
 
-Every subword of a text is guessed from all the others by the encoder's last layer and the head that its original came
-with. The pseudo-perplexity of a language is ``exp(-1/N * sum of log P(subword | the rest))`` over all N subwords of all
-of its texts, special ones not counted. Figures can be compared within one head and one vocabulary only, so that all
-models of a call must come from one encoder.
+Every subword of a text is masked in turn and predicted from all the others by the encoder's last layer and the head of
+the pretrained encoder. The pseudo-perplexity of a language is ``exp(-1/N * sum of log P(subword | the rest))`` over all
+N subwords of all of its texts, special ones not counted. Figures can be compared within one head and one vocabulary
+only, so that all models of a call must come from one encoder.
+
+A copy of a text has one subword masked, or with ``within_word_l2r`` also those that follow it in its word. Batches of
+copies are bounded by subwords read and by scores computed, which are those of the masked place only; a copy's score
+does not depend on its batch. B copies, S subwords, D width, V subwords of the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,19 +22,30 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
+from crossling.analyses.models import AnalysedModels, Pretrained
+from crossling.analyses.settings import AnalysisSettings, Languages
+from crossling.analyses.summary import group_values, summarise_models
+from crossling.data.batching import Array, Batch, Examples, plan_prediction
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.declarations import load_declaration
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data, parse_spec
 from crossling.errors import ArtefactError, DataError
-from crossling.recipe.recipe import FrozenSettings
+from crossling.report.figures import draw_dots
+from crossling.report.table import Table
 from crossling.training.settings import HeadSettings
 
 if TYPE_CHECKING:
-    from crossling.analyses._stored import Original
-    from crossling.analyses._word_heads import KnownHead
+    from torch import Tensor
+
     from crossling.analyses.context import AnalysisContext
+    from crossling.analyses.masked_word_heads import KnownHead
+    from crossling.analyses.result import AnalysisTable
+    from crossling.encoders.masked_word_head import MaskedWordHead
     from crossling.models.model import Model, ModelCard
+    from crossling.objectives import Arrays
+    from crossling.progress import Progress
+    from crossling.training.distributed import Distributed
 
 VERSION = 1
 SCHEMA = pa.schema(
@@ -44,11 +60,16 @@ SCHEMA = pa.schema(
         "head_accuracy": pa.float64(),
     }
 )
-SHOWN = ("perplexity", "accuracy", "subwords")
+
+
+TOKENS = 8_192
+"""Subwords that a batch of copies has at most, unless one text alone has more."""
+SCORES = 2**26
+"""Scores of subwords that a batch computes at most: 256 MB of them."""
 
 
 class HeadTraining(HeadSettings):
-    """How a head is trained for an encoder that came without one: on the encoder as it was, which stays as it is."""
+    """How a head is trained for an encoder that came without one: on the frozen pretrained encoder."""
 
     train: tuple[str | dict[str, Any], ...] = ()
     """The text; default: the training split of ``on`` in all the languages."""
@@ -57,7 +78,7 @@ class HeadTraining(HeadSettings):
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords of an example; longer texts are read in parts."""
     share: float = Field(default=0.15, gt=0, lt=1)
-    """Of a text's subwords, those to guess."""
+    """Share of a text's subwords that are masked."""
     held_out: float = Field(default=0.05, gt=0, le=0.5)
     """Share of every language's texts on which its accuracy is measured; not trained on."""
     seed: int = Field(default=1, ge=0)
@@ -69,43 +90,40 @@ class HeadTraining(HeadSettings):
         return list_data(value)
 
 
-class Settings(FrozenSettings):
+class Settings(AnalysisSettings):
     """Which texts are scored, how, and with which head."""
 
     kind: Literal["perplexity"] = "perplexity"
     on: str | dict[str, Any]
-    """A data set of any kind, or a table for a file of one's own."""
-    languages: tuple[str, ...] = ()
-    """Language codes; a table names its own."""
+    """A data set of any kind, or a table for a custom file."""
+    languages: Languages = ()
+    """Language codes: en,de,hi; a table names its own."""
     split: str = ""
     """Default: test where there is one."""
     sentences: int = Field(default=1_000, ge=1)
-    """Of each language, the first rows at most."""
+    """The most rows of each language, the first ones."""
     method: Literal["original", "within_word_l2r"] = "original"
-    """What is hidden: the subword that is guessed, or also those that follow it in its word, which give it away."""
+    """What is masked: the subword that is predicted, or also those that follow it in its word, which give it away."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords of a text; longer ones are read in parts."""
     pairs: Literal["apart", "together"] = "apart"
     """Two texts of a row are scored apart, or read together."""
     table: Literal["original", "own"] = "original"
-    """Subwords are chosen from the original encoder's table, which is part of its head, or from each model's own."""
+    """Subwords are chosen from the pretrained encoder's table, which is part of its head, or from each model's own."""
     head: Literal["auto", "checkpoint", "trained"] = "auto"
     """The head that the encoder's checkpoint came with, or one trained for it; auto: the first, where there is one."""
     training: HeadTraining = HeadTraining()
     """How a head is trained."""
-
-    @field_validator("languages")
-    @classmethod
-    def _different(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) < len(value):
-            raise ValueError("every language once")
-        return value
 
     @model_validator(mode="after")
     def _some_language(self) -> Settings:
         if isinstance(self.on, str) and not self.languages:
             raise ValueError('languages: missing; the codes of the texts to score, such as ["de", "hi"]')
         return self
+
+    def file_stem(self) -> str:
+        """The name of the files with its results, which says how texts were scored where it is not the default."""
+        return super().file_stem() + ("" if self.method == "original" else "-l2r")
 
 
 @dataclass(frozen=True)
@@ -130,10 +148,11 @@ class Data:
         return [*scored, *(f"head {rows.language} {rows.fingerprint}" for rows in self.training)]
 
 
-def settle(settings: Settings, encoders: Sequence[Original]) -> Settings:
+def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, AnalysedModels]:
     """Which head it is, and what it is trained on; models of different encoders have no head in common."""
     from crossling.encoders.masked_word_head import has_head
 
+    encoders = models.encoders
     _refuse_different(encoders)
     head = settings.head
     if head == "auto":
@@ -141,10 +160,10 @@ def settle(settings: Settings, encoders: Sequence[Original]) -> Settings:
     training = settings.training
     if head == "trained" and not training.train:
         training = training.model_copy(update={"train": _default_training(settings)})
-    return settings.model_copy(update={"head": head, "training": training})
+    return settings.model_copy(update={"head": head, "training": training}), models
 
 
-def _refuse_different(encoders: Sequence[Original]) -> None:
+def _refuse_different(encoders: Sequence[Pretrained]) -> None:
     from crossling.encoders.loading import load_encoder
     from crossling.encoders.offline import OFFLINE_ALIASES
 
@@ -166,7 +185,7 @@ def _refuse_different(encoders: Sequence[Original]) -> None:
 def _default_training(settings: Settings) -> tuple[dict[str, Any], ...]:
     if isinstance(settings.on, dict):
         raise DataError(
-            "the encoder came without a head for masked words, and a file of one's own has no training split: name "
+            "the encoder came without a head for masked words, and a custom file has no training split: name "
             "the text to train one on: --set 'training.train=[\"ud:de\"]'"
         )
     limit = {"limit": settings.training.rows}
@@ -214,22 +233,26 @@ def _open_training(spec: str | dict[str, Any], store: Path) -> Rows:
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """A row for each language."""
-    from crossling.analyses._masked_copies import Words
-    from crossling.analyses._word_heads import find_head
+    from crossling.analyses.masked_word_heads import find_head
 
     training = settings.training if settings.head == "trained" else None
     known = find_head(card.encoder, card.revision, training=training, rows=data.training, context=context)
     device = context.distributed.device
     table = known.table if settings.table == "original" else model.encoder.model.get_input_embeddings().weight
-    words = Words(known.head.to(device), table.detach().to(device))
-    rows = [_score(part, model, words, known, settings=settings, context=context) for part in data.parts]
+    predictor = SubwordPredictor(known.head.to(device), table.detach().to(device))
+    rows = [_score(part, model, predictor, known, settings=settings, context=context) for part in data.parts]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def _score(
-    part: Part, model: Model, words: Any, known: KnownHead, *, settings: Settings, context: AnalysisContext
+    part: Part,
+    model: Model,
+    predictor: SubwordPredictor,
+    known: KnownHead,
+    *,
+    settings: Settings,
+    context: AnalysisContext,
 ) -> dict[str, Any]:
-    from crossling.analyses._masked_copies import score_copies
     from crossling.data.batching import ExampleSubset
     from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 
@@ -242,9 +265,14 @@ def _score(
         examples = ExampleSubset(examples, np.flatnonzero(own))
     if not len(examples):
         raise DataError(f"{part.rows.name}: no text to score")
-    whole_rest = settings.method == "within_word_l2r"
+    rest_of_word = settings.method == "within_word_l2r"
     found = score_copies(
-        model, words, examples, whole_rest=whole_rest, distributed=context.distributed, progress=context.progress
+        model,
+        predictor,
+        examples,
+        rest_of_word=rest_of_word,
+        distributed=context.distributed,
+        progress=context.progress,
     )
     loss = float(found.loss.mean())
     with np.errstate(over="ignore"):
@@ -261,34 +289,132 @@ def _score(
     }
 
 
-def file_stem(settings: Settings) -> str:
-    """Files are named by what was scored, and by how where it is not the default."""
-    on = settings.on if isinstance(settings.on, str) else "own"
-    return f"perplexity-{on}" + ("" if settings.method == "original" else "-l2r")
+@dataclass(frozen=True)
+class SubwordPredictor:
+    """What predicts subwords: a head and the table of subword vectors that it chooses from."""
+
+    head: MaskedWordHead
+    table: Tensor
 
 
-def remarks(table: pa.Table, *, settings: Settings) -> list[str]:
-    """What head all figures are of; figures of different heads are refused."""
-    heads = sorted(set(table.column("head").to_pylist()))
+@dataclass(frozen=True)
+class Scored:
+    """For every subword of some texts: its text, its loss, and whether it was predicted."""
+
+    text: Array
+    loss: Array
+    """Negative log-likelihood, natural."""
+    right: Array
+
+
+class MaskedCopies(Examples):
+    """A copy for each subword of each text; special ones, which have no word, are always there to be read."""
+
+    def __init__(self, texts: Examples) -> None:
+        self.path, self.columns, self.texts = texts.path, texts.columns, texts
+        inside = [np.flatnonzero(texts.get("words", row) >= 0) for row in range(len(texts))]
+        self.owners = np.repeat(np.arange(len(texts)), [len(places) for places in inside])
+        self.places = np.concatenate([np.zeros(0, np.int64), *inside]).astype(np.int64)
+        self.lengths = texts.lengths[self.owners]
+
+    def get(self, column: str, row: int) -> Array:
+        """A column of the text that a copy is of."""
+        return self.texts.get(column, int(self.owners[row]))
+
+
+@dataclass
+class MaskedSubword:
+    """The likelihood of each copy's masked subword."""
+
+    predictor: SubwordPredictor
+    mask_id: int
+    rest_of_word: bool = False
+    """Mask the rest of the word as well."""
+
+    def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """Copies of one text stand together in a plan, and are filled in together."""
+        assert isinstance(examples, MaskedCopies)
+        owners, places = examples.owners[plan.rows], examples.places[plan.rows]
+        ids = np.full((size, plan.length), -1, np.int64)
+        types = np.zeros_like(ids)
+        targets = np.zeros(size, np.int64)
+        edges = [*np.flatnonzero(np.diff(owners, prepend=-1)), len(owners)]
+        for first, last in pairwise(edges):
+            text = examples.texts.get("ids", int(owners[first]))
+            block, own = ids[first:last, : len(text)], places[first:last]
+            block[:] = text
+            targets[first:last] = text[own]
+            block[np.arange(last - first), own] = self.mask_id
+            if self.rest_of_word:
+                word_S = examples.texts.get("words", int(owners[first]))
+                later = np.arange(len(text)) >= own[:, None]
+                block[(word_S == word_S[own][:, None]) & later] = self.mask_id
+            if "types" in examples.columns:
+                types[first:last, : len(text)] = examples.texts.get("types", int(owners[first]))
+        batch = {"ids": ids, "mask": (ids >= 0).astype(np.int64), "place": places, "target": targets}
+        return {**batch, "types": types} if "types" in examples.columns else batch
+
+    def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The last layer is read, whatever the fusion: it is what the head was made for."""
+        from torch.nn import functional
+
+        encoder = model.encoder
+        hidden_BSD = encoder(batch["ids"], batch["mask"], batch.get("types"), layers=[encoder.layers])[encoder.layers]
+        place_B1D = batch["place"][:, None, None].expand(-1, 1, hidden_BSD.shape[-1])
+        scores_BV = self.predictor.head(hidden_BSD.gather(1, place_B1D)[:, 0], self.predictor.table).float()
+        loss_B = functional.cross_entropy(scores_BV, batch["target"], reduction="none")
+        return {"loss": loss_B, "right": scores_BV.argmax(dim=-1) == batch["target"]}
+
+
+def score_copies(
+    model: Model,
+    predictor: SubwordPredictor,
+    texts: Examples,
+    *,
+    rest_of_word: bool,
+    distributed: Distributed,
+    progress: Progress,
+    tokens: int = TOKENS,
+    scores: int = SCORES,
+) -> Scored:
+    """Every subword of every text predicted, in single precision whatever the device."""
+    import torch
+
+    from crossling.training.loop import predict_examples
+
+    copies = MaskedCopies(texts)
+    objective = MaskedSubword(predictor, int(model.encoder.tokenizer.mask_token_id), rest_of_word)
+    plan = plan_prediction(copies.lengths, max(1, scores // len(predictor.table)), tokens)
+    loss, right = np.zeros(len(copies)), np.zeros(len(copies), bool)
+    exact = replace(distributed, precision=torch.float32)
+    progress.begin("masking subwords", len(copies))
+    for batch, arrays in predict_examples(model, objective, copies, distributed=exact, plan=plan, progress=progress):
+        loss[batch.rows], right[batch.rows] = arrays["loss"], arrays["right"]
+    progress.end()
+    return Scored(copies.owners, loss, right)
+
+
+def summarise(found: AnalysisTable[Settings]) -> list[Table]:
+    """Table 5, with the head that all figures are of; figures of different heads are refused."""
+    rows = found.rows()
+    heads = sorted({row["head"] for row in rows})
     if len(heads) > 1:
         raise ArtefactError(
             f"the models were scored with different heads ({', '.join(heads)}), whose perplexities cannot be compared. "
             "Score them in one store, or one at a time."
         )
-    told = f"all figures are of one head ({heads[0]}) and are comparable with no others"
-    accuracy = {row["language"]: row["head_accuracy"] for row in table.to_pylist() if row["head_accuracy"] is not None}
-    if not accuracy:
-        return [told]
-    shares = ", ".join(f"{code} {100 * value:.1f}" for code, value in accuracy.items())
-    return [
-        told,
-        f"the head was trained on the frozen original; of held-out masked subwords it guesses, in %: {shares}",
-    ]
+    notes = [f"All figures are of one head ({heads[0]}) and are comparable with no others."]
+    accuracy = {row["language"]: row["head_accuracy"] for row in rows if row["head_accuracy"] is not None}
+    if accuracy:
+        shares = ", ".join(f"{code} {100 * value:.1f}" for code, value in accuracy.items())
+        notes.append(f"The head was trained on the frozen encoder; of held-out subwords it predicts, in %: {shares}.")
+    columns = ("perplexity", "accuracy", "subwords")
+    return [summarise_models(found, columns, title="Pseudo-perplexity of languages", notes=notes)]
 
 
-def draw(table: pa.Table, *, settings: Settings) -> dict[str, str]:
-    """A dot for each model and language, on a scale of factors."""
-    from crossling.report.dots import draw_dots
-
-    title = f"pseudo-perplexity on {settings.on if isinstance(settings.on, str) else 'own text'}"
-    return {"languages": draw_dots(table.to_pylist(), "perplexity", title=title, log=True)}
+def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
+    """A dot for each model and language, on a logarithmic scale."""
+    on = found.settings.on
+    title = f"pseudo-perplexity on {on if isinstance(on, str) else 'own text'}"
+    values = group_values(found.rows(), "perplexity")
+    return {"languages": draw_dots(values, axis="perplexity", title=title, logarithmic=True)}

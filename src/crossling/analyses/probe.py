@@ -1,25 +1,44 @@
 """Model probing: what a linear probe can read from a frozen encoder (table 3 of multilingual knowledge).
 
-The table holds each probe's scores as they are. The paper's probing result is a difference of two of them: the score
-on a fine-tuned encoder (its "ceiling") less that on the encoder as it was pretrained (its "probe").
+The table holds each probe's scores. The paper's probing result is a difference of two of them: the score on a
+fine-tuned encoder (its "ceiling") less that on the pretrained encoder (its "probe").
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from crossling.analyses._probes.probing import ALL, Answers, Data, Probed, ProbingSettings, is_own, open_probing_data
-from crossling.scores.metrics import score
+from crossling.analyses._probes.results import (
+    MIN_GAIN,
+    Result,
+    choose_from_results,
+    find_languages,
+    list_axes,
+    list_results,
+    results_to_csv,
+    subtract_bases,
+)
+from crossling.analyses.models import AnalysedModels
+from crossling.analyses.settings import ModelPairs
+from crossling.analyses.summary import summarise_models
+from crossling.errors import UserError
+from crossling.report.figures import HeatMap, draw_heat_maps
+from crossling.report.table import Table, format_mean
+from crossling.scores.metrics import explain, score
 from crossling.scores.predictions import SCHEMAS, Kind, Predictions, Scheme
 
 if TYPE_CHECKING:
     from crossling.analyses.context import AnalysisContext
+    from crossling.analyses.result import AnalysisTable
+    from crossling.analyses.settings import AnalysisSettings
     from crossling.models.model import Model, ModelCard
 
 VERSION = 1
@@ -35,8 +54,6 @@ SCHEMA = pa.schema(
         "examples": pa.int64(),
     }
 )
-SHOWN = ("value",)
-APART = ("probe", "language", "score")
 
 
 class Settings(ProbingSettings):
@@ -50,11 +67,27 @@ class Settings(ProbingSettings):
     the mean), or the first token's vector as it is."""
     keep_features: bool = Field(default=True, exclude=True)
     """Leave the features on disk, for probes to be trained on them again in seconds."""
+    score: str = Field(default="macro_f1", exclude=True)
+    """The score that is shown; files hold all."""
+    choose: ModelPairs = Field(default=(), exclude=True)
+    """CROSS:MULTI: which auxiliary tasks the results of a cross-lingual and a multi-lingual model suggest."""
+    min_gain: float = Field(default=MIN_GAIN, exclude=True)
+    """Percentage points that a chosen task's result must rise by."""
+
+    @field_validator("score")
+    @classmethod
+    def _known_score(cls, value: str) -> str:
+        try:
+            explain(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return value
 
 
-def file_stem(settings: Settings) -> str:
-    """What the files of this analysis are called."""
-    return "probe"
+def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, AnalysedModels]:
+    """Models are compared with the encoders that they were before training."""
+    models.check_names([name for pair in settings.choose for name in pair], setting="choose")
+    return settings, models.with_bases()
 
 
 def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
@@ -122,3 +155,118 @@ def _predict(probed: Probed, answers: Sequence[Answers], sample: int) -> Predict
     language, data = (answers[0].language, answers[0].data) if len(answers) == 1 else (ALL, probed.name)
     meta = {"n_rows": int(starts[-1])}
     return Predictions(kind, language, data, pa.table(columns).cast(SCHEMAS[kind]), probed.labels, scheme, meta)
+
+
+def find_results(found: AnalysisTable[AnalysisSettings]) -> list[Result]:
+    """The probing results of all models that are compared with another."""
+    return subtract_bases(found.rows(), found.bases)
+
+
+def summarise(found: AnalysisTable[Settings]) -> list[Table]:
+    """Table 3, the same by language, and the tasks that are chosen; of pretrained encoders alone their scores."""
+    settings, results = found.settings, find_results(found)
+    if not results:
+        return [summarise_models(found, ("value",), apart=("probe", "language", "score"), title="Scores of probes")]
+    choices = tuple(
+        choose_from_results(
+            results, cross=cross, multi=multi, score=settings.score, min_gain=settings.min_gain
+        ).describe()
+        for cross, multi in settings.choose
+    )
+    return [
+        tabulate_results(results, score=settings.score, notes=choices),
+        tabulate_languages(results, score=settings.score),
+    ]
+
+
+def tabulate_results(results: Sequence[Result], *, score: str, notes: tuple[str, ...] = ()) -> Table:
+    """Table 3: a line for each model, a column for each task; in brackets what a model was trained for itself."""
+    values, samples = (list_results(results, score=score, samples=choice) for choice in (False, True))
+    own = {(one.model, one.probe) for one in results if one.own}
+    models, probes = list_axes(values)
+    lines = []
+    for model in models:
+        cells = []
+        for key in ((model, probe) for probe in probes):
+            cell = format_mean(values.get(key, []), sign=True)
+            if len(values.get(key, [])) == 1 and len(samples.get(key, [])) > 1:
+                cell += f" ± {stdev(samples[key]):.2f}"
+            cells.append(f"({cell})" if key in own else cell)
+        lines.append((model, *cells))
+    return Table(
+        f"Probing results, {score} of {_describe(results)}",
+        ("model", *probes),
+        tuple(lines),
+        notes=(*_explain(results, own=bool(own)), *notes),
+    )
+
+
+def tabulate_languages(results: Sequence[Result], *, score: str) -> Table:
+    """The same in each language, with the scores that they are differences of."""
+    lines = []
+    chosen = [one for one in results if one.score == score and one.sample == 0]
+    for probe in dict.fromkeys(one.probe for one in chosen):
+        for language in find_languages(chosen):
+            some = [one for one in chosen if (one.probe, one.language) == (probe, language)]
+            for model in dict.fromkeys(one.model for one in some):
+                ours = [one for one in some if one.model == model]
+                lines.append(
+                    (
+                        probe,
+                        language,
+                        model,
+                        format_mean([one.ceiling for one in ours]),
+                        format_mean([ours[0].base]),
+                        format_mean([one.result for one in ours], sign=True),
+                        f"{ours[0].examples:,}",
+                    )
+                )
+    head = ("task", "language", "model", "ceiling", "base", "result", "examples")
+    return Table("By language", head, tuple(lines), names=3)
+
+
+def _describe(results: Sequence[Result]) -> str:
+    languages = find_languages(results)
+    return f"{', '.join(languages[1:])} together" if languages[0] == ALL else languages[0]
+
+
+def _explain(results: Sequence[Result], *, own: bool) -> tuple[str, ...]:
+    bases = ", ".join(dict.fromkeys(one.against for one in results))
+    notes = [
+        "Percentage points by which a linear probe on a model's frozen encoder (the ceiling) is better than one on "
+        f"{bases} (the base)."
+    ]
+    if own:
+        notes.append("In brackets: the task that the model itself was trained for.")
+    if len({one.seed for one in results}) > 1:
+        notes.append("± standard deviation over the models' seeds.")
+    elif any(one.sample for one in results):
+        notes.append("± standard deviation over bootstrap samples of the training rows.")
+    return tuple(notes)
+
+
+def draw_results(results: Sequence[Result], *, score: str) -> str:
+    """Table 3 as a figure: all languages together, then each, blue where training helped the probe."""
+    panels = []
+    for language in find_languages(results):
+        values = list_results(results, score=score, language=language)
+        models, probes = list_axes(values)
+        grid = [[fmean(values[m, p]) if (m, p) in values else None for p in probes] for m in models]
+        panels.append(HeatMap(language, grid, rows=models, columns=probes, colours="diverging", write=True))
+    return draw_heat_maps(
+        panels, title=f"Probing results, {score}, percentage points", columns=min(3, len(panels)), shared=True
+    )
+
+
+def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
+    """A figure, where there are results."""
+    results = find_results(found)
+    return {"": draw_results(results, score=found.settings.score)} if results else {}
+
+
+def to_csv(found: AnalysisTable[Settings]) -> dict[str, str]:
+    """Every probing result on a line; of pretrained encoders alone the table itself."""
+    from crossling.analyses.result import table_to_csv
+
+    results = find_results(found)
+    return {"": results_to_csv(results) if results else table_to_csv(found.table)}

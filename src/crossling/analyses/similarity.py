@@ -2,20 +2,25 @@
 
 Cosine alone rewards collapse: an encoder that gives every sentence the same vector scores 1. So beside it stands the
 margin: the similarity of translations less that of sentences that have nothing to do with each other.
+
+B texts, S subwords, N sentences, D width.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from crossling.analyses.settings import AnalysisSettings, Languages
+from crossling.analyses.summary import summarise_models
+from crossling.data.batching import Batch, Examples, plan_prediction
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.declarations import load_declaration
 from crossling.data.languages import find_language
@@ -24,11 +29,15 @@ from crossling.data.rows import SCHEMAS, Rows
 from crossling.data.spec import parse_spec
 from crossling.errors import DataError
 from crossling.recipe.identity import content_hash
-from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from crossling.analyses.context import AnalysisContext
+    from crossling.analyses.result import AnalysisTable
     from crossling.models.model import Model, ModelCard
+    from crossling.objectives import Arrays
+    from crossling.report.table import Table
 
 VERSION = 1
 SCHEMA = pa.schema(
@@ -40,10 +49,9 @@ SCHEMA = pa.schema(
         "sentences": pa.int64(),
     }
 )
-SHOWN = ("cosine", "unrelated", "margin")
 MEASURES = ("cosine", "margin")
 LINE_BY_LINE = {"xnli": ("first", "second"), "pawsx": ("first", "second"), "xquad": ("question", "context")}
-"""Labelled sets whose rows are translations of each other, and their texts; labels are not looked at."""
+"""Labelled sets whose rows are translations of each other, and their texts; labels are not read."""
 UNSPACED = ("Han", "Japanese", "Thai", "Lao", "Khmer", "Burmese", "Tibetan")
 """Scripts whose words are written without a space between them."""
 PUBLISHED = {
@@ -57,17 +65,18 @@ PUBLISHED = {
 vectors were pooled and which 20 it does not say."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
+How = Literal["auto", "cls", "mean", "first"]
 
 
-class Settings(FrozenSettings):
+class Settings(AnalysisSettings):
     """Which sentences are compared, and what of them."""
 
     kind: Literal["similarity"] = "similarity"
     on: str | dict[str, Any] = "ntrex"
     """A parallel set (ntrex, tatoeba, multi30k), one whose rows are the same in all languages (xnli, pawsx, xquad), or
-    a table for a parallel file of one's own."""
-    languages: tuple[str, ...] = ()
-    """The languages that are compared with the source."""
+    a table for a custom parallel file."""
+    languages: Languages = ()
+    """Codes of the languages that are compared with the source: de,hi,zh."""
     split: str = ""
     """Default: test where there is one."""
     text: Literal["first", "second", "pair"] = "first"
@@ -76,9 +85,9 @@ class Settings(FrozenSettings):
     """What stands for a sentence: the mean of its tokens, the first token, or what the task's head reads (taggers and
     answers: the mean)."""
     sentences: int = Field(default=2_000, ge=2)
-    """At most so many; a sentence that occurs twice counts once."""
+    """The most sentences; one that occurs twice counts once."""
     seed: int | None = Field(default=None, ge=0)
-    """None: the first sentences; else random ones, the same in every language."""
+    """Draw random sentences, the same in every language; default: the first ones."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords of a text; the rest is cut off."""
     as_published: bool = False
@@ -94,24 +103,15 @@ class Settings(FrozenSettings):
         given = {key: value for key, value in table.items() if value not in (None, "", ())}
         return {**PUBLISHED, **given}
 
-    @field_validator("languages")
-    @classmethod
-    def _different(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) < len(value):
-            raise ValueError("every language once")
-        return value
-
     @model_validator(mode="after")
     def _some_language(self) -> Settings:
         if isinstance(self.on, str) and not self.languages:
             raise ValueError('languages: missing; the codes to compare with the source, such as ["de", "hi"]')
         return self
 
-
-def file_stem(settings: Settings) -> str:
-    """What the files of this analysis are called."""
-    name = settings.on if isinstance(settings.on, str) else "own"
-    return f"similarity-{'published' if settings.as_published else name}"
+    def file_stem(self) -> str:
+        """The name of the files with its results, without an ending."""
+        return "similarity-published" if self.as_published else super().file_stem()
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,6 @@ def _to_rows(texts: Sequence[tuple[str, ...]], language: str, name: str) -> Rows
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """A row for each language: mean cosine of translations, of unrelated sentences, and the difference."""
-    from crossling.analyses._embedding import choose_pooling, embed_rows
-
     how = choose_pooling(card, settings.pool)
     sources: dict[str, Array] = {}
     rows = []
@@ -232,6 +230,65 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
         found = compare_vectors(sources[pair.source.fingerprint], target)
         rows.append({"language": pair.language, **found, "sentences": len(target)})
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+@dataclass
+class PooledText:
+    """Each text's representation, pooled; padding takes no part."""
+
+    how: How
+    """As :func:`pool_sentence`; or ``first``, the first token's vector as the fusion gives it."""
+
+    def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        from crossling.objectives.inputs import collate_inputs
+
+        return collate_inputs(examples, plan, size=size)
+
+    def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        from crossling.models.heads import pool_sentence
+
+        hidden_BSD = model.represent(batch).float()
+        if self.how == "first":
+            return {"vector": hidden_BSD[:, 0]}
+        return {"vector": pool_sentence(model.encoder, hidden_BSD, batch["mask"], how=self.how).float()}
+
+
+def embed_rows(model: Model, rows: Rows, *, how: How, length: int, context: AnalysisContext) -> Array:
+    """One vector for each row of texts or of pairs, in their order, in single precision whatever the device."""
+    import torch
+
+    from crossling.inference.evaluate import encode_rows
+    from crossling.tasks import build_task, parse_task
+    from crossling.training.loop import predict_examples
+
+    kind = "classify" if rows.kind is LabelledText else "classify_pair"
+    task = build_task(parse_task({"kind": kind, "length": length}), ())
+    examples = encode_rows(task, [rows], model.encoder, cache=context.encoded, labels=())
+    outputs = predict_examples(
+        model,
+        PooledText(how),
+        examples,
+        distributed=replace(context.distributed, precision=torch.float32),
+        plan=plan_prediction(examples.lengths, context.batch),
+        progress=context.progress,
+    )
+    vectors = np.zeros((len(rows), model.encoder.width), np.float32)
+    context.progress.begin(f"reading {rows.name}", len(examples.lengths))
+    for batch, arrays in outputs:
+        vectors[batch.rows] = arrays["vector"]
+    context.progress.end()
+    return vectors
+
+
+def choose_pooling(card: ModelCard, pool: str) -> How:
+    """What ``pool`` means for a model; ``task``: as its task pools, and where heads read single tokens, their mean."""
+    if pool == "cls":
+        return "first"
+    if pool == "mean":
+        return "mean"
+    settings: dict[str, Any] = next(iter(card.tasks.values()), {}).get("settings", {})
+    how: How = settings.get("pooling", "mean")
+    return how
 
 
 def compare_vectors(source_ND: Array, target_ND: Array) -> dict[str, float]:
@@ -252,3 +309,8 @@ def _to_unit(vectors_ND: Array) -> Array:
     wide_ND = vectors_ND.astype(np.float64)
     unit: Array = wide_ND / np.maximum(np.linalg.norm(wide_ND, axis=1, keepdims=True), 1e-12)
     return unit
+
+
+def summarise(found: AnalysisTable[Settings]) -> list[Table]:
+    """Table VI: the similarity of translations, beside that of unrelated sentences."""
+    return [summarise_models(found, ("cosine", "unrelated", "margin"), title="Similarity of translations")]

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from crossling.analyses._probes.results import MIN_GAIN, choose_from_results, read_csv
 from crossling.criteria.context import ChoiceContext, FinishedCell
 from crossling.data.declarations import load_declaration
 from crossling.data.spec import parse_spec
 from crossling.errors import RecipeError, UserError
 from crossling.recipe.recipe import FrozenSettings
-from crossling.report.probing import MIN_GAIN, choose_from_results, read_csv
 from crossling.tasks import PRESETS, parse_task
 
 LABELS = (
@@ -33,7 +33,7 @@ class Settings(FrozenSettings):
 
     kind: Literal["probing"] = "probing"
     table: str
-    """What ``crossling probe`` wrote: probe.csv."""
+    """What ``crossling analyse probe`` wrote: probe.csv."""
     cross: str
     """The name in it of the model that was trained on the source language alone."""
     multi: str

@@ -40,8 +40,8 @@ class SimilaritySettings(FrozenSettings):
 def mean_similarity(cells: Sequence[FinishedCell], context: ChoiceContext, *, column: str) -> float:
     """The mean over seeds and languages of one column of the similarity analysis."""
     from crossling.analyses import similarity
-    from crossling.analyses._stored import analyse_model
     from crossling.analyses.context import AnalysisContext
+    from crossling.analyses.stored import analyse_model
     from crossling.training.distributed import setup_distributed
 
     settings = similarity.Settings(**context.settings.model_dump(exclude={"kind"}))

@@ -8,22 +8,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from crossling.analyses._probes.results import list_results
+from crossling.analyses.head_probe import HeadScores, Overlap, collect_heads, compare_best, count_top
+from crossling.analyses.probe import find_results
+from crossling.analyses.result import AnalysisTable
+from crossling.analyses.settings import AnalysisSettings
 from crossling.data.languages import group_of
 from crossling.papers.tables import CellSource, SystemKey
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe
-from crossling.report.head_maps import compare_best, count_top
-from crossling.report.probing import list_results
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
 from crossling.study.compare import read_finished
 from crossling.study.folder import prediction_path, read_plan
-
-if TYPE_CHECKING:
-    from crossling.report.head_maps import Overlap
-    from crossling.study.head_probing import Heads
-    from crossling.study.probing import Compared
 
 PRETRAINED = "pretrained"
 """The name of the encoder before fine-tuning, among the models of an analysis."""
@@ -41,9 +39,9 @@ class Results:
     """A study's finished cells and the results of its analyses, in the papers' units."""
 
     out: Path
-    analyses: dict[str, Compared] = field(default_factory=dict)
+    analyses: dict[str, AnalysisTable[AnalysisSettings]] = field(default_factory=dict)
     _known: dict[Path, dict[str, float]] = field(default_factory=dict)
-    _heads: dict[str, Heads] = field(default_factory=dict)
+    _heads: dict[str, HeadScores] = field(default_factory=dict)
 
     @cached_property
     def seeds(self) -> dict[SystemKey, tuple[str, list[int]]]:
@@ -85,13 +83,10 @@ class Results:
         found = self.analyses.get(source.analysis)
         if found is None:
             return []
-        rows: list[dict[str, Any]] = found.analysis.table.to_pylist()
-        return [row for row in rows if row["model"] == name_model(source)]
+        return [row for row in found.rows() if row["model"] == name_model(source)]
 
-    def heads(self, source: CellSource) -> Heads | None:
+    def heads(self, source: CellSource) -> HeadScores | None:
         """Maps of all models' heads."""
-        from crossling.study.head_probing import collect_heads
-
         found = self.analyses.get(source.analysis)
         if found is not None and source.analysis not in self._heads:
             self._heads[source.analysis] = collect_heads(found, score=PROBE_SCORE, measure="difference")
@@ -165,8 +160,6 @@ def _average(rows: Sequence[Mapping[str, Any]], column: str) -> Values:
 
 def measure_probing(results: Results, source: CellSource) -> Values:
     """Points by which a probe on the model is better than one on its encoder before fine-tuning."""
-    from crossling.study.probing import find_results
-
     found = results.analyses.get(source.analysis)
     if found is None:
         return {}

@@ -15,12 +15,10 @@ from crossling.papers.tables import Cell, TablePlan
 from crossling.progress import NoProgress, Progress
 
 if TYPE_CHECKING:
+    from crossling.analyses.result import AnalysisTable
+    from crossling.analyses.settings import AnalysisSettings
     from crossling.store.artefacts import Store
-    from crossling.study.probing import Compared
     from crossling.study.sites import Site
-
-SUBTRACTED = ("probe", "head_probe")
-"""Analyses whose figures are differences from the encoder before fine-tuning."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +101,9 @@ def _extend_encoder(plan: TablePlan, out: Path, *, store: Store, progress: Progr
 
 def _analyse(
     plan: TablePlan, name: str, table: Mapping[str, Any], results: Results, progress: Progress
-) -> Compared | None:
+) -> AnalysisTable[AnalysisSettings] | None:
     """Analyse the models that cells need, and the encoder before fine-tuning where a cell needs it."""
-    from crossling.study.analysing import analyse, parse_settings
-    from crossling.study.probing import Compared, analyse_with_bases
+    from crossling.study.analyse import analyse
 
     variants = [variant for variant in plan.list_analysed(name) if results.is_finished(variant)]
     models = [f"{task}: {system}={results.out / results.seeds[task, system][0]}" for task, system in variants]
@@ -114,7 +111,4 @@ def _analyse(
         models.append(f"{PRETRAINED}={plan.encoder}")
     if not models:
         return None
-    settings = parse_settings(table)
-    if settings.kind in SUBTRACTED:
-        return analyse_with_bases(models, settings, against=None, source=None, progress=progress)
-    return Compared(analyse(models, settings, progress=progress), {}, None)
+    return analyse(models, table, progress=progress)

@@ -35,7 +35,7 @@ CITATIONS = (
             "finetune/auxiliary",
             "analyses/perplexity",
             "analyses/probe",
-            "analyses/heads",
+            "analyses/head_updates",
             "analyses/head_probe",
         ),
     ),

@@ -14,14 +14,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crossling.analyses.result import AnalysisResult, find_results
 from crossling.data.declarations import list_names, load_declaration
 from crossling.errors import ArtefactError
 from crossling.files import read_json, write_atomic
 from crossling.recipe.identity import canonical_json
 from crossling.recipe.overrides import read_toml, to_toml
 from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.report.charts import draw_heat
 from crossling.report.citations import DATA_WORKS, find_citations
-from crossling.report.study_page import Document, Panel, Sweep, render_document, to_markdown, write_tables
+from crossling.report.study_page import (
+    AnalysisPart,
+    Document,
+    Figure,
+    Panel,
+    Sweep,
+    render_document,
+    to_markdown,
+    write_tables,
+)
 from crossling.report.table import Table
 from crossling.report.wording import summarise_comparison
 from crossling.scores.predictions import read_predictions
@@ -45,7 +56,6 @@ from crossling.study.folder import (
     prediction_path,
     read_plan,
 )
-from crossling.study.found_analyses import find_analyses
 from crossling.study.report_charts import (
     draw_learning,
     draw_sweeps,
@@ -60,6 +70,8 @@ from crossling.study.status import STATES, StudyStatus, read_status
 PAGE, TEXT, TABLES = "report.html", "report.md", "report"
 """The page, the same as Markdown, and the folder of its tables; all in the study's folder."""
 GROUPS = ("family", "script")
+LARGEST_FIGURE = 4_000_000
+"""Bytes of a figure that is put into the page."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +103,8 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
     trainings = read_trainings(plan, plan.store)
     recipes = [load_recipe(path) for v in plan.variants if (path := out / v.folder / "recipe.toml").is_file()]
     whole_recipes, variants = list_recipes(plan, out)
-    analyses = tuple(find_analyses(out))
-    used = list_used(recipes) | {f"analyses/{part.title.partition(':')[0]}" for part in analyses}
+    analyses = find_results(out)
+    used = list_used(recipes) | {f"analyses/{result.kind}" for result in analyses}
     used |= {f"encoder/{label}" for label in _list_encoders(plan, out)} | _list_tests(comparison)
     return Document(
         name=plan.name,
@@ -106,7 +118,7 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
         sweeps=tuple(_find_sweeps(plan, out, whole, is_stored=is_stored)),
         learning=tuple(draw_learning(trainings)),
         learning_note=trainings.note_missing(),
-        analyses=analyses,
+        analyses=tuple(map(_show_analysis, analyses)),
         data=list_data(plan, finished, out),
         recipes=tuple(whole_recipes),
         variants=variants,
@@ -115,6 +127,23 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
         identities=list_identities(plan),
         citations=(*find_citations(used), *cite_data(recipes)),
     )
+
+
+def _show_analysis(result: AnalysisResult) -> AnalysisPart:
+    """What an analysis found, with its figures; those that cannot be shown are reported."""
+    figures, notes = [], list(result.notes)
+    for name, path in result.figures.items():
+        if not path.is_file():
+            notes.append(f"The figure {path.name} is missing.")
+        elif path.stat().st_size > LARGEST_FIGURE:
+            notes.append(f"The figure {path.name} is too large for this page.")
+        else:
+            figures.append(Figure.from_svg(name, path.read_text(encoding="utf-8", errors="replace"), path.name))
+    for heat in result.heat_maps:
+        drawing = draw_heat(heat.values, rows=heat.rows, columns=heat.columns, title=heat.title)
+        figures.append(Figure(heat.title, drawing))
+    title = f"{result.kind}: {result.title}"
+    return AnalysisPart(title, f"Settings: {result.settings}.", result.tables, tuple(figures), tuple(notes))
 
 
 def _find_comparison(plan: StudyPlan, finished: Finished, out: Path, *, every: bool) -> tuple[StudyComparison, bool]:

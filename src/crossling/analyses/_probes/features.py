@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from crossling.analyses._heads import watch_heads
+from crossling.analyses.attention_heads import capture_heads
 from crossling.data.batching import Batch, Examples, plan_prediction
 from crossling.encoders.encoder import Encoder, hash_weights
 from crossling.errors import DataError
@@ -29,7 +29,6 @@ from crossling.recipe.identity import content_hash
 from crossling.training.loop import predict_examples
 
 if TYPE_CHECKING:
-    from crossling.analyses._embedding import How
     from crossling.analyses.context import AnalysisContext
     from crossling.data.rows import Rows
     from crossling.models.model import Model
@@ -123,7 +122,7 @@ def extract_words(layer: int | None) -> Extract:
     return extract
 
 
-def extract_texts(layer: int | None, how: How) -> Extract:
+def extract_texts(layer: int | None, how: Literal["auto", "cls", "mean", "first"]) -> Extract:
     """A text's vector, pooled as a classifier pools it."""
 
     def extract(model: Model, batch: dict[str, Tensor]) -> Tensor:
@@ -137,7 +136,7 @@ def extract_texts(layer: int | None, how: How) -> Extract:
 
 def extract_heads(model: Model, batch: dict[str, Tensor]) -> Tensor:
     """What every head of every layer gives out at a word's first subword, or at a text's first token."""
-    with watch_heads(model.encoder) as seen:
+    with capture_heads(model.encoder) as seen:
         _encode(model, batch, None)
     sites = batch["sites"]
     return torch.stack([heads_BSD.flatten(0, 1).index_select(0, sites) for heads_BSD in seen], dim=1).flatten(1)

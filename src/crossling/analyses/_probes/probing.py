@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from crossling.analyses.settings import AnalysisSettings, Languages
 from crossling.data.catalogue import open_data
 from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import Rows
@@ -32,7 +33,7 @@ ALL = "all"
 EVERYTHING = 0
 """The number of the sample that has every training sentence once."""
 HELD_BYTES = 2 << 30
-"""Features that are held in a computer's memory, where nobody says otherwise."""
+"""Features that are held in memory by default."""
 PROBED = (TaggedSentence, LabelledText, LabelledPair)
 """What has labels at words or at texts; an answer is neither."""
 
@@ -52,36 +53,40 @@ class ProbedTask(FrozenSettings):
     """What of the data set is scored."""
 
 
-class ProbingSettings(FrozenSettings):
+class ProbingSettings(AnalysisSettings):
     """Tasks, languages and the training of probes."""
 
     tasks: dict[str, ProbedTask]
-    """Names of tasks, or a table for each: { paraphrase = { train = "pawsx:en:dev[:1400]", split = "dev[1600:]" } }."""
-    languages: tuple[str, ...] = ()
-    """The languages whose tests are scored, together and each."""
+    """Names of tasks, each with a data set if not the usual one: pos,ner,sentiment=umsab; or a table for each:
+    { paraphrase = { train = "pawsx:en:dev[:1400]", split = "dev[1600:]" } }."""
+    languages: Languages = ()
+    """Codes of the languages whose tests are scored, together and each: en,de."""
     rows: int | None = Field(default=None, ge=1)
-    """At most so many training rows of a task, drawn at random; default: all."""
+    """The most training rows of a task, drawn at random; default: all."""
     test_rows: int | None = Field(default=None, ge=1)
-    """At most so many rows of each test, drawn at random; default: all."""
+    """The most rows of each test, drawn at random; default: all."""
     seed: int = Field(default=0, ge=0)
     """Draws rows and samples."""
     samples: int = Field(default=0, ge=0, le=100)
-    """Train again on so many bootstrap samples of the training rows, for the spread that a probe's score has."""
+    """Bootstrap samples of the training rows that probes are also trained on, for the spread of their scores."""
     l2: float = Field(default=1.0, gt=0)
     """Penalty on squared weights, as against the summed loss: scikit-learn's 1 / C."""
     tolerance: float = Field(default=1e-5, gt=0)
-    """Training ends when no derivative of the mean loss is larger."""
+    """Training ends when no partial derivative of the mean loss is larger."""
     memory: int | None = Field(default=None, ge=0, exclude=True)
     """Megabytes of features to hold where they are computed with; more are read from disk in every pass, which does not
     change a result. Default: 2,048, on a GPU half of what is free there."""
+    against: str = Field(default="", exclude=True)
+    """The model that others are compared with; default: the encoder that each was before training."""
 
     @field_validator("tasks", mode="before")
     @classmethod
     def _tables(cls, value: Any) -> Any:
         if isinstance(value, str):
-            value = (value,)
+            value = tuple(item.strip() for item in value.split(",") if item.strip())
         if isinstance(value, list | tuple):
-            value = {str(name): {} for name in value}
+            items = [str(item).partition("=") for item in value]
+            value = {name.strip(): {"on": data.strip()} if sign else {} for name, sign, data in items}
         if not isinstance(value, Mapping) or not value:
             raise ValueError('name at least one task, such as ["pos", "ner"]')
         return dict(value)
@@ -158,7 +163,7 @@ def _open(name: str, probed: ProbedTask, settings: ProbingSettings, source: str,
     on = _find_set(name, probed)
     train = probed.train or (f"{on}:{source}" if isinstance(on, str) else None)
     if train is None:
-        raise DataError(f"tasks.{name}.train: missing; beside files of one's own, name what teaches the probe")
+        raise DataError(f"tasks.{name}.train: missing; beside custom files, name what teaches the probe")
     rows = open_data(_limit(train, settings.rows, settings.seed), split="train", store=store)
     if rows.language != source:
         raise DataError(f"tasks.{name}.train = {rows.name} is in {rows.language!r}; probes learn from {source!r} alone")

@@ -1,19 +1,23 @@
-"""The verbs ``crossling probe`` and ``crossling heads``, on tiny models and the embedded corpus."""
+"""``crossling analyse``: its options, on tiny models and the embedded corpus."""
 
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
+from crossling.analyses.settings import parse_pairs, parse_settings
+from crossling.cli.analyse import _read_option
 from crossling.cli.main import app
 from crossling.encoders.loading import load_encoder
-from crossling.errors import DataError, UserError
+from crossling.errors import RecipeError, UserError
 from crossling.models.model import ModelCard, build_model, save_model
-from crossling.study.probing import parse_pairs
+from crossling.registry import list_kinds, load_kind
 
 PROBE = ["--tasks", "pos=phrasebook-pos,sentiment=phrasebook-sentiment", "--languages", "en,de"]
 FEW = ["--rows", "25", "--test-rows", "8"]
@@ -76,19 +80,19 @@ def test_probe_of_an_encoder_as_it_was_shows_its_scores(models: list[str], tmp_p
 
 
 def test_head_updates(models: list[str], tmp_path: Path) -> None:
-    said = call("heads", "updates", *models, "--normalise", "max")
+    said = call("head_updates", *models, "--normalise", "max")
     assert "Spearman's rho" in said
-    with (tmp_path / "analyses" / "heads-updates.csv").open(encoding="utf-8") as file:
+    with (tmp_path / "analyses" / "head_updates.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * len({(row["layer"], row["head"]) for row in rows})
     assert max(float(row["normalised"]) for row in rows) == pytest.approx(1)
     means = {name: sum(float(r["update"]) for r in rows if r["model"] == name) for name in ("cross", "multi")}
     assert means["multi"] == pytest.approx(2 * means["cross"], rel=1e-3)
-    assert "difference" in (tmp_path / "analyses" / "heads-updates.svg").read_text(encoding="utf-8")
+    assert "difference" in (tmp_path / "analyses" / "head_updates.svg").read_text(encoding="utf-8")
 
 
 def test_head_updates_against_each_other(models: list[str], tmp_path: Path) -> None:
-    call("heads", "updates", models[1], "--against", models[0], "--part", "query", "--out", "u.csv")
+    call("head_updates", models[1], "--against", models[0], "--part", "query", "--out", "u.csv")
     with (tmp_path / "u.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {row["model"] for row in rows} == {"multi"}
@@ -97,42 +101,95 @@ def test_head_updates_against_each_other(models: list[str], tmp_path: Path) -> N
 
 def test_what_was_not_trained_has_no_updates(models: list[str], tiny_folder: Path) -> None:
     with pytest.raises(UserError, match="was not trained"):
-        call("heads", "updates", str(tiny_folder))
+        call("head_updates", str(tiny_folder))
 
 
 def test_heads_probe(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
-    said = call("heads", "probe", *models, *PROBE, *FEW, "--baseline", "pos=cross", "--top", "2,50%")
+    said = call("head-probe", *models, *PROBE, *FEW, "--baseline", "pos=cross", "--top", "2,50%")
     assert "Best attention heads that models share" in said
-    assert "no model here was trained for sentiment" in said
+    assert "No model here was trained for sentiment" in said
     names = {path.name for path in (tmp_path / "analyses").iterdir()}
     assert names == {
-        "heads-probe.csv",
-        "heads-probe-shared.csv",
-        "heads-probe.md",
-        "heads-probe-pos.svg",
-        "heads-probe-sentiment.svg",
+        "head_probe.csv",
+        "head_probe-shared.csv",
+        "head_probe.md",
+        "head_probe-pos.svg",
+        "head_probe-sentiment.svg",
+        "head_probe.parquet",
+        "head_probe.json",
     }
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["heads", "updates", "--part", "all"], "unknown"),
-        (["heads", "updates", "--normalise", "sum"], "unknown"),
-        (["heads", "updates", "--compare", "cross:multy"], "Did you mean 'multi'"),
-        (["heads", "probe", *PROBE, *FEW, "--top", "many"], "neither a number of heads"),
-        (["heads", "probe", *PROBE, *FEW, "--baseline", "pos"], "write a task and a model's name"),
+        (["head_updates", "--part", "all"], "part"),
+        (["head_updates", "--normalise", "sum"], "normalise"),
+        (["head_updates", "--compare", "cross:multy"], "Did you mean 'multi'"),
+        (["head_probe", *PROBE, *FEW, "--top", "many"], "neither a number of heads"),
+        (["head_probe", *PROBE, *FEW, "--baseline", "pos"], "write a task and a model's name"),
         (["probe", *PROBE, *FEW, "--score", "f1"], "unknown score"),
         (["probe", *PROBE, *FEW, "--choose", "cross"], "two models' names"),
         (["probe", "--tasks", "qa", "--languages", "en"], "answers are neither"),
     ],
 )
-def test_mistakes_are_told(models: list[str], arguments: list[str], message: str) -> None:
+def test_wrong_options_are_reported(models: list[str], arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         CliRunner().invoke(app, ["analyse", *arguments, *models], catch_exceptions=False)
 
 
 def test_pairs_of_names() -> None:
-    assert parse_pairs(["a:b", "ner: x : ner: y"], option="--choose") == [("a", "b"), ("ner: x", "ner: y")]
-    with pytest.raises(DataError, match="--choose 'a'"):
-        parse_pairs(["a"], option="--choose")
+    assert parse_pairs(("a:b", "ner: x : ner: y")) == (("a", "b"), ("ner: x", "ner: y"))
+    with pytest.raises(RecipeError, match="choose.*two models' names"):
+        parse_settings({"kind": "probe", "tasks": "pos", "languages": ["de"], "choose": ["a"]})
+
+
+def test_help_lists_every_kind_and_imports_no_settings() -> None:
+    code = (
+        "import sys\n"
+        "sys.argv = ['crossling', 'analyse', '--help']\n"
+        "from crossling.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "heavy = {'torch', 'transformers', 'pyarrow', 'numpy', 'crossling.recipe.recipe'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for kind in list_kinds("analyses"):
+        assert f" {kind} " in done.stdout
+
+
+@pytest.mark.parametrize("kind", list_kinds("analyses"))
+def test_every_setting_is_an_option_with_help(kind: str) -> None:
+    shown = call(kind, "--help")
+    words = " ".join(shown.replace("│", " ").split())
+    for name, field in load_kind("analyses", kind).Settings.model_fields.items():
+        if name != "kind":
+            assert f"--{name.replace('_', '-')}" in words, name
+            assert field.description.split()[0] in words
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "value"),
+    [
+        ("distances", "languages", "es, hi", ["es", "hi"]),
+        ("distances", "layer", "3", 3),
+        ("distances", "layer", "fused", "fused"),
+        ("distances", "on", '{ format = "parallel", source = "a" }', {"format": "parallel", "source": "a"}),
+        ("distances", "aligner", "statistical", "statistical"),
+        ("perplexity", "training", "{ epochs = 3 }", {"epochs": 3}),
+        ("perplexity", "split", "2", "2"),
+        ("probe", "min_gain", "-100", -100.0),
+        ("probe", "tasks", "pos=ud,ner", "pos=ud,ner"),
+        ("head_probe", "top", "2,50%", ["2", "50%"]),
+        ("similarity", "seed", "many", "many"),
+    ],
+)
+def test_option_text_becomes_the_type_of_its_setting(kind: str, name: str, text: str, value: object) -> None:
+    found = _read_option(load_kind("analyses", kind).Settings.model_fields[name], text)
+    assert found == value and type(found) is type(value)
+
+
+def test_unknown_kind_is_reported_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="Did you mean 'similarity'"):
+        call("similarty", "x")

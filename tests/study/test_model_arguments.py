@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from crossling.analyses._stored import Original
+from crossling.analyses.models import Pretrained
+from crossling.analyses.result import write_result
+from crossling.analyses.settings import parse_settings
+from crossling.analyses.similarity import summarise
 from crossling.cli.main import app
 from crossling.encoders.loading import load_encoder
 from crossling.errors import ArtefactError
 from crossling.models.model import ModelCard, build_model, save_model
-from crossling.study.analysing import analyse, parse_settings
-from crossling.study.show_analysis import summarise, write_analysis
-from crossling.study.subjects import Named, find_subjects, split_argument
+from crossling.study.analyse import analyse
+from crossling.study.model_arguments import ModelArgument, find_models, split_argument
 
 SIMILARITY = {"kind": "similarity", "on": "phrasebook-parallel", "languages": ["de", "hi"], "sentences": 4}
 RECIPE = """
@@ -51,16 +53,16 @@ def run_folder(tmp_path: Path, tiny_folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("runs/ner", Named("runs/ner")),
-        ("runs/ner@0", Named("runs/ner", "", "0")),
-        ("plain=runs/ner", Named("runs/ner", "plain")),
-        ("a b=runs/ner@-1", Named("runs/ner", "a b", "-1")),
-        ("original=multilingual-e5-small", Named("multilingual-e5-small", "original")),
-        ("xlm-roberta-base@refs/pr/3", Named("xlm-roberta-base", "", "refs/pr/3")),
-        ("runs/layer=3", Named("runs/layer=3")),
+        ("runs/ner", ModelArgument("runs/ner")),
+        ("runs/ner@0", ModelArgument("runs/ner", "", "0")),
+        ("plain=runs/ner", ModelArgument("runs/ner", "plain")),
+        ("a b=runs/ner@-1", ModelArgument("runs/ner", "a b", "-1")),
+        ("original=multilingual-e5-small", ModelArgument("multilingual-e5-small", "original")),
+        ("xlm-roberta-base@refs/pr/3", ModelArgument("xlm-roberta-base", "", "refs/pr/3")),
+        ("runs/layer=3", ModelArgument("runs/layer=3")),
     ],
 )
-def test_arguments_are_taken_apart(text: str, expected: Named) -> None:
+def test_arguments_are_taken_apart(text: str, expected: ModelArgument) -> None:
     assert split_argument(text) == expected
 
 
@@ -68,22 +70,22 @@ def test_what_exists_is_a_path_whatever_its_letters(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     for name in ("layer=3@1", "a@0"):
         Path(name).mkdir()
-        assert split_argument(name) == Named(name)
-        assert split_argument(f"best={name}") == Named(name, "best")
+        assert split_argument(name) == ModelArgument(name)
+        assert split_argument(f"best={name}") == ModelArgument(name, "best")
 
 
 def test_a_run_is_its_last_stage_or_the_one_named(run_folder: Path) -> None:
-    found = find_subjects([run_folder, f"{run_folder}@0", f"second={run_folder}@1"])
-    assert [(one.label, one.seed) for one in found.subjects] == [
+    found = find_models([run_folder, f"{run_folder}@0", f"second={run_folder}@1"])
+    assert [(one.label, one.seed) for one in found.models] == [
         *(("tagger", 1), ("tagger", 2)),
         *(("tagger@0", 1), ("tagger@0", 2)),
         *(("second", 1), ("second", 2)),
     ]
-    models = [Path(str(one.model)).name for one in found.subjects]
+    models = [Path(str(one.place)).name for one in found.models]
     assert models == ["finetune-1", "finetune-2", "adapt-1", "adapt-2", "finetune-1", "finetune-2"]
-    assert {one.source for one in found.subjects} == {"de"}
+    assert {one.source for one in found.models} == {"de"}
     assert found.home() is None, "of several places none is home"
-    assert find_subjects([run_folder]).home() == run_folder
+    assert find_models([run_folder]).home() == run_folder
 
 
 def test_an_original_encoder_stands_beside_trained_models(
@@ -101,12 +103,12 @@ def test_an_original_encoder_stands_beside_trained_models(
     ]
     # Nothing was trained, so all are the encoder; and all compare with German, which the run was trained on.
     assert len({row["cosine"] for row in rows if row["language"] == "hi"}) == 1
-    head, lines = summarise(found)
-    assert head[:2] == ["model", "language"]
-    assert [line[:2] for line in lines] == [
-        ["original", "en"], ["original", "hi"], ["tagger", "en"], ["tagger", "hi"]
+    (table,) = summarise(found)
+    assert table.head[:2] == ("model", "language")
+    assert [row[:2] for row in table.rows] == [
+        ("original", "en"), ("original", "hi"), ("tagger", "en"), ("tagger", "hi")
     ]  # fmt: skip
-    assert write_analysis(found, None)[0] == Path("analyses/similarity-phrasebook-parallel.csv")
+    assert write_result(found)[1][0] == Path("analyses/similarity-phrasebook-parallel.csv")
     assert (tmp_path / "analyses" / "similarity-phrasebook-parallel.md").is_file()
 
     def refuse(*_: object, **__: object) -> None:
@@ -120,36 +122,36 @@ def test_an_original_encoder_stands_beside_trained_models(
 
 def test_the_base_of_every_model_is_known(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
     saved = save_small(tmp_path / "saved", tiny_folder)
-    found = find_subjects([run_folder, saved, tiny_folder, "multilingual-e5-small@x"])
-    assert [one.encoder.name for one in found.subjects] == [str(tiny_folder)] * 4 + ["multilingual-e5-small"]
-    assert found.subjects[-1].model == Original("multilingual-e5-small", "x")
-    assert [one.label for one in found.subjects[2:]] == ["saved", tiny_folder.name, "multilingual-e5-small@x"]
-    assert (found.subjects[2].source, found.subjects[3].source) == ("en", None)
+    found = find_models([run_folder, saved, tiny_folder, "multilingual-e5-small@x"])
+    assert [one.encoder.name for one in found.models] == [str(tiny_folder)] * 4 + ["multilingual-e5-small"]
+    assert found.models[-1].place == Pretrained("multilingual-e5-small", "x")
+    assert [one.label for one in found.models[2:]] == ["saved", tiny_folder.name, "multilingual-e5-small@x"]
+    assert (found.models[2].source, found.models[3].source) == ("en", None)
 
 
-def test_mistakes_are_told(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_models_that_are_not_there_are_refused(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
     with pytest.raises(ArtefactError, match="two models are called 'tagger'"):
-        find_subjects([run_folder, run_folder])
+        find_models([run_folder, run_folder])
     with pytest.raises(ArtefactError, match=r"tagger@2: no such stage; it has 2: @0 to @1"):
-        find_subjects([f"{run_folder}@2"])
+        find_models([f"{run_folder}@2"])
     with pytest.raises(ArtefactError, match="no such stage"):
-        find_subjects([f"{run_folder}@last"])
+        find_models([f"{run_folder}@last"])
     with pytest.raises(ArtefactError, match="neither the folder of a study"):
-        find_subjects([tmp_path / "store"])
+        find_models([tmp_path / "store"])
     with pytest.raises(ArtefactError, match=r"taggr: no such folder.* Did you mean 'tagger'\? In .*tagger"):
-        find_subjects([run_folder.with_name("taggr")])
+        find_models([run_folder.with_name("taggr")])
     for lost in ("nowhere/run/x", "./nowhere", "/nowhere"):
         with pytest.raises(ArtefactError, match=f"{lost}: no such folder"):
-            find_subjects([lost])
-    assert find_subjects(["google/mt5"]).subjects[0].encoder.name == "google/mt5", "a name on the hub, if any"
+            find_models([lost])
+    assert find_models(["google/mt5"]).models[0].encoder.name == "google/mt5", "a name on the hub, if any"
     with pytest.raises(ArtefactError, match="no results yet"):
-        find_subjects([tmp_path / "never.toml"])
+        find_models([tmp_path / "never.toml"])
     saved = save_small(tmp_path / "saved", tiny_folder)
     with pytest.raises(ArtefactError, match="no other stages"):
-        find_subjects([f"{saved}@0"])
+        find_models([f"{saved}@0"])
     (tmp_path / "store" / "artefacts" / "adapt-2" / "model.json").unlink()
     with pytest.raises(ArtefactError, match=r"adapt-2: the model is gone"):
-        find_subjects([f"{run_folder}@0"])
+        find_models([f"{run_folder}@0"])
 
 
 def test_the_command_takes_several_models(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:

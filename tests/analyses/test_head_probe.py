@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +10,25 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from pydantic import ValidationError
 
 from crossling.analyses import head_probe
 from crossling.analyses._probes.features import collect_features, extract_heads
 from crossling.analyses._probes.training import InMemory, apply_probes, train_probes
 from crossling.analyses.context import AnalysisContext
+from crossling.analyses.head_probe import (
+    Settings,
+    collect_heads,
+    compare_heads,
+    find_baselines,
+    tabulate_best,
+    tabulate_shared,
+)
+from crossling.analyses.result import AnalysisTable, write_result
 from crossling.errors import DataError, EncoderError
 from crossling.models.model import Model, ModelCard, build_model
 from crossling.scores.metrics import score
 from crossling.scores.predictions import Predictions
-from crossling.study.analysing import Analysis
-from crossling.study.head_probing import (
-    collect_heads,
-    compare_heads,
-    find_baselines,
-    present_heads,
-    tabulate_best,
-    tabulate_shared,
-)
-from crossling.study.probing import Compared
 from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
@@ -136,9 +137,11 @@ def make_table(values: dict[tuple[str, str], Any], *, own: set[tuple[str, str]] 
     return pa.Table.from_pylist(rows, schema=pa.schema([*names.items(), *head_probe.SCHEMA]))
 
 
-def make_compared(values: Any, *, own: Any = frozenset(), bases: dict[str, str] | None = None) -> Compared:
-    settings = head_probe.Settings(tasks=TASKS, languages=("en", "de"))
-    return Compared(Analysis(settings, make_table(values, own=own), "made"), bases or {}, None)
+def make_found(
+    values: Any, *, own: Any = frozenset(), bases: dict[str, str] | None = None, **settings: Any
+) -> AnalysisTable[Settings]:
+    chosen = Settings(tasks=TASKS, languages=("en", "de"), **settings)
+    return AnalysisTable(chosen, make_table(values, own=own), "made", bases=bases or {})
 
 
 BASE = np.full((2, 4), 0.5)
@@ -150,14 +153,14 @@ BASES = {"cross": "base", "multi": "base"}
 
 
 def test_what_training_added_is_compared_with_the_tasks_own_model() -> None:
-    heads = collect_heads(make_compared(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="difference")
+    heads = collect_heads(make_found(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="difference")
     assert heads.models == ["cross", "multi"], "what was not trained gained nothing"
     np.testing.assert_allclose(heads.maps["cross", "pos"], 100 * (CROSS - BASE))
     assert find_baselines(heads, {}) == {"pos": "cross"}, "the first that was trained for it"
     (shared,) = compare_heads(heads, {"pos": "cross"}, ["4"])
     assert (shared.model, shared.baseline, shared.overlap.shared) == ("multi", "cross", 3)
     assert shared.overlap.ranks.rho == pytest.approx(0.5)
-    sheet = tabulate_shared([shared], score="macro_f1", measure="difference")
+    sheet = tabulate_shared([shared], Settings(tasks=TASKS, languages=("en",)))
     assert sheet.rows == (("multi", "4", "3", "0.50"),)
     assert "share 2 of 4" in sheet.notes[1]
     best = tabulate_best(heads)
@@ -165,21 +168,19 @@ def test_what_training_added_is_compared_with_the_tasks_own_model() -> None:
 
 
 def test_scores_as_they_are_include_what_was_not_trained() -> None:
-    heads = collect_heads(make_compared(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="score")
+    heads = collect_heads(make_found(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="score")
     assert heads.models == ["cross", "multi", "base"]
     np.testing.assert_allclose(heads.maps["multi", "pos"], 100 * MULTI)
 
 
 def test_seeds_are_averaged() -> None:
-    compared = make_compared(MAPS, own=OWN, bases=BASES)
-    table = compared.analysis.table
+    found = make_found(MAPS, own=OWN, bases=BASES)
+    table = found.table
     second = table.set_column(2, "seed", pa.array([2] * len(table), pa.int64()))
     second = second.set_column(10, "value", pa.compute.add(table.column("value"), 0.1))
     trained = pa.compute.equal(table.column("model"), "cross")
     both = pa.concat_tables([table, second.filter(trained)])
-    heads = collect_heads(
-        Compared(Analysis(compared.analysis.settings, both), BASES, None), score="macro_f1", measure="difference"
-    )
+    heads = collect_heads(replace(found, table=both), score="macro_f1", measure="difference")
     np.testing.assert_allclose(heads.maps["cross", "pos"], 100 * (CROSS - BASE + 0.05))
 
 
@@ -187,33 +188,34 @@ def test_seeds_are_averaged() -> None:
     ("named", "message"), [({"pos": "crosss"}, "Did you mean 'cross'"), ({"poss": "cross"}, "Did you mean 'pos'")]
 )
 def test_a_baseline_that_is_not_there(named: dict[str, str], message: str) -> None:
-    heads = collect_heads(make_compared(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="score")
+    heads = collect_heads(make_found(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="score")
     with pytest.raises(DataError, match=message):
         find_baselines(heads, named)
 
 
-@pytest.mark.parametrize(("score_name", "measure"), [("span_f1", "score"), ("macro_f1", "ratio")])
-def test_what_cannot_be_shown_is_told(score_name: str, measure: str) -> None:
-    with pytest.raises(DataError, match="unknown|no such score"):
-        collect_heads(make_compared(MAPS, bases=BASES), score=score_name, measure=measure)
+@pytest.mark.parametrize("wrong", [{"score": "span_f1"}, {"measure": "ratio"}])
+def test_unknown_score_or_measure_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        make_found(MAPS, **wrong)
 
 
 def test_encoders_of_different_sizes_are_not_compared() -> None:
     maps = {("cross", "pos"): CROSS, ("multi", "pos"): MULTI[:, :2], ("base", "pos"): BASE}
-    heads = collect_heads(make_compared(maps, own=OWN), score="macro_f1", measure="score")
+    heads = collect_heads(make_found(maps, own=OWN), score="macro_f1", measure="score")
     with pytest.raises(DataError, match="different sizes"):
         compare_heads(heads, {"pos": "cross"}, ["2"])
 
 
-def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files(tmp_path: Path) -> None:
     maps = {**MAPS, **{(model, "ner"): grid for (model, _), grid in MAPS.items()}}
-    compared = make_compared(maps, own=OWN, bases=BASES)
-    present_heads(
-        compared, score="macro_f1", measure="difference", tops=["3", "50%"], baselines={}, path=tmp_path / "h.csv"
-    )
-    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
-    assert set(written) == {"h.csv", "h-shared.csv", "h.md", "h-pos.svg", "h-ner.svg"}
-    assert written["h-shared.csv"].splitlines()[1].startswith("pos,multi,cross,3,")
-    assert len(written["h.csv"].splitlines()) == 1 + 6 * 8 * 2
-    assert "no model here was trained for ner" in written["h.md"]
-    assert "Best attention heads that models share" in capsys.readouterr().out
+    result, _ = write_result(make_found(maps, own=OWN, bases=BASES, top=("3", "50%")), tmp_path / "h.csv")
+    written = {path.name: path for path in tmp_path.iterdir()}
+    assert set(written) == {"h.csv", "h-shared.csv", "h.md", "h-pos.svg", "h-ner.svg", "h.parquet", "h.json"}
+    texts = {name: path.read_text(encoding="utf-8") for name, path in written.items() if path.suffix != ".parquet"}
+    assert texts["h-shared.csv"].splitlines()[1].startswith("pos,multi,cross,3,")
+    assert len(texts["h.csv"].splitlines()) == 1 + 6 * 8 * 2
+    assert "No model here was trained for ner" in texts["h.md"]
+    assert result.tables[0].title == "Best attention heads that models share"
+    assert [heat.title for heat in result.heat_maps][:1] == [
+        "macro_f1 of heads, points above what they were before training: cross: pos"
+    ]

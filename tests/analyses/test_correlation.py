@@ -1,4 +1,4 @@
-"""Correlations within groups, and their drawing."""
+"""Correlations of measures with scores within tasks, and their scatter plot."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import math
 import pytest
 from scipy import stats
 
-from crossling.report.association import Point, correlate, draw_points
+from crossling.analyses.correlation import Variant, correlate_scores, draw_scatter
 
 
-def make_points(group: str, cosines: list[float], scores: list[float]) -> list[Point]:
+def make_points(group: str, cosines: list[float], scores: list[float]) -> list[Variant]:
     return [
-        Point(group, f"v{number}", {"cosine": cosine, "margin": -cosine}, score)
+        Variant(group, f"v{number}", {"cosine": cosine, "margin": -cosine}, score)
         for number, (cosine, score) in enumerate(zip(cosines, scores, strict=True))
     ]
 
 
 def test_correlations_are_scipys_and_stay_within_a_group() -> None:
     pos, ner = ([0.1, 0.4, 0.2, 0.9], [0.7, 0.6, 0.8, 0.9]), ([1.0, 2.0, 3.0], [0.3, 0.2, 0.1])
-    found = correlate([*make_points("pos", *pos), *make_points("ner", *ner)])
-    assert [(c.group, c.measure, c.n) for c in found] == [
+    found = correlate_scores([*make_points("pos", *pos), *make_points("ner", *ner)])
+    assert [(c.task, c.measure, c.n) for c in found] == [
         ("pos", "cosine", 4),
         ("pos", "margin", 4),
         ("ner", "cosine", 3),
@@ -34,17 +34,17 @@ def test_correlations_are_scipys_and_stay_within_a_group() -> None:
 
 
 def test_too_few_or_constant_points_have_none() -> None:
-    few, _ = correlate(make_points("", [1, 2], [3, 4]))
+    few, _ = correlate_scores(make_points("", [1, 2], [3, 4]))
     assert math.isnan(few.pearson)
     assert "too few" in few.describe()
-    constant, _ = correlate(make_points("", [1, 1, 1], [3, 4, 5]))
+    constant, _ = correlate_scores(make_points("", [1, 1, 1], [3, 4, 5]))
     assert math.isnan(constant.spearman)
     assert "undefined" in constant.describe()
 
 
 def test_drawn_twice_it_is_the_same_file_with_every_name() -> None:
     points = make_points("pos", [0.1, 0.4, 0.2], [0.7, 0.6, 0.8])
-    drawn = draw_points(points, title="a < b")
-    assert drawn == draw_points(points, title="a < b")
+    drawn = draw_scatter(points, title="a < b")
+    assert drawn == draw_scatter(points, title="a < b")
     assert all(f">{point.label}<" in drawn for point in points)
     assert drawn.lstrip().startswith("<?xml")

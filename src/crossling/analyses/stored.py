@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crossling.analyses import AnalysisData, load_analysis
 from crossling.analyses.context import AnalysisContext
+from crossling.analyses.models import Place, Pretrained
+from crossling.analyses.settings import AnalysisSettings
 from crossling.files import replacing
 from crossling.recipe.identity import content_hash
-from crossling.registry import load_kind
+from crossling.registry import identify_plugins
 
 
-@dataclass(frozen=True)
-class Original:
-    """An encoder as it was pretrained, by name or folder: what trained models are held against."""
-
-    name: str
-    revision: str | None = None
-
-
-Place = Path | Original
-"""Where a model is: the folder of a saved one, or an encoder that was not trained here."""
-
-
-def analyse_model(settings: Any, data: Any, place: Place, context: AnalysisContext) -> pa.Table:
+def analyse_model(settings: AnalysisSettings, data: AnalysisData, place: Place, context: AnalysisContext) -> pa.Table:
     """The table of one model, from the store where the same was asked before.
 
     ``data`` is what the kind's ``open_analysis_data`` gave for these settings.
     """
     from crossling.models.model import load_model, load_original
 
-    kind = load_kind("analyses", settings.kind)
-    # What an original is, is known once it is loaded; a saved model's weights are read only where they are needed.
-    loaded = load_original(place.name, revision=place.revision) if isinstance(place, Original) else None
+    kind = load_analysis(settings.kind)
+    # A pretrained encoder's identity is known once it is loaded; a saved model is loaded only if it is needed.
+    loaded = load_original(place.name, revision=place.revision) if isinstance(place, Pretrained) else None
     identity = f"encoder-{loaded[0].encoder.identity[:20]}" if loaded else _identify_folder(cast(Path, place))
     path = _table_path(settings, data, identity, store=context.store)
     stored = _read_table(path, kind.SCHEMA)
@@ -50,10 +40,12 @@ def analyse_model(settings: Any, data: Any, place: Place, context: AnalysisConte
     return table
 
 
-def _table_path(settings: Any, data: Any, identity: str, *, store: Path) -> Path:
+def _table_path(settings: AnalysisSettings, data: AnalysisData, identity: str, *, store: Path) -> Path:
     """Data count by content and in their order, wherever they lie."""
-    version = load_kind("analyses", settings.kind).VERSION
-    key = content_hash([version, settings.model_dump(mode="json"), list(data.fingerprints())])
+    facts = [load_analysis(settings.kind).VERSION, settings.model_dump(mode="json"), list(data.fingerprints())]
+    if plugins := identify_plugins(facts):
+        facts.append(plugins)
+    key = content_hash(facts)
     return store / "analyses" / identity / f"{settings.kind}-{key}.parquet"
 
 

@@ -1,4 +1,4 @@
-"""Attention heads: what they give out, what they weigh, and how much training changed them."""
+"""Attention heads: their outputs, their weights, and how much training changed them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from crossling.analyses import heads
-from crossling.analyses._heads import (
-    PARTS,
-    find_attention,
-    list_head_weights,
-    measure_updates,
-    silence_heads,
-    watch_heads,
-)
+from crossling.analyses import head_updates
+from crossling.analyses.attention_heads import capture_heads, find_attention
 from crossling.analyses.context import AnalysisContext
+from crossling.analyses.head_updates import PARTS, list_head_weights, measure_updates
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
 from crossling.errors import EncoderError
@@ -51,7 +45,7 @@ def test_heads_through_their_slices_make_the_attentions_output(family: str) -> N
     outputs: list[Tensor] = []
     for attention in find_attention(encoder):
         attention.output.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
-    with watch_heads(encoder) as seen:
+    with capture_heads(encoder) as seen:
         run(encoder)
     assert len(seen) == len(outputs) == LAYERS
     for attention, heads_BSD, output_BSD in zip(find_attention(encoder), seen, outputs, strict=True):
@@ -65,16 +59,18 @@ def test_heads_through_their_slices_make_the_attentions_output(family: str) -> N
         bias = attention.output.bias if attention.output.bias is not None else 0
         torch.testing.assert_close(sum(parts) + bias, output_BSD, rtol=1e-5, atol=1e-5)
         assert all(part.abs().max() > 1e-3 for part in parts)
+    run(encoder)
+    assert len(seen) == LAYERS, "no hook stays behind"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_a_head_gives_out_is_its_own_attention(family: str) -> None:
+def test_output_of_a_head_is_its_own_attention(family: str) -> None:
     """By hand, where positions play no part: softmax of its queries and keys, times its values."""
     if family == "modernbert":
         pytest.skip("turns queries and keys by their positions; the sum of its heads is tested above")
     encoder = tiny_encoder(family)
     hidden = run(encoder)
-    with watch_heads(encoder) as seen:
+    with capture_heads(encoder) as seen:
         run(encoder)
     for layer, attention in enumerate(find_attention(encoder)):
         query, key, value = (
@@ -84,40 +80,6 @@ def test_what_a_head_gives_out_is_its_own_attention(family: str) -> None:
         weights = weights.masked_fill(MASK[:, None, None] == 0, -torch.inf).softmax(-1)
         expected = (weights @ value).transpose(1, 2).flatten(2)
         torch.testing.assert_close(seen[layer][MASK > 0], expected[MASK > 0], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_silencing_a_head_changes_only_what_it_should(family: str) -> None:
-    encoder = tiny_encoder(family)
-    before = run(encoder)
-    with watch_heads(encoder) as plain:
-        run(encoder)
-    with silence_heads(encoder, [(1, 0)]), watch_heads(encoder) as seen:
-        silenced = run(encoder)
-    for layer in (0, 1):
-        assert torch.equal(silenced[layer], before[layer]), "layers up to the head's own are what they were"
-    assert not torch.allclose(silenced[2], before[2], atol=1e-4)
-    assert torch.equal(seen[0], plain[0])
-    assert plain[1][..., : WIDTH // HEADS].any() and not seen[1][..., : WIDTH // HEADS].any()
-    assert torch.equal(seen[1][..., WIDTH // HEADS :], plain[1][..., WIDTH // HEADS :]), "its neighbour goes on"
-    after = run(encoder)
-    assert all(torch.equal(after[layer], before[layer]) for layer in before), "nothing stays behind"
-
-
-def test_silencing_all_heads_of_a_layer_leaves_its_bias() -> None:
-    encoder = tiny_encoder("bert")
-    outputs: list[Tensor] = []
-    attention = find_attention(encoder)[1]
-    attention.output.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
-    with silence_heads(encoder, [(1, 0), (1, 1)]):
-        run(encoder)
-    torch.testing.assert_close(outputs[0], attention.output.bias.expand_as(outputs[0]))
-
-
-@pytest.mark.parametrize("head", [(3, 0), (0, 2), (-1, 0)])
-def test_a_head_that_is_not_there_is_an_error(head: tuple[int, int]) -> None:
-    with pytest.raises(EncoderError, match=r"layers are 0 to 2, heads 0 to 1"), silence_heads(tiny_encoder(), [head]):
-        pass
 
 
 def test_an_encoder_without_known_heads_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,10 +104,10 @@ def test_heads_of_shared_keys_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_heads_weights_are_those_that_silence_it(family: str) -> None:
-    """Zero in one head's value rows (weights and biases): it gives out nothing, and its neighbours are as before."""
+def test_weights_of_a_head_are_those_that_its_output_depends_on(family: str) -> None:
+    """With zeros in one head's value rows (weights and biases) its output is zero, and its neighbours are unchanged."""
     encoder = tiny_encoder(family)
-    with watch_heads(encoder) as plain:
+    with capture_heads(encoder) as plain:
         run(encoder)
     attention, width = find_attention(encoder)[0], WIDTH // HEADS
     values = attention.projections[-1]
@@ -156,7 +118,7 @@ def test_a_heads_weights_are_those_that_silence_it(family: str) -> None:
     parts = list_head_weights(encoder)[0]
     assert not parts["value"][1].any()
     assert parts["value"][0].all() and parts["query"].all() and parts["key"].all() and parts["output"].all()
-    with watch_heads(encoder) as seen:
+    with capture_heads(encoder) as seen:
         run(encoder)
     assert not seen[0][..., width:].any()
     torch.testing.assert_close(seen[0][..., :width], plain[0][..., :width])
@@ -170,11 +132,11 @@ def test_updates_are_the_mean_absolute_change(family: str) -> None:
     attention.projections[0].weight[:8] -= 0.5  # the first head's queries stand first, joined with the rest or not
     attention.output.weight[:, 8:] += 0.25
     found = measure_updates(before, after)
-    assert [float(layer["all"].max()) for layer in found[:2]] == [0.0, 0.0]
+    assert [float(layer["update"].max()) for layer in found[:2]] == [0.0, 0.0]
     weights = 8 * WIDTH
     expected = {"query": [0.5 * weights / (weights + 8 * bias), 0], "key": [0, 0], "value": [0, 0], "output": [0, 0.25]}
     total = 4 * weights + 3 * 8 * bias
-    expected["all"] = [0.5 * weights / total, 0.25 * weights / total]
+    expected["update"] = [0.5 * weights / total, 0.25 * weights / total]
     for part, values in expected.items():
         np.testing.assert_allclose(found[2][part].numpy(), values, rtol=1e-5)
     old = torch.cat([list_head_weights(before)[2][part][0] for part in PARTS])
@@ -187,10 +149,10 @@ def test_encoders_of_different_sizes_are_not_compared() -> None:
 
 
 def analyse(model: Any, card: ModelCard, folder: Path, **settings: Any) -> list[dict[str, Any]]:
-    chosen = heads.Settings(**settings)
-    data = heads.open_analysis_data(chosen, source="en", store=folder)
+    chosen = head_updates.Settings(**settings)
+    data = head_updates.open_analysis_data(chosen, source="en", store=folder)
     context = AnalysisContext(Distributed(0, 1, torch.device("cpu"), torch.float32), folder)
-    rows: list[dict[str, Any]] = heads.analyse(model, card, data, settings=chosen, context=context).to_pylist()
+    rows: list[dict[str, Any]] = head_updates.analyse(model, card, data, settings=chosen, context=context).to_pylist()
     return rows
 
 

@@ -1,7 +1,7 @@
-"""The one head that all models of an encoder are judged with: its checkpoint's own, or one trained once and kept.
+"""The one head for masked words that all models of an encoder are scored with: its checkpoint's, or one trained once.
 
-A trained head learns on the encoder as it was, which stays as it is, over all the languages; it lies in the store under
-all that affects it, with how well it guesses held-out words.
+A trained head learns on the frozen pretrained encoder over all the languages. It is kept in the store under all that
+affects it, with its accuracy on held-out words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Probing results, and the auxiliary tasks that they speak for."""
+"""Probing results, and the auxiliary tasks that they suggest."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 
-from crossling.errors import ArtefactError, DataError
-from crossling.report.probing import (
+from crossling.analyses._probes.results import (
     Result,
     choose_from_results,
     choose_tasks,
-    draw_results,
     list_results,
     read_csv,
+    results_to_csv,
     subtract_bases,
-    tabulate_languages,
-    tabulate_results,
-    to_csv,
 )
+from crossling.analyses.probe import draw_results, tabulate_languages, tabulate_results
+from crossling.errors import ArtefactError, DataError
 
 PUBLISHED = {
     "pos": ({"ner": 3.61, "paraphrase": 3.39, "sentiment": 4.80}, {"ner": 0.05, "paraphrase": 2.79, "sentiment": 1.96}),
@@ -94,13 +92,13 @@ def test_a_name_that_is_not_there(changed: dict[str, Any], message: str) -> None
 
 def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     results = make_results()
-    (tmp_path / "probe.csv").write_text(to_csv(results), encoding="utf-8")
+    (tmp_path / "probe.csv").write_text(results_to_csv(results), encoding="utf-8")
     again = read_csv(tmp_path / "probe.csv")
     assert [(one.model, one.probe, one.own, one.language, one.sample) for one in again] == [
         (one.model, one.probe, one.own, one.language, one.sample) for one in results
     ]
     assert [one.result for one in again] == pytest.approx([one.result for one in results], abs=1e-3)
-    assert to_csv(results).startswith("model,seed,probe,own,")
+    assert results_to_csv(results).startswith("model,seed,probe,own,")
 
 
 def test_another_file_is_no_table_of_results(tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def make_rows(model: str, value: float, *, seed: int | None = 1, task: str = "",
     return {"task": task, "model": model, "seed": seed, "value": value, "sample": sample, **facts}
 
 
-def test_each_seed_is_held_against_the_base() -> None:
+def test_each_seed_is_compared_with_the_base() -> None:
     rows = [make_rows("tuned", 0.75), make_rows("tuned", 0.65, seed=2), make_rows("base", 0.5, seed=None)]
     results = subtract_bases(rows, {"tuned": "base"})
     assert [(one.model, one.seed, round(one.result, 6)) for one in results] == [
@@ -127,7 +125,7 @@ def test_each_seed_is_held_against_the_base() -> None:
     assert "20.00 ± 7.07" in tabulate_results(results, score="accuracy").to_markdown()
 
 
-def test_a_sample_is_held_against_the_same_sample() -> None:
+def test_a_sample_is_compared_with_the_same_sample() -> None:
     rows = [make_rows("tuned", 0.7), make_rows("base", 0.5)]
     rows += [make_rows("tuned", 0.6 + n / 10, sample=n) for n in (1, 2)] + [
         make_rows("base", 0.5, sample=n) for n in (1, 2)

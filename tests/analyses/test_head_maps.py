@@ -6,18 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
+from crossling.analyses import head_probe
+from crossling.analyses.head_maps import build_map, correlate_ranks, page_map
+from crossling.analyses.head_probe import compare_best, count_top, rank_heads
+from crossling.analyses.head_updates import NORMALISE, Settings, normalise_map
 from crossling.errors import DataError
-from crossling.report.head_maps import (
-    NORMALISE,
-    build_map,
-    compare_best,
-    correlate_ranks,
-    count_top,
-    normalise_map,
-    rank_heads,
-)
-from crossling.report.heat_maps import HeatMap, draw_maps
 
 CHANGES = np.array([[1.0, 3.0], [2.0, 2.0]])
 WEIGHTS = np.array([[1.0, 1.0], [4.0, 0.0]])
@@ -35,17 +30,18 @@ WEIGHTS = np.array([[1.0, 1.0], [4.0, 0.0]])
 )
 def test_scales(how: str, expected: list[list[float]]) -> None:
     assert how in NORMALISE
-    np.testing.assert_allclose(normalise_map(CHANGES, WEIGHTS, how), expected)  # type: ignore[arg-type]
+    np.testing.assert_allclose(normalise_map(CHANGES, WEIGHTS, how), expected)
 
 
 @pytest.mark.parametrize("how", NORMALISE)
 def test_a_model_that_did_not_change_has_a_map_of_zeros(how: str) -> None:
-    assert not normalise_map(np.zeros((2, 2)), WEIGHTS, how).any()  # type: ignore[arg-type]
+    assert not normalise_map(np.zeros((2, 2)), WEIGHTS, how).any()
 
 
-def test_an_unknown_scale() -> None:
-    with pytest.raises(DataError, match="unknown"):
-        normalise_map(CHANGES, WEIGHTS, "sum")  # type: ignore[arg-type]
+def test_every_scale_is_a_setting() -> None:
+    assert [Settings(normalise=how).normalise for how in NORMALISE] == list(NORMALISE)
+    with pytest.raises(ValidationError, match="normalise"):
+        Settings(normalise="sum")
 
 
 def test_spearman_by_hand() -> None:
@@ -86,9 +82,11 @@ def test_how_many_are_the_best() -> None:
     assert count_top(["40", "60", "80"], 144) == [40, 60, 80] == count_top([], 144)
     assert count_top(["25%", "36"], 144) == [36]
     assert count_top([], 6) == [2, 3]
-    for wrong in ("0", "145", "many", "200%"):
-        with pytest.raises(DataError, match="--top"):
+    for wrong in ("0", "145", "200%"):
+        with pytest.raises(DataError, match="the encoder has 144 heads"):
             count_top([wrong], 144)
+    with pytest.raises(ValidationError, match="neither a number of heads"):
+        head_probe.Settings(tasks="pos", languages=("de",), top=("many",))
 
 
 def test_rows_become_a_map() -> None:
@@ -98,20 +96,7 @@ def test_rows_become_a_map() -> None:
         build_map(rows[:-1], "value")
 
 
-def test_colours_of_differences_have_zero_in_their_middle() -> None:
-    values = [[-1.0, 3.0]]
-    assert HeatMap("d", values, ["1"], ["1", "2"], colours="diverging").limits() == (-3, 3)
-    assert HeatMap("s", [[1.0, 3.0]], ["1"], ["1", "2"]).limits() == (1, 3)
-    assert HeatMap("r", [[1.0, 3.0]], ["1"], ["1", "2"], colours="ranked").limits() == (1, 3)
-    assert HeatMap("e", [[None]], ["1"], ["1"]).limits() == (0, 1)
-
-
-def test_maps_are_drawn_the_same_again() -> None:
-    panels = [
-        HeatMap("first", [[1.0, 2.0], [3.0, None]], ["1", "2"], ["a", "b"], upwards=True, axes=("layer", "head")),
-        HeatMap("difference", [[-1.0, 0.5]], ["1"], ["a", "b"], colours="diverging", note="rho 0.5", write=True),
-    ]
-    picture = draw_maps(panels, title="Updates", columns=2)
-    assert picture == draw_maps(panels, title="Updates", columns=2)
-    for text in ("first", "difference", "layer", "rho 0.5", "Updates"):
-        assert f">{text}<" in picture, text
+def test_the_report_has_the_last_layer_on_top() -> None:
+    drawn = page_map("update of heads", np.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert drawn.rows == ["layer 2", "layer 1"] and drawn.columns == ["1", "2"]
+    assert drawn.values == [[3.0, 4.0], [1.0, 2.0]]

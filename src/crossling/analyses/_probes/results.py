@@ -1,4 +1,4 @@
-"""Probing results from probes' scores, and the auxiliary tasks that they speak for.
+"""Probing results from probes' scores, and the auxiliary tasks that they suggest.
 
 A probing result is the score of a probe on a trained encoder less that of a probe on the encoder it began as, in
 percentage points (section 3.2 of multilingual knowledge: "ceiling" less "probe").
@@ -7,16 +7,15 @@ percentage points (section 3.2 of multilingual knowledge: "ceiling" less "probe"
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from crossling.analyses.models import name_model
 from crossling.errors import ArtefactError, DataError, nearest
-from crossling.report.heat_maps import HeatMap, draw_maps
-from crossling.report.table import Table, format_mean
+from crossling.report.table import Table
 
 ALL = "all"
 """The name of all languages' tests taken together."""
@@ -41,7 +40,7 @@ class Result:
     """In percent, on the model's encoder."""
     against: str
     base: float
-    """In percent, on the encoder that it is held against."""
+    """In percent, on the encoder that it is compared with."""
     examples: int
 
     @property
@@ -51,7 +50,7 @@ class Result:
 
 
 def subtract_bases(rows: Iterable[Mapping[str, Any]], bases: Mapping[str, str]) -> list[Result]:
-    """Results of all models that are held against another: ``bases`` maps a model's name to the other's.
+    """Results of all models that are compared with another: ``bases`` maps a model's name to the other's.
 
     ``rows`` are an analysis's: ``task``, ``model``, ``seed`` and a probe's columns. Where the other has several seeds,
     their mean counts.
@@ -69,7 +68,7 @@ def subtract_bases(rows: Iterable[Mapping[str, Any]], bases: Mapping[str, str]) 
         if found is None:
             raise ArtefactError(
                 f"{bases[name]}: was not probed for {row['probe']} in {row['language']}, as {name} was; models that "
-                "learnt from different languages are held against encoders probed in them: name one --source for all"
+                "learnt from different languages are compared with encoders probed in them: name one --source for all"
             )
         results.append(
             Result(
@@ -93,31 +92,28 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["probe"], row["language"], row["score"], row["sample"]
 
 
-def name_model(row: Mapping[str, Any]) -> str:
-    """A model's name, with its task where a study has several."""
-    return f"{row['task']}: {row['model']}" if row["task"] else str(row["model"])
-
-
-def to_csv(results: Sequence[Result]) -> str:
+def results_to_csv(results: Sequence[Result]) -> str:
     """Every result on a line."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*(field.name for field in fields(Result)), "result"], lineterminator="\n")
-    writer.writeheader()
+    head = (*(field.name for field in fields(Result)), "result")
+    lines = []
     for one in results:
         numbers = {name: f"{getattr(one, name):.4f}" for name in ("ceiling", "base", "result")}
-        writer.writerow({**asdict(one), **numbers, "own": str(one.own).lower()})
-    return text.getvalue()
+        facts = {**asdict(one), **numbers, "own": str(one.own).lower()}
+        lines.append(tuple(str(facts[name]) for name in head))
+    return Table("", head, tuple(lines)).to_csv()
 
 
 def read_csv(path: Path) -> list[Result]:
-    """What :func:`to_csv` wrote."""
+    """What :func:`results_to_csv` wrote."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return [_read_row(row) for row in csv.DictReader(file)]
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; crossling probe writes one") from None
+        raise DataError(f"{path}: no such file; crossling analyse probe writes one") from None
     except (KeyError, ValueError, TypeError, OSError) as error:
-        raise DataError(f"{path}: not a table of probing results ({error!r}); crossling probe writes one") from None
+        raise DataError(
+            f"{path}: not a table of probing results ({error!r}); crossling analyse probe writes one"
+        ) from None
 
 
 def _read_row(row: Mapping[str, str]) -> Result:
@@ -149,7 +145,7 @@ def list_results(
     chosen = language or find_languages(results)[0]
     scores = list(dict.fromkeys(one.score for one in results))
     if score not in scores:
-        raise DataError(f"--score {score!r}: the probes have no such score.{nearest(score, scores)}")
+        raise DataError(f"score {score!r}: the probes have no such score.{nearest(score, scores)}")
     found: dict[tuple[str, str], list[float]] = {}
     for one in results:
         if one.language == chosen and one.score == score and (one.sample > 0) == samples:
@@ -157,87 +153,9 @@ def list_results(
     return found
 
 
-def tabulate_results(results: Sequence[Result], *, score: str) -> Table:
-    """Table 3: a line for each model, a column for each task; in brackets what a model was trained for itself."""
-    values, samples = (list_results(results, score=score, samples=choice) for choice in (False, True))
-    own = {(one.model, one.probe) for one in results if one.own}
-    models, probes = _axes(values)
-    lines = []
-    for model in models:
-        cells = []
-        for key in ((model, probe) for probe in probes):
-            cell = format_mean(values.get(key, []), sign=True)
-            if len(values.get(key, [])) == 1 and len(samples.get(key, [])) > 1:
-                cell += f" ± {stdev(samples[key]):.2f}"
-            cells.append(f"({cell})" if key in own else cell)
-        lines.append((model, *cells))
-    return Table(
-        f"Probing results, {score} of {_describe(results)}",
-        ("model", *probes),
-        tuple(lines),
-        notes=_explain(results, own=bool(own)),
-    )
-
-
-def tabulate_languages(results: Sequence[Result], *, score: str) -> Table:
-    """The same in each language, with the scores that they are differences of."""
-    lines = []
-    chosen = [one for one in results if one.score == score and one.sample == 0]
-    for probe in dict.fromkeys(one.probe for one in chosen):
-        for language in find_languages(chosen):
-            some = [one for one in chosen if (one.probe, one.language) == (probe, language)]
-            for model in dict.fromkeys(one.model for one in some):
-                ours = [one for one in some if one.model == model]
-                lines.append(
-                    (
-                        probe,
-                        language,
-                        model,
-                        format_mean([one.ceiling for one in ours]),
-                        format_mean([ours[0].base]),
-                        format_mean([one.result for one in ours], sign=True),
-                        f"{ours[0].examples:,}",
-                    )
-                )
-    head = ("task", "language", "model", "ceiling", "base", "result", "examples")
-    return Table("By language", head, tuple(lines), names=3)
-
-
-def _axes(values: Mapping[tuple[str, str], Any]) -> tuple[list[str], list[str]]:
+def list_axes(values: Mapping[tuple[str, str], Any]) -> tuple[list[str], list[str]]:
+    """The models and the probes of results, in their order."""
     return list(dict.fromkeys(model for model, _ in values)), list(dict.fromkeys(probe for _, probe in values))
-
-
-def _describe(results: Sequence[Result]) -> str:
-    languages = find_languages(results)
-    return f"{', '.join(languages[1:])} together" if languages[0] == ALL else languages[0]
-
-
-def _explain(results: Sequence[Result], *, own: bool) -> tuple[str, ...]:
-    bases = ", ".join(dict.fromkeys(one.against for one in results))
-    notes = [
-        "Percentage points by which a linear probe on a model's frozen encoder (the ceiling) is better than one on "
-        f"{bases} (the base)."
-    ]
-    if own:
-        notes.append("In brackets: the task that the model itself was trained for.")
-    if len({one.seed for one in results}) > 1:
-        notes.append("± standard deviation over the models' seeds.")
-    elif any(one.sample for one in results):
-        notes.append("± standard deviation over bootstrap samples of the training rows.")
-    return tuple(notes)
-
-
-def draw_results(results: Sequence[Result], *, score: str) -> str:
-    """Table 3 as a picture: all languages together, then each, blue where training helped the probe."""
-    panels = []
-    for language in find_languages(results):
-        values = list_results(results, score=score, language=language)
-        models, probes = _axes(values)
-        grid = [[fmean(values[m, p]) if (m, p) in values else None for p in probes] for m in models]
-        panels.append(HeatMap(language, grid, rows=models, columns=probes, colours="diverging", write=True))
-    return draw_maps(
-        panels, title=f"Probing results, {score}, percentage points", columns=min(3, len(panels)), shared=True
-    )
 
 
 @dataclass(frozen=True)
@@ -257,14 +175,14 @@ class Gain:
 
 @dataclass(frozen=True)
 class TaskChoice:
-    """The auxiliary tasks that two models' probing results speak for."""
+    """The auxiliary tasks that two models' probing results suggest."""
 
     cross: str
     multi: str
     gains: tuple[Gain, ...]
     min_gain: float
     labels: str
-    """Whose labels it took."""
+    """Whose labels were used."""
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -300,7 +218,7 @@ def choose_from_results(
 ) -> TaskChoice:
     """Choose by two models' results; a task that one of them was trained for itself is not auxiliary to it."""
     values = list_results(results, score=score)
-    models, probes = _axes(values)
+    models, probes = list_axes(values)
     for name in (cross, multi):
         if name not in models:
             raise DataError(f"{name!r}: no model of that name has probing results.{nearest(name, models)}")

@@ -22,8 +22,8 @@ from crossling.training.loop import predict_examples
 
 if TYPE_CHECKING:
     from crossling.aligners.linked_text import Words
-    from crossling.analyses._word_pairs import Places
     from crossling.analyses.context import AnalysisContext
+    from crossling.analyses.word_pairs import Places
     from crossling.models.model import Model
     from crossling.objectives import Arrays
 
