@@ -17,7 +17,6 @@ from crossling.scores.metrics import (
     MAIN_SCORE,
     SCORERS,
     UPOS,
-    binomial_test_vs_majority,
     confusion,
     explain,
     list_scores,
@@ -237,12 +236,3 @@ def test_every_score_is_explained_and_every_task_has_a_main_one() -> None:
     assert (main_score("pos"), main_score("qa"), main_score("mine")) == ("accuracy", "qa_f1", "accuracy")
     with pytest.raises(UserError, match="span_f1"):
         explain("spanf1")
-
-
-def test_majority_class_test() -> None:
-    gold = [0] * 60 + [1] * 40
-    assert binomial_test_vs_majority(classes_of(gold, [0] * 100, ("a", "b"))) > 0.5
-    assert binomial_test_vs_majority(classes_of(gold, gold, ("a", "b"))) == pytest.approx(0.6**100)
-    assert binomial_test_vs_majority(classes_of([], [], ("a", "b"))) == 1.0
-    # By hand: P(X >= 2) of two draws at 1/2 is 1/4.
-    assert binomial_test_vs_majority(classes_of([0, 1], [0, 1], ("a", "b"))) == pytest.approx(0.25)

@@ -95,7 +95,7 @@ class TerminalProgress:
             disable=not err.is_terminal,
         )
         self._works: list[_Work] = []
-        self._told = 0.0
+        self._last_line = 0.0
 
     def __enter__(self) -> Self:
         logging.basicConfig(
@@ -114,7 +114,7 @@ class TerminalProgress:
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
         self._works.append(_Work(self._bar.add_task(what, total=total, completed=done, facts=""), what, total, done))
-        self._told = time.monotonic()
+        self._last_line = time.monotonic()
         if done:
             self.say(f"{what}: continued from step {done} of {total}")
 
@@ -125,8 +125,8 @@ class TerminalProgress:
         self._bar.advance(work.task, steps)
         if text:
             self._bar.update(work.task, facts=text)
-        if not err.is_terminal and time.monotonic() - self._told > QUIET_SECONDS:
-            self._told = time.monotonic()
+        if not err.is_terminal and time.monotonic() - self._last_line > QUIET_SECONDS:
+            self._last_line = time.monotonic()
             self.say(f"{work.what}: {work.done} of {work.total}  {text}")
 
     def end(self) -> None:

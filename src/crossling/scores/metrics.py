@@ -142,24 +142,6 @@ def confusion(predictions: Predictions) -> Confusion:
     )
 
 
-def binomial_test_vs_majority(predictions: Predictions) -> float:
-    """Probability of at least this accuracy if each guess were right as often as the commonest gold label is.
-
-    A classifier that does not beat it on its own source language has not learnt the task, and its transfer
-    says nothing. Words of one sentence are not independent, so for taggers take it as a lower bound.
-    """
-    from scipy.stats import binomtest
-
-    if predictions.kind == "answers":
-        raise UserError("answers have no majority class to compare with")
-    gold = predictions.column("gold")
-    if not len(gold):
-        return 1.0
-    commonest = np.bincount(gold[gold != UNSEEN], minlength=1).max()
-    right = int(_is_right(predictions).sum())
-    return float(binomtest(right, len(gold), commonest / len(gold), alternative="greater").pvalue)
-
-
 # Words and texts
 
 

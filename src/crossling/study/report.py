@@ -60,10 +60,10 @@ from crossling.study.report_charts import (
     draw_learning,
     draw_sweeps,
     has_axes,
+    list_times,
     read_scores,
     read_trainings,
     score_variants,
-    tell_times,
 )
 from crossling.study.status import STATES, StudyStatus, read_status
 
@@ -111,7 +111,7 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
         facts=_describe(plan, status, comparison),
         panels=tuple(_make_panels(comparison)),
         cells=count_cells(status),
-        timing=tell_times(trainings, finished, out),
+        timing=list_times(trainings, finished, out),
         machines=list_machines(finished),
         notes=tuple(line for line in comparison.lines if line.startswith("Note: ")),
         choices=tuple(list_choices(comparison.choices, out)),

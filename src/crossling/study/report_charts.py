@@ -291,7 +291,7 @@ def average_curves(curves: Sequence[Mapping[int, float]]) -> tuple[tuple[float, 
     return tuple(points)
 
 
-def tell_times(trainings: Trainings, finished: Finished, out: Path) -> Table:
+def list_times(trainings: Trainings, finished: Finished, out: Path) -> Table:
     """What cells took, for each variant; a stage that several cells share counts in each."""
     rows = []
     for variant in trainings.plan.variants:
@@ -316,12 +316,12 @@ def tell_times(trainings: Trainings, finished: Finished, out: Path) -> Table:
     every = [m.seconds for some in finished.values() for m in some.values() if m.seconds is not None]
     if every:
         notes.append(f"All {len(every)} finished cells together: {format_seconds(sum(every))} of work.")
-    notes += _tell_span(out)
+    notes += _describe_span(out)
     head = ("task", "system", "cells", "seconds each", "updates", "subwords/s")
     return Table("Time", head, tuple(rows), names=2, notes=tuple(notes), stem="timing").without_empty_names()
 
 
-def _tell_span(out: Path) -> list[str]:
+def _describe_span(out: Path) -> list[str]:
     """From the first job's begin to the last one's end, with pauses between."""
     events = read_events(out)
     if len(events) < 2:
