@@ -27,7 +27,7 @@ NAME = "classify_long"
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The listing as one more task."""
     text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (listing,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (listing,) = re.findall(r"```python\n(.*?)```", text.partition("## Add an analysis")[0], flags=re.DOTALL)
     (tmp_path / f"{NAME}.py").write_text(listing, encoding="utf-8")
     monkeypatch.setattr(registry, "_plugins", {})
     add_plugin("tasks", tmp_path / f"{NAME}.py")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from crossling.analyses._probes.results import Result, results_to_csv
-from crossling.criteria import probing
-from crossling.criteria.context import ChoiceContext
+from crossling.criteria import ChoiceContext, probing
 from crossling.errors import RecipeError
 from crossling.recipe.recipe import parse_recipe
 

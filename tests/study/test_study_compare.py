@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from crossling.criteria import source_dev
-from crossling.criteria.context import FinishedCell
+from crossling.criteria import FinishedCell, source_dev
 from crossling.errors import ArtefactError, UserError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import load_recipe, parse_recipe

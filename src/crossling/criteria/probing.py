@@ -1,7 +1,7 @@
 """Auxiliary tasks by probing results: those that multi-lingual training makes an encoder know better.
 
-For an axis of sets of auxiliary tasks. A task speaks for its set with what the multi-lingual model's probing result is
-above the cross-lingual one's, less ``min_gain``: of all sets the one of exactly the tasks that gain enough has most.
+For an axis of sets of auxiliary tasks. A task adds to the score of its set what the multi-lingual model's probing
+result is above the cross-lingual one's, less ``min_gain``: the set of all tasks that gain enough scores highest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from crossling.analyses._probes.results import MIN_GAIN, choose_from_results, read_csv
-from crossling.criteria.context import ChoiceContext, FinishedCell
+from crossling.criteria import ChoiceContext, FinishedCell
 from crossling.data.declarations import load_declaration
 from crossling.data.spec import parse_spec
 from crossling.errors import RecipeError, UserError
@@ -25,7 +25,7 @@ LABELS = (
     "were scored"
 )
 TIE = 1e-6
-"""A task that gains just enough is taken rather than left."""
+"""A task that gains just enough is chosen."""
 
 
 class Settings(FrozenSettings):
@@ -44,9 +44,9 @@ class Settings(FrozenSettings):
     """The score that is compared."""
 
 
-def score(cells: Sequence[FinishedCell], context: ChoiceContext) -> float:
+def score(cells: Sequence[FinishedCell], context: ChoiceContext[Settings]) -> float:
     """The sum over a value's auxiliary tasks of what each gains above what is asked for; no task: 0."""
-    settings: Settings = context.settings
+    settings = context.settings
     if "choice" not in context.facts:
         context.facts["choice"] = choose_from_results(
             read_csv(Path(settings.table)),

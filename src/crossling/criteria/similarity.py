@@ -1,4 +1,4 @@
-"""What the criteria on sentence similarity share: no label is looked at, only parallel text."""
+"""What the criteria on sentence similarity share: they need no label, only parallel text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from crossling.criteria.context import ChoiceContext, FinishedCell
+from crossling.criteria import ChoiceContext, FinishedCell
 from crossling.recipe.recipe import FrozenSettings
 
 LABELS = "no label of any language, only parallel text: {settings.described}"
@@ -27,7 +27,7 @@ class SimilaritySettings(FrozenSettings):
     pool: Literal["mean", "cls", "task"] = "mean"
     """What stands for a sentence."""
     sentences: int = Field(default=2_000, ge=2)
-    """At most so many."""
+    """The most sentences."""
     seed: int | None = Field(default=None, ge=0)
     """None: the first sentences; else random ones."""
 
@@ -37,7 +37,7 @@ class SimilaritySettings(FrozenSettings):
         return f"{self.on} in {', '.join(self.languages)}"
 
 
-def mean_similarity(cells: Sequence[FinishedCell], context: ChoiceContext, *, column: str) -> float:
+def mean_similarity(cells: Sequence[FinishedCell], context: ChoiceContext[SimilaritySettings], *, column: str) -> float:
     """The mean over seeds and languages of one column of the similarity analysis."""
     from crossling.analyses import similarity
     from crossling.analyses.context import AnalysisContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from crossling.criteria.context import ChoiceContext, FinishedCell
+from crossling.criteria import ChoiceContext, FinishedCell
 from crossling.errors import ArtefactError
 from crossling.recipe.recipe import FrozenSettings
 
@@ -18,7 +18,7 @@ class Settings(FrozenSettings):
     kind: Literal["source_dev"] = "source_dev"
 
 
-def score(cells: Sequence[FinishedCell], context: ChoiceContext) -> float:
+def score(cells: Sequence[FinishedCell], context: ChoiceContext[Settings]) -> float:
     """The mean over seeds of the best epoch's score; more is better."""
     found = [cell.record.get("dev_score") for cell in cells]
     scores = [float(value) for value in found if value is not None]

@@ -14,12 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from crossling.criteria.context import ChoiceContext, FinishedCell
+from crossling.criteria import ChoiceContext, FinishedCell, load_criterion
 from crossling.errors import ArtefactError, RecipeError
 from crossling.files import write_atomic
 from crossling.recipe.identity import canonical_json
 from crossling.recipe.recipe import load_recipe, parse_kind
-from crossling.registry import load_kind
 from crossling.report.table import Table
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import CellScores, score_cells
@@ -102,7 +101,7 @@ def choose_value(
 ) -> Choice:
     """The value that a criterion picks, given the finished cells of each variant by its label."""
     criterion = choose.criterion if isinstance(choose.criterion, Mapping) else {"kind": choose.criterion}
-    kind = load_kind("criteria", criterion["kind"])
+    kind = load_criterion(criterion["kind"])
     problems: list[str] = []
     settings = parse_kind("criteria", criterion, key="choose.criterion", problems=problems)
     if problems:
