@@ -19,7 +19,7 @@ from crossling.inference.predictor import Predictor
 from crossling.models.model import save_model
 from crossling.objectives import Objective
 from crossling.recipe.recipe import freeze
-from crossling.registry import FAMILIES, list_kinds, load_kind
+from crossling.registry import DEFINES, FAMILIES, list_kinds, load_kind
 from examples import make_rows
 from trained import list_inputs, train_tiny, wrap
 
@@ -64,6 +64,11 @@ def test_settings_are_frozen_strict_and_documented(family: str, kind: str) -> No
     for name in module.Settings.model_fields:
         with pytest.raises(ValidationError, match="frozen"):
             setattr(settings, name, None)
+
+
+@pytest.mark.parametrize(("family", "kind"), [(family, kind) for family in FAMILIES for kind in list_kinds(family)])
+def test_every_kind_defines_what_its_family_does(family: str, kind: str) -> None:
+    assert [name for name in DEFINES[family] if not hasattr(load_kind(family, kind), name)] == []
 
 
 @pytest.mark.parametrize(("family", "kind"), KINDS)

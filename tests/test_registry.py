@@ -162,7 +162,7 @@ def test_built_in_kinds_change_no_identity(family: str) -> None:
     [
         ("gated.py", "class Settings:\n    x = 1 +\n", r"gated\.py:2: SyntaxError"),
         ("gated.py", "import torch\n\nimport no_such_package\n", r"gated\.py:3: ModuleNotFoundError.*no_such_package"),
-        ("gated.py", "x = 1\n", "defines no class Settings"),
+        ("gated.py", "x = 1\n", "defines no Settings, build; crossling.fusions says what each is"),
         ("mean.py", "class Settings: ...\n", "'mean' is a kind of fusions that crossling has already; rename"),
         ("my-fusion.py", "class Settings: ...\n", "whose name is the kind's"),
         ("other.py", None, r'Settings need kind: Literal\["other"\] = "other"'),

@@ -34,6 +34,17 @@ FAMILIES = {
     "criteria": "crossling.criteria",
     "aligners": "crossling.aligners",
 }
+DEFINES = {
+    "readers": ("Settings", "VERSION", "record_kind", "files", "read"),
+    "tasks": ("Settings", "VERSION", "Task"),
+    "objectives": ("Objective",),
+    "fusions": ("Settings", "build"),
+    "stages": ("Settings", "VERSION", "open_stage_data", "identity_inputs", "train"),
+    "analyses": ("Settings", "VERSION", "SCHEMA", "open_analysis_data", "analyse"),
+    "criteria": ("Settings", "LABELS", "score"),
+    "aligners": ("Settings", "VERSION", "align"),
+}
+"""What the module of a kind defines; the Protocol in the family's ``__init__`` says what each of them is."""
 _DEFINES_KIND = re.compile(r"^class (?:Settings|Objective)\b", re.MULTILINE)
 """What tells a kind from a module that kinds of its family share."""
 
@@ -158,10 +169,10 @@ def _run_file(name: str, path: Path, source: bytes) -> ModuleType:
 
 def _check_kind(module: ModuleType, family: str, name: str, where: str) -> None:
     """Refuse a module from outside that is no kind of its family."""
-    wanted = "Objective" if family == "objectives" else "Settings"
-    if not isinstance(getattr(module, wanted, None), type):
-        raise RecipeError(f"{where}: defines no class {wanted}, as every one of {FAMILIES[family]} does")
-    field = getattr(getattr(module, wanted), "model_fields", {}).get("kind")
+    missing = [wanted for wanted in DEFINES[family] if not hasattr(module, wanted)]
+    if missing:
+        raise RecipeError(f"{where}: defines no {', '.join(missing)}; {FAMILIES[family]} says what each is")
+    field = getattr(getattr(module, "Settings", None), "model_fields", {}).get("kind")
     if field is not None and field.default != name:
         raise RecipeError(f'{where}: its name is {name!r}, so its Settings need kind: Literal["{name}"] = "{name}"')
 
