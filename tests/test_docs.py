@@ -12,6 +12,7 @@ from crossling.registry import FAMILIES, list_kinds, load_kind
 from crossling.study.grid import load_study
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "crossling"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -28,6 +29,21 @@ def test_every_family_is_in_the_table_of_contributing() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| (\w+) \| `([\w/]+)/` \|", text, flags=re.MULTILINE))
     assert listed == {name: package.removeprefix("crossling.").replace(".", "/") for name, package in FAMILIES.items()}
+
+
+def test_map_of_the_code_names_what_exists() -> None:
+    """The tree of CONTRIBUTING.md, and every file in it that is named with or without a function."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    tree = text[text.index("    src/crossling/") : text.index("The path of one sentence")]
+    packages = {path.name for path in SOURCE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert packages == set(re.findall(r"^      (\w+)/ ", tree, flags=re.MULTILINE))
+    named = re.findall(r"`([\w/.]+\.(?:py|toml))`(?: `(\w+)`)?", text)
+    assert len(named) > 20
+    for file, name in named:
+        path = next((folder / file for folder in (SOURCE, ROOT) if (folder / file).is_file()), None)
+        assert path or "/" not in file, f"{file} does not exist"  # a name alone is a file that a reader would write
+        if path and name:
+            assert re.search(rf"^ *(?:def|class) {name}\b", path.read_text(encoding="utf-8"), flags=re.MULTILINE), name
 
 
 def test_every_analysis_is_documented() -> None:
