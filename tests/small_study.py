@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from crossling.data.records import TaggedSentence
 from crossling.files import write_once
 from crossling.recipe.overrides import to_toml
 from crossling.scores.predictions import read_predictions
-from crossling.study.worker import Place, Worker
+from crossling.study.folder import append_event
+from crossling.study.worker import Message, Worker, WorkerPaths
 from examples import make_rows
 
 SIZES = {"train": 40, "dev": 8, "test": 12}
@@ -133,7 +135,7 @@ def markers_of(store: Path) -> dict[str, int]:
 
 
 def live_workers(out: Path) -> list[int]:
-    """Processes of workers that have something to do, from the files of the runners."""
+    """Processes of workers that have something to do, from the files of the schedulers."""
     found = []
     for path in (out / "runners").glob("*.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -152,18 +154,20 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], *, se
     return False
 
 
-def serve_and_die(place: Place, connection: Any) -> None:
+def serve_and_die(paths: WorkerPaths, connection: Any, *_: Any) -> None:
     """A worker that the system kills whenever it gets a cell of the system ``mean``."""
-    while (order := connection.recv()) is not None:
-        if order.folder == "mean":
+    worker = Worker(paths, connection.send, partial(append_event, paths.out))
+    while (assignment := connection.recv()) is not None:
+        if assignment.folder == "mean":
             os.kill(os.getpid(), signal.SIGKILL)
-        Worker(place, connection).do(order)
+        worker.run(assignment)
 
 
-def serve_a_full_gpu(place: Place, connection: Any) -> None:
+def serve_a_full_gpu(paths: WorkerPaths, connection: Any, *_: Any) -> None:
     """A worker whose GPU is full at the first job of the study, and free again for the second try."""
-    while (order := connection.recv()) is not None:
-        if write_once(place.out / "was-full", {}):
-            connection.send({"outcome": "memory", "key": order.key, "error": "OutOfMemoryError: x", "trace": "x"})
+    worker = Worker(paths, connection.send, partial(append_event, paths.out))
+    while (assignment := connection.recv()) is not None:
+        if write_once(paths.out / "was-full", {}):
+            connection.send(Message("out_of_memory", assignment.key, error="OutOfMemoryError: x", trace="x"))
         else:
-            Worker(place, connection).do(order)
+            worker.run(assignment)

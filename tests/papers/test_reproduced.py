@@ -22,8 +22,8 @@ from crossling.papers.reproduce import ReproducedCell, ReproducedTable, collect_
 from crossling.papers.tables import Cell, CellSource, plan_table
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store, find_store
-from crossling.study import sites
-from inline_site import InlineSite
+from crossling.study import pool
+from inline_pool import InlinePool
 from tiny import save_tiny
 
 QUICK = ("run.threads=1", "run.device=cpu", "finetune.batch=64", "evaluate.0.split=test[:4]")
@@ -50,11 +50,11 @@ def test_command_line_reproduces_a_table_of_layer_fusion(
     deep_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @contextmanager
-    def open_here(ray: str | None) -> Iterator[InlineSite]:
-        yield InlineSite()
+    def open_here(ray: str | None) -> Iterator[InlinePool]:
+        yield InlinePool()
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sites, "open_site", open_here)
+    monkeypatch.setattr(pool, "open_pool", open_here)
     settings = [f"encoder.name={deep_encoder}", *QUICK]
     command = ["crossling", "reproduce", "layer-fusion/4", *(text for one in settings for text in ("--set", one))]
     monkeypatch.setattr(sys, "argv", command)
@@ -102,7 +102,7 @@ def _check_groups(out: Path) -> None:
 def test_encoder_is_extended_once_and_a_finished_table_is_not_run_again(encoder: Path, tmp_path: Path) -> None:
     plan = plan_table("adjustment/9", "small", [f"encoder.name={encoder}", "extend.pieces=20", *QUICK])
     out, store = tmp_path / "out", Store(find_store())
-    made = reproduce_table(plan, out=out, store=store, site=InlineSite())
+    made = reproduce_table(plan, out=out, store=store, pool=InlinePool())
     assert not made.failed
     assert {(one.cell.column, one.value is not None) for one in made.cells} == {
         *(("XNLI", True), ("NER", True)),
@@ -115,7 +115,7 @@ def test_encoder_is_extended_once_and_a_finished_table_is_not_run_again(encoder:
     extended = out / plan.extended
     assert str(extended) in recipe
     stamp = (extended / "config.json").stat().st_mtime_ns
-    again = reproduce_table(plan, out=out, store=store, site=InlineSite())
+    again = reproduce_table(plan, out=out, store=store, pool=InlinePool())
     assert again.cells == made.cells
     assert (extended / "config.json").stat().st_mtime_ns == stamp
     assert plan_table("adjustment/9", "small", ["extend.pieces=30"]).extended != plan.extended, (
@@ -133,7 +133,7 @@ def test_perplexities_are_those_of_the_studys_models(encoder: Path, tmp_path: Pa
         "small",
         [f"encoder.name={encoder}", "seeds=[1,2]", "analysis.sentences=2", "analysis.training.rows=16", *QUICK],
     )
-    made = reproduce_table(plan, out=tmp_path / "out", store=Store(find_store()), site=InlineSite())
+    made = reproduce_table(plan, out=tmp_path / "out", store=Store(find_store()), pool=InlinePool())
     assert not made.failed
     values = {(one.cell.row, one.cell.column): one for one in made.cells}
     assert all((one.value is not None) == one.cell.row.startswith(("POS", "NER")) for one in made.cells)

@@ -19,7 +19,7 @@ import pytest
 from chaos import wait_until_gone
 from crossling.store.artefacts import Store
 from crossling.study.grid import load_study
-from crossling.study.ray_seat import REPORT_SECONDS
+from crossling.study.ray_task import REPORT_SECONDS
 from crossling.study.recipe_run import run_recipe
 from crossling.study.status import find_schedulers, read_status
 from small_study import (
@@ -170,7 +170,7 @@ def test_a_lost_node_costs_nothing_in_a_shared_folder(
     assert (weights_of(store), predictions_of(out)) == expected
     _check_end(out)
     assert not list((store / "leases").iterdir()), "finished work leaves no lease"
-    assert not list(out.glob(".sign-*"))
+    assert not list(out.glob(".probe-*"))
 
 
 def test_a_lost_node_costs_nothing_with_a_store_at_an_address(

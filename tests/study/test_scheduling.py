@@ -18,7 +18,7 @@ from crossling.progress import NoProgress
 from crossling.recipe.recipe import load_recipe
 from crossling.store.artefacts import Store
 from crossling.store.leases import LeaseLostError, is_running
-from crossling.study import crew
+from crossling.study import local
 from crossling.study.folder import find_model
 from crossling.study.grid import load_study
 from crossling.study.plan import JobGraph
@@ -73,7 +73,7 @@ def test_a_shared_stage_is_one_job_and_others_wait_for_it() -> None:
     assert (graph.state_of("a"), graph.state_of("b"), graph.state_of("c")) == ("running", "running", "waiting")
     graph.jobs["first"].state = "done"
     assert [job.key for job in graph.ready()] == ["c", "a2", "b2"]
-    assert graph.fail(graph.jobs["a2"], "broken") == ["a"]
+    assert graph.fail(graph.jobs["a2"]) == ["a"]
     assert graph.count() == {"done": 0, "running": 0, "waiting": 2, "failed": 1}
 
 
@@ -137,7 +137,7 @@ def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, tiny_folder: Pat
 def test_a_cell_whose_worker_always_dies_is_given_up(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "serve", serve_and_die)
+    monkeypatch.setattr(local, "serve_jobs", serve_and_die)
     study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=1)
     assert set(outcome.failed) == {"mean/seed-1"}
@@ -150,7 +150,7 @@ def test_a_cell_whose_worker_always_dies_is_given_up(
 def test_a_full_gpu_costs_a_worker_and_no_cell(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "serve", serve_a_full_gpu)
+    monkeypatch.setattr(local, "serve_jobs", serve_a_full_gpu)
     told: list[str] = []
     progress = NoProgress()
     monkeypatch.setattr(progress, "say", told.append)
@@ -169,7 +169,7 @@ def test_work_that_was_taken_over_is_not_published(tmp_path: Path, tiny_folder: 
     assert lease is not None
     lease.path.with_name(f"{identity}.2").touch()  # another machine's
     with pytest.raises(LeaseLostError):
-        runner.train(0, 1, still_held=lease.check)
+        runner.train(0, 1, check_lease=lease.check)
     assert not store.is_complete(identity)
     assert not list(store.work(identity).glob("step-*")), "it wrote into the other's checkpoints"
 

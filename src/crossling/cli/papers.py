@@ -78,11 +78,11 @@ def _run_plan(plan: TablePlan, *, out: Path | None, store: str | None, workers: 
     with TerminalProgress() as progress:
         from crossling.papers.reproduce import reproduce_table
         from crossling.store.artefacts import Store, find_store
-        from crossling.study.sites import open_site
+        from crossling.study.pool import open_pool
 
         command = shlex.join(["crossling", *sys.argv[1:]])
         folder = out or Path("studies") / plan.study.name
-        with open_site(ray) as site:
+        with open_pool(ray) as pool:
             made = reproduce_table(
                 plan,
                 out=folder,
@@ -90,7 +90,7 @@ def _run_plan(plan: TablePlan, *, out: Path | None, store: str | None, workers: 
                 workers=workers,
                 progress=progress,
                 command=command,
-                site=site,
+                pool=pool,
             )
     show_reproduced(made)
     if made.failed:

@@ -57,22 +57,22 @@ def run(
     if dry_run:
         from crossling.cli.show_study import show_forecast
         from crossling.study.forecast import forecast_study
-        from crossling.study.sites import open_site
+        from crossling.study.pool import open_pool
 
-        with open_site(ray) as site:
-            show_forecast(forecast_study(loaded, store=kept, out=folder, workers=workers, site=site))
+        with open_pool(ray) as pool:
+            show_forecast(forecast_study(loaded, store=kept, out=folder, workers=workers, pool=pool))
         return
     from crossling.cli.show_study import show_outcome
     from crossling.report.terminal import TerminalProgress
 
     with TerminalProgress() as progress:
+        from crossling.study.pool import open_pool
         from crossling.study.scheduling import run_study
-        from crossling.study.sites import open_site
 
         command = shlex.join(["crossling", *sys.argv[1:]])
-        with open_site(ray) as site:
+        with open_pool(ray) as pool:
             outcome = run_study(
-                loaded, out=folder, store=kept, workers=workers, progress=progress, command=command, site=site
+                loaded, out=folder, store=kept, workers=workers, progress=progress, command=command, pool=pool
             )
     show_outcome(outcome, folder)
     if outcome.failed:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from crossling.analyses.result import AnalysisTable
     from crossling.analyses.settings import AnalysisSettings
     from crossling.store.artefacts import Store
-    from crossling.study.sites import Site
+    from crossling.study.pool import WorkerPool
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def reproduce_table(
     workers: int | None = None,
     progress: Progress | None = None,
     command: str = "",
-    site: Site | None = None,
+    pool: WorkerPool | None = None,
 ) -> ReproducedTable:
     """Make a table again. Killed and started again, it continues with what is not finished."""
     from crossling.study.scheduling import run_study
@@ -66,7 +66,7 @@ def reproduce_table(
     progress = progress or NoProgress()
     _extend_encoder(plan, out, store=store, progress=progress)
     study = plan.place_extension(out)
-    outcome = run_study(study, out=out, store=store, workers=workers, progress=progress, command=command, site=site)
+    outcome = run_study(study, out=out, store=store, workers=workers, progress=progress, command=command, pool=pool)
     results = Results(out)
     for name, settings in plan.analyses.items():
         found = _analyse(plan, name, settings, results, progress)

@@ -1,4 +1,4 @@
-"""What a study would do: its cells, what they share, what is there already, and how long the rest would take."""
+"""Forecast a study (``--dry-run``): its cells, what they share, what exists already, and the hours of the rest."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from crossling.files import read_json
 from crossling.store.artefacts import MARKER, Store
 from crossling.study.folder import PlannedCell
 from crossling.study.grid import Study
+from crossling.study.local import LocalPool
+from crossling.study.memory import fit_gpu_memory
 from crossling.study.plan import Job, JobGraph, count_shared, find_finished, fix_threads, plan_study
+from crossling.study.pool import Resources, WorkerPool
 from crossling.study.recipe_run import RecipeRun, count_subwords, estimate_subwords
-from crossling.study.sites import Here, Site
-from crossling.study.sizing import Size
 
 REFERENCE_PARAMETERS = 21.3e6
 """Weights of multilingual-e5-small without its subword table, which the speeds below were measured with."""
@@ -44,17 +45,17 @@ class Forecast:
 
 
 def forecast_study(
-    study: Study, *, store: Store, out: Path, workers: int | None = None, site: Site | None = None
+    study: Study, *, store: Store, out: Path, workers: int | None = None, pool: WorkerPool | None = None
 ) -> Forecast:
     """Plan a study without training anything."""
-    site = site or Here()
-    size = site.choose_size(study, out, workers=workers)
-    study = fix_threads(study, size.threads) if size.device == "cpu" else study
-    cells, runs = plan_study(study, store, out, join=site.join)
-    size = size.fit(runs)
+    pool = pool or LocalPool()
+    pool.measure(study, out, workers=workers)
+    study = fix_threads(study, pool.resources.threads) if pool.resources.device == "cpu" else study
+    cells, runs = plan_study(study, store, out, setup=pool.setup_distributed)
+    resources = fit_gpu_memory(pool.resources, runs)
     finished = find_finished(cells, runs, out, clean=False)
     graph = JobGraph.from_cells(cells, finished=finished, is_trained=store.is_complete)
-    speeds = Speeds.measure(store, size, runs)
+    speeds = Speeds.measure(store, resources, runs)
     seconds = {job.key: speeds.estimate(job, runs[job.folder]) for job in graph.jobs.values()}
     shared = count_shared(cells, store)
     trained = sum(job.stage is not None for job in graph.jobs.values())
@@ -62,10 +63,10 @@ def forecast_study(
         f"{len(cells)} cells, {len(finished)} of them done",
         f"{shared.stages} stages in all, {shared.distinct} different ones: {shared.serving_several} serve several "
         f"cells, {shared.existing} are trained already, {trained} are to be trained",
-        size.describe(),
+        resources.describe(),
     )
-    hours = tuple(_forecast_hours(graph, seconds, count, size) for count in _counts(size, len(graph.jobs)))
-    return Forecast(_list_rows(study, cells, finished, graph), lines, hours, size.device != "cpu", speeds.basis)
+    hours = tuple(_forecast_hours(graph, seconds, count, resources) for count in _counts(resources, len(graph.jobs)))
+    return Forecast(_list_rows(study, cells, finished, graph), lines, hours, resources.device != "cpu", speeds.basis)
 
 
 def _list_rows(
@@ -83,25 +84,27 @@ def _list_rows(
     return tuple(rows)
 
 
-def _counts(size: Size, jobs: int) -> list[int]:
+def _counts(resources: Resources, jobs: int) -> list[int]:
     """Numbers of workers worth a line: 1, 2, 4 and so on up to what would be used, or to the cores."""
-    top = max(size.workers, min(size.cores, max(1, jobs)))
+    top = max(resources.workers, min(resources.cores, max(1, jobs)))
     doubling = [2**power for power in range(top.bit_length()) if 2**power <= top]
-    return sorted({*doubling, size.workers, top})
+    return sorted({*doubling, resources.workers, top})
 
 
 def _forecast_hours(
-    graph: JobGraph, seconds: Mapping[str, float], workers: int, size: Size
+    graph: JobGraph, seconds: Mapping[str, float], workers: int, resources: Resources
 ) -> tuple[int, float, float]:
     """Hours until the last job ends when jobs go to free workers in their order."""
-    if size.device == "cpu":
-        # A worker has size.threads threads; more workers than cores for them share what there is.
-        slow = max(1.0, workers * size.threads / size.cores)
+    if resources.device == "cpu":
+        # A worker has resources.threads threads; more workers than cores for them share what there is.
+        slow = max(1.0, workers * resources.threads / resources.cores)
     else:
-        slow = max(1.0, workers / (size.gpus * SATURATION))
+        slow = max(1.0, workers / (resources.gpus * SATURATION))
     total = _simulate(graph, {key: value * slow for key, value in seconds.items()}, workers) / 3600
     paid = total * (
-        max(1, min(size.gpus, workers)) if size.device != "cpu" else min(size.cores, workers * size.threads)
+        max(1, min(resources.gpus, workers))
+        if resources.device != "cpu"
+        else min(resources.cores, workers * resources.threads)
     )
     return workers, total, paid
 
@@ -127,25 +130,25 @@ class Speeds:
 
     measured: Mapping[tuple[str, str], float]
     """By encoder and kind of stage."""
-    size: Size
+    resources: Resources
     basis: str
     parameters: dict[str, float]
 
     @classmethod
-    def measure(cls, store: Store, size: Size, runs: Mapping[str, RecipeRun]) -> Speeds:
+    def measure(cls, store: Store, resources: Resources, runs: Mapping[str, RecipeRun]) -> Speeds:
         """Speeds of what the store's artefacts were trained with, on the same device and as many threads."""
         found: dict[tuple[str, str], list[float]] = {}
         for path in (store.root / "artefacts").glob(f"*/{MARKER}"):
             record = read_json(path) or {}
             work, machine = record.get("work", {}), record.get("machine", {})
-            alike = machine.get("device") == size.device
-            alike &= size.device != "cpu" or machine.get("threads") == str(size.threads)
+            alike = machine.get("device") == resources.device
+            alike &= resources.device != "cpu" or machine.get("threads") == str(resources.threads)
             if alike and work.get("subwords") and work.get("seconds"):
                 kind = path.parent.name.partition("-")[0]
                 found.setdefault((work["encoder"], kind), []).append(work["subwords"] / work["seconds"])
         measured = {key: statistics.median(values) for key, values in found.items()}
         wanted = {(run.recipe.encoder.name, settings.kind) for run in runs.values() for settings in run.recipe.stage}
-        return cls(measured, size, _tell_basis(measured, found, wanted, size), {})
+        return cls(measured, resources, _describe_basis(measured, found, wanted, resources), {})
 
     def estimate(self, job: Job, run: RecipeRun) -> float:
         """Seconds that a job takes."""
@@ -162,7 +165,7 @@ class Speeds:
         if (name, kind) in self.measured:
             return self.measured[name, kind]
         scale = REFERENCE_PARAMETERS / self._body(run)
-        return SPEEDS[self.size.device] * (self.size.threads if self.size.device == "cpu" else 1) * scale
+        return SPEEDS[self.resources.device] * (self.resources.threads if self.resources.device == "cpu" else 1) * scale
 
     def _body(self, run: RecipeRun) -> float:
         """Weights of the encoder without its subword table."""
@@ -174,17 +177,20 @@ class Speeds:
         return self.parameters[name]
 
 
-def _tell_basis(
-    measured: Mapping[Any, float], found: Mapping[Any, Sequence[float]], wanted: Iterable[tuple[str, str]], size: Size
+def _describe_basis(
+    measured: Mapping[Any, float],
+    found: Mapping[Any, Sequence[float]],
+    wanted: Iterable[tuple[str, str]],
+    resources: Resources,
 ) -> str:
-    where = f"{size.threads} CPU threads" if size.device == "cpu" else "this kind of device"
-    told = []
+    where = f"{resources.threads} CPU threads" if resources.device == "cpu" else "this kind of device"
+    lines = []
     for name, kind in sorted(wanted):
         if (name, kind) in measured:
             count = len(found[name, kind])
-            told.append(
+            lines.append(
                 f"{kind} of {name}: {measured[name, kind]:,.0f} subwords/s, measured in {count} runs of the store"
             )
         else:
-            told.append(f"{kind} of {name}: nothing like it in the store for {where}, so a rate known from elsewhere")
-    return "Speeds: " + "; ".join(told) + "."
+            lines.append(f"{kind} of {name}: nothing like it in the store for {where}, so a default rate")
+    return "Speeds: " + "; ".join(lines) + "."

@@ -9,7 +9,7 @@ with all subwords to choose from 4.8 / 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,8 @@ from crossling.models.model import build_model
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe
 from crossling.registry import load_kind
-from crossling.study.recipe_run import build_final_task
+from crossling.study.pool import Resources
+from crossling.study.recipe_run import RecipeRun, build_final_task
 from crossling.tasks import build_task
 from crossling.training.tracking import check_trackers
 
@@ -213,6 +214,18 @@ def forecast_gpu_bytes(recipe: Recipe, encoder: Encoder) -> float:
         _activation_bytes(settings, encoder, load) for settings, load in zip(recipe.stage, longest, strict=True)
     )
     return GPU_OVERHEAD + TRAINED * _count_parameters(encoder) + CAPTURE_FACTOR * activations
+
+
+def fit_gpu_memory(resources: Resources, runs: Mapping[str, RecipeRun]) -> Resources:
+    """On GPUs, as many workers as hold the largest run, unless the user said how many; each encoder is read once."""
+    if resources.device == "cpu" or resources.is_fixed:
+        return resources
+    needs = []
+    for settings in {run.recipe.encoder for run in runs.values()}:
+        encoder = load_encoder(settings.name, revision=settings.revision)
+        of_encoder = [run.recipe for run in runs.values() if run.recipe.encoder == settings]
+        needs += [forecast_gpu_bytes(recipe, encoder) for recipe in of_encoder]
+    return resources.fit_gpu_memory(max(needs))
 
 
 def _is_trimmed(recipe: Recipe, number: int) -> bool:

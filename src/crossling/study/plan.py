@@ -1,4 +1,7 @@
-"""A study planned: for every cell the identities of its stages and of its predictions, before anything is trained."""
+"""Plan a study: the identities of every cell's stages and predictions, and the jobs that are left to do.
+
+All of it is known before anything is trained.
+"""
 
 from __future__ import annotations
 
@@ -29,27 +32,24 @@ from crossling.study.recipe_run import RecipeRun
 from crossling.training.distributed import Distributed, setup_distributed
 
 State = Literal["waiting", "running", "done", "failed"]
-RETRY_SECONDS = 0.5
-"""Seconds before a job that another run holds is looked at again."""
-
-
-Join = Callable[[RunSettings], Distributed]
+POSTPONE_SECONDS = 0.5
+"""Before a job that another process holds is tried again."""
 
 
 def plan_study(
-    study: Study, store: Store, out: Path, *, join: Join = setup_distributed
+    study: Study, store: Store, out: Path, *, setup: Callable[[RunSettings], Distributed] = setup_distributed
 ) -> tuple[list[PlannedCell], dict[str, RecipeRun]]:
-    """Open all data and work out identities; whatever is missing for any variant is told at once.
+    """Open all data and work out identities; whatever is missing for any variant is reported at once.
 
-    Gives the cells in the order of work, and by folder what each variant would run. ``join`` says what a run finds
-    where it will be run: device and precision count in identities.
+    Returns the cells in the order of work, and by folder the run of each variant. ``setup`` gives the device and the
+    precision of a run where it will be run: both count in identities.
     """
     runs: dict[str, RecipeRun] = {}
     problems: list[str] = []
     encoders = EncoderCache()
     for variant in study.variants:
         try:
-            distributed = join(variant.recipe.run)
+            distributed = setup(variant.recipe.run)
             run = RecipeRun(variant.recipe, store, out / variant.folder, distributed, encoders=encoders)
             run.check_targets()
             runs[variant.folder] = run
@@ -59,7 +59,7 @@ def plan_study(
         raise DataError("\n  ".join([f"{len(problems)} of {len(study.variants)} variants cannot be run", *problems]))
     cells = []
     for cell in study.cells:
-        join(cell.variant.recipe.run)  # the number of threads counts in identities
+        setup(cell.variant.recipe.run)  # the number of threads counts in identities
         cells.append(_plan_cell(cell.variant, cell.seed, cell.name, runs[cell.variant.folder]))
     return cells, runs
 
@@ -170,7 +170,7 @@ class Job:
     key: str
     """The stage's identity, or the cell's name."""
     lease: str
-    """What it is known by among all runs."""
+    """The name of its lease."""
     cell: str
     """The first cell that needs it."""
     folder: str
@@ -181,7 +181,6 @@ class Job:
     position: int
     state: State = "waiting"
     attempts: int = 0
-    error: str = ""
     not_before: float = 0.0
 
     @property
@@ -192,7 +191,10 @@ class Job:
 
 @dataclass
 class JobGraph:
-    """All jobs of a study."""
+    """All jobs of a study that are left to do, each after the one that it needs.
+
+    A stage that several cells share is one job: it runs once, and all that need it wait while other work goes on.
+    """
 
     jobs: dict[str, Job] = field(default_factory=dict)
     cells: dict[str, list[str]] = field(default_factory=dict)
@@ -235,20 +237,20 @@ class JobGraph:
         return job.needs is None or self.jobs[job.needs].state == "done"
 
     def postpone(self, job: Job) -> None:
-        """Another run has it: look again later."""
-        job.state, job.not_before = "waiting", time.monotonic() + RETRY_SECONDS
+        """Another process has it: try again later."""
+        job.state, job.not_before = "waiting", time.monotonic() + POSTPONE_SECONDS
 
-    def fail(self, job: Job, error: str) -> list[str]:
-        """Give a job up, with all that needs it; the names of the cells that this costs."""
+    def fail(self, job: Job) -> list[str]:
+        """Give a job up, with all that need it; returns the names of the cells that this costs."""
         lost = [name for name, keys in self.cells.items() if job.key in keys and self.state_of(name) != "failed"]
-        job.state, job.error = "failed", error
+        job.state = "failed"
         for other in self.jobs.values():
             if other.needs == job.key and other.state != "failed":
-                self.fail(other, error)
+                self.fail(other)
         return lost
 
     def state_of(self, cell: str) -> State:
-        """How a cell stands."""
+        """The state of a cell."""
         states = [self.jobs[key].state for key in self.cells[cell]]
         if not states or states[-1] == "done":
             return "done"

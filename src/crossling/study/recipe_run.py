@@ -160,11 +160,11 @@ class RecipeRun:
             if done:
                 self.progress.say(f"{self.recipe.stage[number].kind} (seed {seed}): already trained, {identity}")
             else:
-                self.train(number, seed, still_held=lease.check if lease else None)
+                self.train(number, seed, check_lease=lease.check if lease else None)
         self.distributed.wait()
 
-    def train(self, number: int, seed: int, *, still_held: Callable[[], None] | None = None) -> None:
-        """Train one stage and publish its artefact; ``still_held`` raises where the work was taken over."""
+    def train(self, number: int, seed: int, *, check_lease: Callable[[], None] | None = None) -> None:
+        """Train one stage and publish its artefact; ``check_lease`` raises where the work was taken over."""
         settings, began = self.recipe.stage[number], time.monotonic()
         identities = self.identify_stages(seed)
         identity, parent = identities[number], identities[number - 1] if number else None
@@ -177,7 +177,7 @@ class RecipeRun:
             self.store.work(identity),
             self.store.root,
             checkpoint_seconds=self.recipe.run.checkpoint_seconds,
-            progress=Watched(self.progress, still_held) if still_held else self.progress,
+            progress=Watched(self.progress, check_lease) if check_lease else self.progress,
             track=lambda values, step: self.track(self._name_values(values, number), step, seed),
             on_start=self._encode_targets if number == len(self.recipe.stage) - 1 else None,
             base=(lambda: self._load_start(None)) if parent else None,
@@ -185,8 +185,8 @@ class RecipeRun:
         model, card, record = load_kind("stages", settings.kind).train(settings, self.opened[number], context)
         if not self.distributed.is_main:
             return
-        if still_held:
-            still_held()
+        if check_lease:
+            check_lease()
         work = {
             "encoder": self.recipe.encoder.name,
             "seconds": round(max(time.monotonic() - began, record.get("training_seconds", 0.0)), 3),
@@ -300,7 +300,7 @@ class Watched:
     """A listener that also looks whether the work is still this process's own: two must not write one checkpoint."""
 
     progress: Progress
-    still_held: Callable[[], None]
+    check_lease: Callable[[], None]
     looked: float = float("-inf")
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
@@ -309,7 +309,7 @@ class Watched:
     def advance(self, steps: int = 1, **facts: str) -> None:
         now = time.monotonic()
         if now - self.looked >= HELD_SECONDS:
-            self.still_held()
+            self.check_lease()
             self.looked = now
         self.progress.advance(steps, **facts)
 

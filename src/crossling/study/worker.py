@@ -1,4 +1,7 @@
-"""A process that does one job of a study after the other: it pays for its imports once."""
+"""A worker runs one job of a study after the other: it imports and loads an encoder once.
+
+A job is the training of one stage, or the predictions of one cell.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,15 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from crossling.errors import UserError
 from crossling.store.leases import Lease, LeaseLostError, identify_machine
-from crossling.study.folder import CellMarker, Event, append_event, prediction_path
+from crossling.study.folder import RECIPE, CellMarker, Event, append_event, mark_finished, prediction_path, send_results
 from crossling.study.status import JobProgress
 
 if TYPE_CHECKING:
@@ -32,7 +37,7 @@ VARIANTS_KEPT = 32
 
 
 @dataclass(frozen=True)
-class Order:
+class Assignment:
     """A job as a worker gets it."""
 
     key: str
@@ -41,53 +46,66 @@ class Order:
     """The variant's, below the study's."""
     seed: int
     stage: int | None
+    """The number of the stage to train; none for predictions."""
     identity: str
     """Of the stage or the predictions: it must still be this, or data changed since the plan."""
     lease: Lease | None
-    """The runner's; none where the worker's machine does not see it."""
+    """The scheduler's; none where the worker's machine does not see it."""
     threads: int
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a worker works."""
+class Message:
+    """What a worker, or its pool, reports about a job."""
+
+    kind: Literal[
+        "started", "progress", "event", "done", "failed", "lease_lost", "out_of_memory", "died", "not_started"
+    ]
+    key: str
+    error: str = ""
+    trace: str = ""
+    seconds: float = 0.0
+    process: int | None = None
+    progress: JobProgress = field(default_factory=JobProgress)
+    event: Event | None = None
+
+
+Channel = Callable[[Message], None]
+"""Sends a message to the scheduler."""
+
+
+@dataclass(frozen=True)
+class WorkerPaths:
+    """The folders of the study and of the store, on the worker's machine."""
 
     out: Path
     store: Path
-    parent: int = 0
-    gpu: int | None = None
 
 
-class Voice(Protocol):
-    """What a worker tells its runner through."""
-
-    def send(self, message: Any, /) -> None: ...
-
-
-def serve(place: Place, connection: Connection) -> None:
-    """Do what the runner sends until it says no more, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's to handle
+def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: int | None) -> None:
+    """The main function of a local worker process: run what the scheduler sends until it sends none, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the scheduler's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with(place.parent)
-    if place.gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(place.gpu)
+    _exit_with(parent)
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     import_all()
 
-    worker = Worker(place, connection)
+    worker = Worker(paths, connection.send, partial(append_event, paths.out))
     with contextlib.suppress(EOFError, BrokenPipeError):
-        while (order := connection.recv()) is not None:
-            worker.do(order)
+        while (assignment := connection.recv()) is not None:
+            worker.run(assignment)
 
 
 def import_all() -> None:
-    """Pay for all imports at once, while the runner plans, and not in the first cell."""
+    """Import everything at once, while the scheduler plans, and not in the first cell."""
     from transformers import AutoModel, AutoTokenizer  # noqa: F401
 
     from crossling.study import recipe_run  # noqa: F401
 
 
-def _die_with(parent: int) -> None:
-    """An orphan must not go on working: the kernel kills it, and where there is no such service it looks itself."""
+def _exit_with(parent: int) -> None:
+    """End with the parent process: the kernel sends a signal, and where it cannot, a thread watches."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -97,60 +115,63 @@ def _die_with(parent: int) -> None:
             time.sleep(WATCH_SECONDS)
         os._exit(1)
 
-    threading.Thread(target=watch, name="watch for the runner", daemon=True).start()
+    threading.Thread(target=watch, name="watch the scheduler", daemon=True).start()
 
 
 @dataclass
 class Worker:
-    """One worker's memory."""
+    """Runs jobs, and keeps what the next one may need: opened data and the encoder."""
 
-    place: Place
-    connection: Voice
+    paths: WorkerPaths
+    send: Channel
+    log_event: Callable[[Event], None]
     report_seconds: float = REPORT_SECONDS
-    runners: dict[str, RecipeRun] = field(default_factory=dict)
+    runs: dict[str, RecipeRun] = field(default_factory=dict)
     _encoders: EncoderCache | None = None
 
-    def do(self, order: Order) -> None:
-        """Do a job and tell how it ended; an error is told, too, and the worker goes on."""
+    def run(self, assignment: Assignment) -> None:
+        """Run a job and report how it ended; the worker survives an error."""
         began = time.monotonic()
-        self._note("begin", order)
+        report = partial(Message, key=assignment.key)
+        self.log_event(describe_event("begin", assignment))
         try:
-            self._carry_out(order)
+            self._run(assignment)
         except LeaseLostError as error:
-            self._tell(order, "lost", error=str(error))
+            self.send(report("lease_lost", error=str(error)))
         except UserError as error:
-            self._tell(order, "failed", error=str(error), trace=traceback.format_exc())
+            self.send(report("failed", error=str(error), trace=traceback.format_exc()))
         except Exception as error:
-            outcome = "memory" if type(error).__name__ == "OutOfMemoryError" else "failed"
-            self._tell(order, outcome, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+            is_full = type(error).__name__ == "OutOfMemoryError"
+            text, trace = f"{type(error).__name__}: {error}", traceback.format_exc()
+            self.send(report("out_of_memory" if is_full else "failed", error=text, trace=trace))
         else:
-            self._note("end", order)
-            self._tell(order, "done", seconds=round(time.monotonic() - began, 3))
+            self.log_event(describe_event("end", assignment))
+            self.send(report("done", seconds=round(time.monotonic() - began, 3)))
 
-    def _carry_out(self, order: Order) -> None:
+    def _run(self, assignment: Assignment) -> None:
         from crossling.training.tracking import open_trackers
 
-        runner = self._open(order)
-        if order.stage is not None:
-            self._check(runner.identify_stages(order.seed)[order.stage], order)
-            with open_trackers(runner.recipe, runner.out, runner.distributed) as runner.track:
-                self._train(runner, order, order.stage)
+        run = self._open(assignment)
+        if assignment.stage is not None:
+            self._check(run.identify_stages(assignment.seed)[assignment.stage], assignment)
+            with open_trackers(run.recipe, run.out, run.distributed) as run.track:
+                self._train(run, assignment, assignment.stage)
         else:
-            self._check(runner.identify_predictions(order.seed), order)
-            self._predict(runner, order)
-        self._free_memory(runner)
+            self._check(run.identify_predictions(assignment.seed), assignment)
+            self._predict(run, assignment)
+        self._free_memory(run)
 
-    def _train(self, runner: RecipeRun, order: Order, stage: int) -> None:
-        if order.lease is not None:
-            runner.train(stage, order.seed, still_held=order.lease.check)
+    def _train(self, run: RecipeRun, assignment: Assignment, stage: int) -> None:
+        if assignment.lease is not None:
+            run.train(stage, assignment.seed, check_lease=assignment.lease.check)
             return
-        # The runner's leases are not seen here, and checkpoints are this machine's own: only its own processes, such
-        # as one that its runner believes dead, could be in the way.
-        with runner.store.leases.hold(f"here-{order.key}") as lease:
-            if not runner.store.is_complete(order.key):
-                runner.train(stage, order.seed, still_held=lease.check)
+        # The scheduler's leases are not seen here, and checkpoints are on this machine's disk: only a process of this
+        # machine, such as one that its scheduler believes dead, could be writing them.
+        with run.store.leases.hold(f"here-{assignment.key}") as lease:
+            if not run.store.is_complete(assignment.key):
+                run.train(stage, assignment.seed, check_lease=lease.check)
 
-    def _open(self, order: Order) -> RecipeRun:
+    def _open(self, assignment: Assignment) -> RecipeRun:
         import torch
 
         from crossling.recipe.recipe import load_recipe
@@ -158,53 +179,51 @@ class Worker:
         from crossling.study.recipe_run import RecipeRun
         from crossling.training.distributed import setup_distributed
 
-        torch.set_num_threads(order.threads)
-        runner = self.runners.pop(order.folder, None)
-        if runner is None:
-            folder = self.place.out / order.folder
-            recipe = load_recipe(folder / "recipe.toml")
-            runner = RecipeRun(
-                recipe, Store(self.place.store), folder, setup_distributed(recipe.run), encoders=self.encoders
+        torch.set_num_threads(assignment.threads)
+        run = self.runs.pop(assignment.folder, None)
+        if run is None:
+            folder = self.paths.out / assignment.folder
+            recipe = load_recipe(folder / RECIPE)
+            run = RecipeRun(
+                recipe, Store(self.paths.store), folder, setup_distributed(recipe.run), encoders=self.encoders
             )
-        runner.distributed = setup_distributed(runner.recipe.run)
-        runner.progress = Reporter(self.connection, order, self.report_seconds)
-        self.runners[order.folder] = runner
-        while len(self.runners) > VARIANTS_KEPT:
-            del self.runners[next(iter(self.runners))]
-        return runner
+        run.distributed = setup_distributed(run.recipe.run)
+        run.progress = ProgressReporter(self.send, assignment.key, self.report_seconds)
+        self.runs[assignment.folder] = run
+        while len(self.runs) > VARIANTS_KEPT:
+            del self.runs[next(iter(self.runs))]
+        return run
 
     @property
     def encoders(self) -> EncoderCache:
-        """What all variants share: an encoder is read once."""
+        """Shared by all variants: an encoder is read once."""
         from crossling.encoders.cache import EncoderCache
 
         self._encoders = self._encoders or EncoderCache(keep=True)
         return self._encoders
 
-    def _check(self, identity: str, order: Order) -> None:
-        if identity != order.identity:
-            raise UserError(f"{order.cell}: data or settings changed since the study was planned; start it again")
+    def _check(self, identity: str, assignment: Assignment) -> None:
+        if identity != assignment.identity:
+            raise UserError(f"{assignment.cell}: data or settings changed since the study was planned; start it again")
 
-    def _predict(self, runner: RecipeRun, order: Order) -> None:
+    def _predict(self, run: RecipeRun, assignment: Assignment) -> None:
         """Predictions into the cell's folder, then its marker."""
-        from crossling.study.folder import mark_finished, send_results
         from crossling.training.hardware import describe_hardware
 
         began = time.monotonic()
-        runner.predict(order.seed)
-        stages = runner.identify_stages(order.seed)
-        trained = runner.store.record(stages[-1]).get("work", {}).get("seconds", 0.0)
-        folder = self.place.out / order.cell
+        run.predict(assignment.seed)
+        stages = run.identify_stages(assignment.seed)
+        trained = run.store.record(stages[-1]).get("work", {}).get("seconds", 0.0)
+        folder = self.paths.out / assignment.cell
         seconds = round(trained + time.monotonic() - began, 3)
-        machine = describe_hardware(runner.distributed)
-        marker = CellMarker(order.identity, stages, seconds, time.time(), machine)
-        files = [prediction_path(runner.out, order.seed, entry, language) for entry, language, _ in runner.targets]
-        send_results(runner.store, folder, files, marker)
+        marker = CellMarker(assignment.identity, stages, seconds, time.time(), describe_hardware(run.distributed))
+        files = [prediction_path(run.out, assignment.seed, entry, language) for entry, language, _ in run.targets]
+        send_results(run.store, folder, files, marker)
         mark_finished(folder, marker)
 
-    def _free_memory(self, runner: RecipeRun) -> None:
+    def _free_memory(self, run: RecipeRun) -> None:
         """Leave room for the others on a GPU."""
-        if runner.distributed.device.type == "cuda":
+        if run.distributed.device.type == "cuda":
             import gc
 
             import torch
@@ -212,34 +231,28 @@ class Worker:
             gc.collect()
             torch.cuda.empty_cache()
 
-    def _note(self, event: str, order: Order) -> None:
-        append_event(self.place.out, describe_event(event, order))
-
-    def _tell(self, order: Order, outcome: str, **facts: Any) -> None:
-        self.connection.send({"outcome": outcome, "key": order.key, **facts})
-
 
 @dataclass
-class Reporter:
-    """Progress of a job, told to the runner now and then."""
+class ProgressReporter:
+    """Sends the progress of a job to the scheduler, now and then."""
 
-    connection: Voice
-    order: Order
+    send: Channel
+    key: str
     every: float
     """Seconds between two messages."""
     what: str = ""
     done: int = 0
     total: int = 0
-    told: float = 0.0
+    sent: float = 0.0
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
         self.what, self.total, self.done = what, total, done
-        self._tell({})
+        self._send({})
 
     def advance(self, steps: int = 1, **facts: str) -> None:
         self.done += steps
-        if time.monotonic() - self.told > self.every:
-            self._tell(facts)
+        if time.monotonic() - self.sent > self.every:
+            self._send(facts)
 
     def end(self) -> None:
         pass
@@ -247,12 +260,12 @@ class Reporter:
     def say(self, line: str) -> None:
         pass
 
-    def _tell(self, facts: dict[str, str]) -> None:
-        self.told = time.monotonic()
-        progress = JobProgress(self.what, self.done, self.total, facts)
-        self.connection.send({"outcome": "progress", "key": self.order.key, "progress": progress})
+    def _send(self, facts: dict[str, str]) -> None:
+        self.sent = time.monotonic()
+        self.send(Message("progress", self.key, progress=JobProgress(self.what, self.done, self.total, facts)))
 
 
-def describe_event(event: str, order: Order) -> Event:
-    """An event of a job on this machine."""
-    return Event(round(time.time(), 3), event, order.key, order.cell, os.getpid(), identify_machine())
+def describe_event(event: str, assignment: Assignment) -> Event:
+    """An event of a job, with the time, this process and this machine."""
+    now = round(time.time(), 3)
+    return Event(now, event, assignment.key, assignment.cell, os.getpid(), identify_machine())
