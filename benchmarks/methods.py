@@ -201,7 +201,7 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
     """Masked words, chosen among the whole vocabulary."""
     from crossling.encoders.masked_word_head import build_head
     from crossling.models.model import build_model
-    from crossling.objectives.masked_words import Masking, Objective
+    from crossling.objectives.masked_words import MaskingSettings, Objective
     from crossling.training.mixture import Stream
 
     if not scale.on_gpu and not scale.quick:
@@ -213,7 +213,7 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
         encoder = build_encoder(MASKED, scale.size)
         model = build_model(encoder, {"kind": "last"})
         model.heads["words"] = build_head(encoder)
-        stream = Stream(Objective("words", Masking(1), encoder), examples)
+        stream = Stream(Objective("words", MaskingSettings(), encoder, seed=1), examples)
         run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=1 + scale.epochs)
         rate = len(examples) / time_epochs(run, scale.epochs, scale.device)
         lengths = examples.lengths

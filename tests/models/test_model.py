@@ -34,7 +34,7 @@ def _saved(folder: Path, encoder_folder: Path, *, trim: bool) -> Model:
 
 
 @pytest.mark.parametrize("trim", [False, True])
-def test_a_saved_model_comes_back_with_its_whole_vocabulary(tmp_path: Path, tiny_folder: Path, trim: bool) -> None:
+def test_saved_model_loads_with_whole_vocabulary(tmp_path: Path, tiny_folder: Path, trim: bool) -> None:
     trained = _saved(tmp_path / "model", tiny_folder, trim=trim)
     loaded, card = load_model(tmp_path / "model")
     base = load_encoder(str(tiny_folder)).model.get_input_embeddings().weight
@@ -52,7 +52,7 @@ def test_a_saved_model_comes_back_with_its_whole_vocabulary(tmp_path: Path, tiny
     assert torch.allclose(loaded.represent(batch), trained.eval().represent(own), atol=1e-6)
 
 
-def test_trimmed_weights_take_less_room(tmp_path: Path, tiny_folder: Path) -> None:
+def test_trimmed_weights_take_less_disk_space(tmp_path: Path, tiny_folder: Path) -> None:
     for trim in (False, True):
         _saved(tmp_path / str(trim), tiny_folder, trim=trim)
     weights = load_file(tmp_path / "True" / "model.safetensors")
@@ -61,7 +61,7 @@ def test_trimmed_weights_take_less_room(tmp_path: Path, tiny_folder: Path) -> No
     assert sizes[True] < sizes[False]
 
 
-def test_a_model_on_another_encoder_is_refused(tmp_path: Path) -> None:
+def test_model_of_another_encoder_raises(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "encoder", family="xlm-r")
     _saved(tmp_path / "model", folder, trim=True)
     save_tiny(folder, family="xlm-r", seed=5)
@@ -69,7 +69,7 @@ def test_a_model_on_another_encoder_is_refused(tmp_path: Path) -> None:
         load_model(tmp_path / "model")
 
 
-def test_damaged_models_are_told_apart_from_missing_ones(tmp_path: Path, tiny_folder: Path) -> None:
+def test_errors_distinguish_damaged_from_missing_models(tmp_path: Path, tiny_folder: Path) -> None:
     with pytest.raises(ArtefactError, match="holds no model"):
         load_model(tmp_path)
     _saved(tmp_path / "model", tiny_folder, trim=False)

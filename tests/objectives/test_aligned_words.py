@@ -100,7 +100,7 @@ def _write_out(
         AdjustmentSettings(anchors=("cls", "sep"), pull=0.5, stay=2.0, reduction="sum"),
     ],
 )
-def test_the_loss_and_its_gradient_are_the_equations(tmp_path: Path, family: str, settings: AdjustmentSettings) -> None:
+def test_loss_and_gradient_equal_equation_1(tmp_path: Path, family: str, settings: AdjustmentSettings) -> None:
     model, reference = _model(family), _model(family, seed=5).encoder
     objective = Objective("words", settings, model.encoder, reference=reference)
     arrays, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
@@ -139,7 +139,7 @@ def test_empty_rows_and_longer_padding_change_nothing(tmp_path: Path) -> None:
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
 
 
-def test_a_gradient_reaches_the_learning_encoder_alone(tmp_path: Path) -> None:
+def test_reference_gets_no_gradient(tmp_path: Path) -> None:
     model, reference = _model(), _model(seed=5).encoder
     objective = Objective("words", AdjustmentSettings(), model.encoder, reference=reference)
     _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
@@ -152,7 +152,7 @@ def test_a_gradient_reaches_the_learning_encoder_alone(tmp_path: Path) -> None:
     assert set(table.abs().sum(1).nonzero().flatten().tolist()) <= used | special
 
 
-def test_an_encoder_that_is_its_own_reference_stays_for_nothing(tmp_path: Path) -> None:
+def test_stay_is_zero_for_unchanged_encoder(tmp_path: Path) -> None:
     model = _model()
     objective = Objective("words", AdjustmentSettings(), model.encoder, reference=_model().encoder)
     _, batch = _batch(model, _examples(tmp_path / "e.arrow", model.encoder), objective)
@@ -160,7 +160,7 @@ def test_an_encoder_that_is_its_own_reference_stays_for_nothing(tmp_path: Path) 
     assert float(stay.detach()) == pytest.approx(0.0, abs=1e-9) and float(pull.detach()) > 0
 
 
-def test_without_a_weight_the_reference_is_not_run(tmp_path: Path) -> None:
+def test_reference_is_not_run_without_stay(tmp_path: Path) -> None:
     model = _model()
     objective = Objective("words", AdjustmentSettings(stay=0.0), model.encoder, reference=_model().encoder)
     assert objective.reference is None
@@ -168,7 +168,7 @@ def test_without_a_weight_the_reference_is_not_run(tmp_path: Path) -> None:
     assert objective.sum_loss(model, batch).stay.item() == 0.0
 
 
-def test_dropout_can_be_left_out(tmp_path: Path) -> None:
+def test_dropout_can_be_switched_off(tmp_path: Path) -> None:
     model = _model().train()
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):

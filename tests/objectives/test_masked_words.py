@@ -15,7 +15,7 @@ from crossling.data.batching import Batch, Examples, write_examples
 from crossling.encoders.trimming import trim_encoder
 from crossling.models.model import Model, build_model
 from crossling.objectives.inputs import IGNORED
-from crossling.objectives.masked_words import SHORT, Masking, Objective, draw
+from crossling.objectives.masked_words import SHORT, MaskingSettings, Objective, draw
 from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, fit
 from crossling.training.mixture import Stream
@@ -38,12 +38,12 @@ def make_examples(folder: Path, count: int = 200, *, words: int = 3, seed: int =
     return write_examples(folder / "examples.arrow", [{"ids": ids, "words": numbers}])
 
 
-def make_objective(**settings: Any) -> Objective:
-    return Objective("words", Masking(**{"seed": 1, **settings}), tiny_encoder())
+def make_objective(seed: int = 1, **settings: Any) -> Objective:
+    return Objective("words", MaskingSettings(**settings), tiny_encoder(), seed=seed)
 
 
 def collate_all(objective: Objective, examples: Examples, *, epoch: int = 0) -> tuple[Any, Any, Any]:
-    """The masked inputs of all texts, the true ones, and which places are to be guessed."""
+    """The masked inputs of all texts, the true ones, and which places are to be predicted."""
     rows = np.arange(len(examples))
     batch = objective.collate(examples, Batch(rows, LENGTH, epoch), size=len(rows))
     truth = np.full_like(batch["ids"], -1)
@@ -57,7 +57,7 @@ def collate_all(objective: Objective, examples: Examples, *, epoch: int = 0) -> 
     return batch["ids"], truth, chosen.reshape(truth.shape)
 
 
-def test_fifteen_of_a_hundred_are_masked_and_eight_of_ten_of_those_by_the_mask(tmp_path: Path) -> None:
+def test_shares_of_masked_random_and_kept_subwords(tmp_path: Path) -> None:
     objective, examples = make_objective(), make_examples(tmp_path, 2_000)
     masked, truth, chosen = collate_all(objective, examples)
     inside = (truth >= 5).sum(axis=1)
@@ -76,7 +76,7 @@ def test_fifteen_of_a_hundred_are_masked_and_eight_of_ten_of_those_by_the_mask(t
     assert np.mean(places / (inside[np.nonzero(chosen)[0]] - 1)) == pytest.approx(0.5, abs=0.02)
 
 
-def test_masks_are_the_texts_own_whatever_the_batch_and_change_with_epoch_and_seed(tmp_path: Path) -> None:
+def test_masks_depend_on_text_epoch_and_seed_not_on_batch(tmp_path: Path) -> None:
     objective, examples = make_objective(), make_examples(tmp_path)
     whole, truth, _ = collate_all(objective, examples)
     part = objective.collate(examples, Batch(np.array([17, 3]), 64), size=5)
@@ -119,14 +119,14 @@ def test_whole_words_are_masked_whole(tmp_path: Path) -> None:
     assert chosen.sum() / (truth >= 5).sum() == pytest.approx(0.15, abs=0.04)
 
 
-def test_a_text_of_nothing_but_special_subwords_has_nothing_to_guess(tmp_path: Path) -> None:
+def test_text_of_special_subwords_has_no_targets(tmp_path: Path) -> None:
     ids = [np.array([2, 3]), np.array([2, 1, 3])]  # 1 is the unknown one
     examples = write_examples(tmp_path / "e.arrow", [{"ids": ids}])
     objective = make_objective()
     assert objective.count_targets(objective.collate(examples, Batch(np.arange(2), 8), size=2)).task == 0
 
 
-def test_draws_are_even_and_independent() -> None:
+def test_draws_are_uniform_and_independent() -> None:
     numbers = draw(3, 1, 0, np.arange(1000), 50)
     assert numbers.min() >= 0 and numbers.max() < 1
     counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
@@ -144,7 +144,7 @@ def build(objective: Objective) -> Model:
     return model.eval()
 
 
-def test_the_loss_is_that_of_the_whole_softmax_at_the_masked_places(tmp_path: Path) -> None:
+def test_loss_equals_full_softmax_at_masked_places(tmp_path: Path) -> None:
     objective, examples = make_objective(), make_examples(tmp_path, 6)
     model = build(objective)
     arrays = objective.collate(examples, Batch(np.arange(6), LENGTH), size=8)
@@ -170,9 +170,9 @@ def test_the_loss_is_that_of_the_whole_softmax_at_the_masked_places(tmp_path: Pa
     assert int(outputs["right"][real].sum()) == right
 
 
-def test_a_frozen_encoder_gets_no_gradient_and_reads_without_dropout(tmp_path: Path) -> None:
+def test_frozen_encoder_gets_no_gradient_and_no_dropout(tmp_path: Path) -> None:
     examples = make_examples(tmp_path, 6)
-    objective = Objective("words", Masking(1), tiny_encoder(), frozen=True)
+    objective = Objective("words", MaskingSettings(), tiny_encoder(), seed=1, frozen=True)
     model = build(objective)
     batch = model.prepare(objective.collate(examples, Batch(np.arange(6), LENGTH), size=6), torch.device("cpu"))
     still = float(objective.sum_loss(model, batch).task.detach())
@@ -194,11 +194,11 @@ def _hear(losses: list[float], values: dict[str, float], step: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("frozen", [True, False])
-def test_captured_steps_have_the_losses_of_plain_ones(tmp_path: Path, frozen: bool) -> None:
+def test_captured_losses_equal_plain_losses(tmp_path: Path, frozen: bool) -> None:
     distributed = Distributed(0, 1, torch.device("cuda"), torch.float32)
     heard: dict[bool, list[float]] = {False: [], True: []}
     for capture, losses in heard.items():
-        objective = Objective("words", Masking(1), tiny_encoder(), frozen=frozen)
+        objective = Objective("words", MaskingSettings(), tiny_encoder(), seed=1, frozen=frozen)
         model = build(objective)
         model.encoder.requires_grad_(not frozen)
         for module in model.modules():
@@ -218,11 +218,11 @@ def test_captured_steps_have_the_losses_of_plain_ones(tmp_path: Path, frozen: bo
     assert heard[True] == pytest.approx(heard[False], rel=1e-4)
 
 
-def test_in_a_trimmed_table_labels_are_its_rows_and_random_subwords_are_in_it(tmp_path: Path) -> None:
+def test_trimmed_table_renumbers_labels_and_random_subwords(tmp_path: Path) -> None:
     examples, encoder = make_examples(tmp_path, 20), tiny_encoder()
     full = trim_encoder(encoder, examples.distinct_ids())
     assert len(full.rows) < len(full.to_rows)
-    objective = Objective("words", Masking(1, mask=0.0, random=1.0), tiny_encoder(), to_rows=full.to_rows)
+    objective = Objective("words", MaskingSettings(mask=0.0, random=1.0), tiny_encoder(), seed=1, to_rows=full.to_rows)
     batch = objective.collate(examples, Batch(np.arange(20), LENGTH), size=20)
     assert (full.to_rows[batch["ids"][batch["ids"] >= 0]] >= 0).all()
     labels = batch["labels"][batch["labels"] != IGNORED]

@@ -95,7 +95,7 @@ def equal(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_held_out_words_are_guessed_better_afterwards(tmp_path: Path, plain: Path) -> None:
+def test_held_out_words_are_predicted_better_afterwards(tmp_path: Path, plain: Path) -> None:
     listener = Listener()
     model, card, record = run(tmp_path, plain, listener, epochs=10, lr=2e-2, held_out=0.4)
     before, after = record["held_out"]["before"], record["held_out"]["after"]
@@ -105,12 +105,12 @@ def test_held_out_words_are_guessed_better_afterwards(tmp_path: Path, plain: Pat
     assert after["masked"] == sum(part["masked"] for part in after["languages"].values()) > 0
     assert record["head"]["from"] == "trained"
     assert record["head"]["steps"] > 0
-    assert "held-out words guessed" in listener.said[-1]
+    assert "held-out words predicted" in listener.said[-1]
     assert card.tasks == {} and card.fusion == {"kind": "last"}
     assert not model.heads
 
 
-def test_an_encoder_that_has_a_head_uses_it(tmp_path: Path, headed: Path) -> None:
+def test_head_of_the_checkpoint_is_used(tmp_path: Path, headed: Path) -> None:
     listener = Listener()
     model, _, record = run(tmp_path, headed, listener, epochs=1)
     assert record["head"] == {"from": "checkpoint"}
@@ -118,7 +118,7 @@ def test_an_encoder_that_has_a_head_uses_it(tmp_path: Path, headed: Path) -> Non
     assert not equal(bits(model.encoder), bits(load_encoder(str(headed))))
 
 
-def test_the_frozen_phase_leaves_the_encoders_bits_alone(
+def test_head_training_changes_no_bit_of_the_encoder(
     tmp_path: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from crossling.stages import masked_training
@@ -142,7 +142,7 @@ def test_the_frozen_phase_leaves_the_encoders_bits_alone(
 
 @pytest.mark.parametrize("stop", [3, 12, 18, 25])
 @pytest.mark.parametrize("vocabulary", ["whole", "seen"])
-def test_a_stopped_adaptation_goes_on_to_the_same_bits(tmp_path: Path, plain: Path, stop: int, vocabulary: str) -> None:
+def test_continued_adaptation_ends_with_same_bits(tmp_path: Path, plain: Path, stop: int, vocabulary: str) -> None:
     """Stops in the head's phase, and in each epoch of the other."""
     calm, _, record = run(tmp_path / "calm", plain, vocabulary=vocabulary, whole_words=True)
     listener = Listener(stop)
@@ -169,7 +169,7 @@ def test_masks_change_from_epoch_to_epoch_within_a_run(
     assert met[0] >= met[1] == met[2]
 
 
-def test_the_stored_model_has_one_table_and_no_head(tmp_path: Path, plain: Path) -> None:
+def test_stored_model_has_one_table_and_no_head(tmp_path: Path, plain: Path) -> None:
     for vocabulary in ("whole", "seen"):
         model, card, _ = run(tmp_path / vocabulary, plain, vocabulary=vocabulary, epochs=1)
         save_model(model, card, tmp_path / vocabulary / "model")
@@ -182,9 +182,9 @@ def test_the_stored_model_has_one_table_and_no_head(tmp_path: Path, plain: Path)
         assert changed.sum() < len(base) if vocabulary == "seen" else changed.all()
 
 
-def test_the_head_and_the_encoder_learn_one_table(tmp_path: Path, plain: Path) -> None:
-    """The gradient of the table has both parts: of reading subwords, and of guessing them."""
-    objective = masked_words.Objective("words", masked_words.Masking(1), load_encoder(str(plain)))
+def test_head_and_encoder_share_one_table(tmp_path: Path, plain: Path) -> None:
+    """The gradient of the table has both parts: of reading subwords, and of predicting them."""
+    objective = masked_words.Objective("words", masked_words.MaskingSettings(), load_encoder(str(plain)), seed=1)
     model = build_model(load_encoder(str(plain)), {"kind": "last"})
     model.heads["words"] = objective.build_head(model.encoder.width)
     table = model.encoder.model.get_input_embeddings().weight
@@ -197,12 +197,12 @@ def test_the_head_and_the_encoder_learn_one_table(tmp_path: Path, plain: Path) -
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_in_reduced_precision_the_table_learns_from_both_of_its_uses(tmp_path: Path, plain: Path, frozen: bool) -> None:
+def test_bf16_table_gets_gradients_of_both_uses(tmp_path: Path, plain: Path, frozen: bool) -> None:
     """Steps in bfloat16 read copies of the weights: the head must find the copy, not the table itself."""
     gradients = []
     for precision in (torch.float32, torch.bfloat16):
         encoder = load_encoder(str(plain))
-        objective = masked_words.Objective("words", masked_words.Masking(1), encoder, frozen=frozen)
+        objective = masked_words.Objective("words", masked_words.MaskingSettings(), encoder, seed=1, frozen=frozen)
         torch.manual_seed(0)
         model = build_model(encoder, {"kind": "last"}).train()
         model.heads["words"] = objective.build_head(encoder.width)
@@ -223,14 +223,14 @@ def test_in_reduced_precision_the_table_learns_from_both_of_its_uses(tmp_path: P
     assert torch.allclose(gradients[0], gradients[1], atol=0.03 * float(gradients[0].abs().max()) + 1e-12)
 
 
-def test_the_best_epoch_is_kept_where_that_is_asked(tmp_path: Path, plain: Path) -> None:
+def test_select_best_keeps_best_epoch(tmp_path: Path, plain: Path) -> None:
     _, _, record = run(tmp_path, plain, select="best", epochs=4)
     scores = [entry["dev"] for entry in record["history"] if "dev" in entry]
     assert len(scores) == 4
     assert record["held_out"]["after"]["accuracy"] == pytest.approx(max(scores), abs=1e-6)
 
 
-def test_held_out_texts_are_of_every_language(tmp_path: Path) -> None:
+def test_every_language_has_held_out_texts(tmp_path: Path) -> None:
     rows = [make_rows(TaggedSentence, 60), make_rows(TaggedSentence, 5, language="de", shift=1)]
     texts = encode_unlabelled(rows, tiny_encoder(), Chunking(), cache=tmp_path)
     learnt, held = hold_out(texts, 0.1)
@@ -240,7 +240,7 @@ def test_held_out_texts_are_of_every_language(tmp_path: Path) -> None:
     assert (len(everything), len(nothing)) == (65, 0)
 
 
-def test_a_temperature_brings_languages_closer_and_leaves_no_text_out() -> None:
+def test_temperature_evens_out_languages_and_keeps_every_text() -> None:
     codes = np.array([0] * 1000 + [1] * 100 + [2] * 10)
     assert np.array_equal(np.sort(repeat_rows(codes, 1.0, 1)), np.arange(1110))
     for temperature, expected in ((2.0, [1000, 316, 100]), (1000.0, [1000, 998, 995])):
@@ -251,7 +251,7 @@ def test_a_temperature_brings_languages_closer_and_leaves_no_text_out() -> None:
         assert all(np.ptp(counts[codes == code]) <= 1 for code in range(3))
 
 
-def test_settings_that_cannot_be_are_refused() -> None:
+def test_contradictory_settings_are_rejected() -> None:
     for wrong, what in (
         ({"mask": 0.8, "random": 0.3}, "at most 1"),
         ({"select": "best", "held_out": 0.0}, "held-out"),
@@ -263,7 +263,7 @@ def test_settings_that_cannot_be_are_refused() -> None:
             adapt.Settings.model_validate({"train": "made:en", **wrong})
 
 
-def test_without_a_mask_or_without_text_there_is_nothing_to_learn(tmp_path: Path, plain: Path) -> None:
+def test_missing_mask_token_or_text_raises(tmp_path: Path, plain: Path) -> None:
     encoder = load_encoder(str(plain))
     context = StageContext(1, "en", encoder, EncoderSettings(name="x"), ONE, tmp_path, tmp_path)
     settings = adapt.Settings(train=("made:en",))

@@ -71,7 +71,7 @@ def untrimmed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StageContext, "should_trim", lambda self, weight_decay: False)
 
 
-def test_translations_come_nearer_and_the_source_stays(tmp_path: Path, untrimmed: None) -> None:
+def test_adjusting_pulls_translations_together_and_keeps_the_source(tmp_path: Path, untrimmed: None) -> None:
     data = describe(make_linked())
     before, _ = _distances(Model(_context(tmp_path).encoder, torch.nn.Identity()), tmp_path, data, _context(tmp_path))
     after = {}
@@ -84,7 +84,7 @@ def test_translations_come_nearer_and_the_source_stays(tmp_path: Path, untrimmed
     assert after[10.0][1] < 0.5 * after[0.0][1], "the staying term holds the source"
 
 
-def test_a_seed_draws_its_own_sentences_and_gives_the_same_bits_again(tmp_path: Path) -> None:
+def test_seed_determines_sentences_and_bits(tmp_path: Path) -> None:
     data = describe(make_linked(200))
     finals = []
     for seed in (1, 1, 2):
@@ -94,12 +94,12 @@ def test_a_seed_draws_its_own_sentences_and_gives_the_same_bits_again(tmp_path: 
     assert torch.equal(finals[0], finals[1]) and not torch.equal(finals[0], finals[2])
 
 
-def test_several_languages_are_adjusted_to_at_once(tmp_path: Path) -> None:
+def test_pairs_of_several_languages_are_read_together(tmp_path: Path) -> None:
     _, _, record = _train(tmp_path, describe(make_linked(20), make_linked(30, "en-de")), sentences=25, epochs=1)
     assert record["pairs"] == 20 + 25
 
 
-def test_links_are_filtered() -> None:
+def test_links_are_filtered_by_settings() -> None:
     links = [(0, 0), (1, 1), (1, 2), (2, 3), (3, 9), (4, 4)]
     sides = (["a", "b", "c", "d", "London"], ["x", "y", "z", "w", "London", *"qqqqq"])
 
@@ -112,7 +112,7 @@ def test_links_are_filtered() -> None:
     assert keep(drop_identical=False) == [(0, 0), (2, 3), (4, 4)]
 
 
-def test_raw_text_is_aligned_and_pairs_without_links_are_left_out(tmp_path: Path) -> None:
+def test_raw_text_is_aligned_and_pairs_without_links_are_dropped(tmp_path: Path) -> None:
     data = describe(make_raw([("the cat sees London", "кошка мир London")] * 6 + [("London", "London")]))
     examples = encode_pairs(AdjustmentSettings(aligner={"kind": "statistical"}), data, _context(tmp_path))
     assert 1 <= len(examples) <= 6
@@ -129,7 +129,7 @@ def test_links_can_be_between_subwords(tmp_path: Path) -> None:
         encode_pairs(AdjustmentSettings(pooling="subword"), data, context)
 
 
-def test_a_links_file_is_used_and_checked(tmp_path: Path) -> None:
+def test_links_file_is_used_and_checked(tmp_path: Path) -> None:
     rows = make_raw([("the cat", "кошка мир"), ("a dog", "не нам")])
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.write_text("1-0\n0-1\n", encoding="utf-8")
@@ -140,7 +140,7 @@ def test_a_links_file_is_used_and_checked(tmp_path: Path) -> None:
         encode_pairs(AdjustmentSettings(links=str(bad)), describe(rows, links=str(bad)), _context(tmp_path))
 
 
-def test_the_rate_can_follow_the_size_of_the_text() -> None:
+def test_learning_rate_scales_with_number_of_pairs() -> None:
     settings = _settings(lr=4e-5, rate_for=30_000)
     assert adjust.scale_rate(settings, 60_000).lr == pytest.approx(2e-5)
     assert adjust.scale_rate(_settings(lr=4e-5), 60_000).lr == 4e-5
@@ -156,12 +156,12 @@ def test_the_rate_can_follow_the_size_of_the_text() -> None:
         ({"pooling": "median"}, "mean"),
     ],
 )
-def test_bad_settings_are_told(changes: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_explained(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         _settings(**changes)
 
 
-def test_a_wrong_direction_and_a_wrong_layer_are_told(tmp_path: Path) -> None:
+def test_wrong_direction_or_layer_raises(tmp_path: Path) -> None:
     settings = _settings(parallel="phrasebook-parallel:de-en")
     with pytest.raises(DataError, match="source language is 'en'.*en-de"):
         adjust.open_stage_data(settings, source="en", store=tmp_path)
@@ -169,7 +169,7 @@ def test_a_wrong_direction_and_a_wrong_layer_are_told(tmp_path: Path) -> None:
         _train(tmp_path, describe(make_linked()), layer=9)
 
 
-def test_an_adjusted_encoder_is_what_the_next_stage_starts_from(tmp_path: Path) -> None:
+def test_next_stage_starts_from_adjusted_encoder(tmp_path: Path) -> None:
     """A whole recipe: adjusted on gold links, then fine-tuned with replay, which takes over what was adjusted on."""
     encoder = save_tiny(tmp_path / "encoder")
     tables = {
@@ -199,7 +199,7 @@ def test_an_adjusted_encoder_is_what_the_next_stage_starts_from(tmp_path: Path) 
     assert {"replay_pull", "replay_stay"} <= names
 
 
-def test_nothing_to_replay_and_nothing_to_score_are_told(tmp_path: Path) -> None:
+def test_missing_parallel_text_or_task_raises(tmp_path: Path) -> None:
     stage = {"kind": "finetune", "task": "pos", "train": "phrasebook-pos:en", "replay": {}}
     with pytest.raises(RecipeError, match=r"stage.0.replay.parallel: missing"):
         parse_recipe({"encoder": {"name": "x"}, "stage": [stage]})
@@ -213,7 +213,7 @@ def test_nothing_to_replay_and_nothing_to_score_are_told(tmp_path: Path) -> None
         run_recipe(parse_recipe(tables), store=Store(tmp_path / "store"), out=tmp_path / "out")
 
 
-def test_aligning_leaves_the_number_of_threads_alone(tmp_path: Path) -> None:
+def test_aligning_keeps_the_number_of_threads(tmp_path: Path) -> None:
     """A run is known by it: the next stage must find the same."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -60,7 +60,7 @@ def test_replay_without_weights_is_plain_fine_tuning(tmp_path: Path) -> None:
     assert identities[0] == identities[1] != identities[2]
 
 
-def test_replay_draws_translations_together(tmp_path: Path) -> None:
+def test_replay_pulls_translations_together(tmp_path: Path) -> None:
     data = finetune.Data((make_rows(TaggedSentence),), None, (), describe(make_linked()))
     pulls = {}
     for pull in (0.01, 3.0):
@@ -70,13 +70,13 @@ def test_replay_draws_translations_together(tmp_path: Path) -> None:
     assert pulls[3.0] < 0.6 * pulls[0.01]
 
 
-def test_the_main_task_makes_as_many_updates_with_replay_as_without(tmp_path: Path) -> None:
+def test_replay_does_not_change_number_of_updates(tmp_path: Path) -> None:
     data = finetune.Data((make_rows(TaggedSentence),), None, (), describe(make_linked()))
     steps = [_train(tmp_path, "0")[2]["steps"], _train(tmp_path, "1", data, replay=PAIRS)[2]["steps"]]
     assert steps[0] == steps[1] == 2 * 3
 
 
-def test_the_reference_is_the_recipes_encoder_or_the_stages_start(tmp_path: Path) -> None:
+def test_reference_is_base_encoder_or_start_of_stage(tmp_path: Path) -> None:
     """Its vocabulary is the model's, its weights are those of the encoder that it stands for."""
     other = tiny_encoder(seed=7)
     for reference, expected in (("base", other), ("start", None)):
@@ -102,7 +102,7 @@ def test_the_reference_is_the_recipes_encoder_or_the_stages_start(tmp_path: Path
         assert not any(p.requires_grad for p in seen[0].parameters())
 
 
-def test_auxiliary_tasks_have_heads_of_their_own_and_do_not_move_the_main_ones_start(tmp_path: Path) -> None:
+def test_auxiliary_tasks_have_own_heads_and_keep_initial_main_head(tmp_path: Path) -> None:
     rows, other = make_rows(TaggedSentence), make_rows(LabelledPair, 16)
     data = finetune.Data((rows,), None, ((other,),))
     auxiliary = [{"task": {"kind": "classify_pair"}, "train": "made:en"}]
@@ -126,7 +126,7 @@ def test_auxiliary_steps_follow_the_temperature(tmp_path: Path, temperature: flo
     assert record["steps"] == 3 + steps
 
 
-def test_languages_are_evened_out_by_a_temperature(tmp_path: Path) -> None:
+def test_temperature_evens_out_languages(tmp_path: Path) -> None:
     data = finetune.Data((make_rows(TaggedSentence, 32), make_rows(TaggedSentence, 8, language="de", shift=5)), None)
     steps = {}
     for temperature in (1.0, 1000.0):
@@ -135,7 +135,7 @@ def test_languages_are_evened_out_by_a_temperature(tmp_path: Path) -> None:
     assert steps == {1.0: 5, 1000.0: 8}, "40 examples as they are, 64 where the smaller language is repeated"
 
 
-def test_auxiliary_data_in_another_language_are_refused(tmp_path: Path) -> None:
+def test_auxiliary_data_in_another_language_raises(tmp_path: Path) -> None:
     table = {"task": "pos", "train": "phrasebook-pos:en", "auxiliary": [{"task": "ner", "train": "phrasebook-ner:de"}]}
     with pytest.raises(RecipeError, match=r"auxiliary.0.train.*'de'.*source language, 'en'"):
         finetune.open_stage_data(finetune.Settings.model_validate(freeze(table)), source="en", store=tmp_path)
@@ -151,12 +151,12 @@ def test_auxiliary_data_in_another_language_are_refused(tmp_path: Path) -> None:
         ({"replay": {"reference": "none"}}, "base"),
     ],
 )
-def test_bad_settings_are_told(changes: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_explained(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         finetune.Settings.model_validate(freeze({**PLAIN, **changes}))
 
 
-def test_results_known_before_a_setting_existed_stay_known() -> None:
+def test_unused_settings_do_not_change_identity() -> None:
     """What a stage does not use is not part of what it is known by."""
     rows = finetune.Data((make_rows(TaggedSentence),), None)
     known = finetune.identity_inputs(finetune.Settings.model_validate(PLAIN), rows)["settings"]

@@ -54,7 +54,7 @@ def test_every_task_predicts_every_row_whatever_the_batch(kind: str, family: str
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
 @pytest.mark.parametrize("together", [1, 30, 1_000])
-def test_every_task_predicts_sets_in_one_stream_as_it_predicts_each_alone(
+def test_predicting_several_sets_together_equals_each_alone(
     kind: str, together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, model, _ = _build(kind)
@@ -78,7 +78,7 @@ def test_every_task_predicts_sets_in_one_stream_as_it_predicts_each_alone(
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
-def test_what_every_task_encodes_ahead_is_what_prediction_wants(
+def test_examples_encoded_ahead_are_used_by_prediction(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, model, _ = _build(kind)
@@ -99,7 +99,7 @@ def test_what_every_task_encodes_ahead_is_what_prediction_wants(
     assert [one.n_rows for one in found] == [9, 24]
 
 
-def test_what_cannot_be_encoded_ahead_is_told_by_who_needs_it(tmp_path: Path) -> None:
+def test_error_of_encoding_ahead_is_raised_by_prediction(tmp_path: Path) -> None:
     task, model, _ = _build("tag")
     other = make_rows(load_kind("tasks", "classify").Task.record)
     encode_ahead(task, [other], model.encoder, cache=tmp_path).join()
@@ -141,7 +141,7 @@ def test_empty_rows_of_a_batch_change_nothing(kind: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
-def test_every_task_comes_back_from_a_card(kind: str) -> None:
+def test_every_task_is_restored_from_a_card(kind: str) -> None:
     task, _, _ = _build(kind)
     stored = {"settings": task.settings.model_dump(mode="json"), "labels": list(task.labels)}
     again = restore_task(stored)
@@ -150,7 +150,7 @@ def test_every_task_comes_back_from_a_card(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
-def test_every_task_refuses_rows_of_another_kind(kind: str, tmp_path: Path) -> None:
+def test_every_task_rejects_rows_of_another_kind(kind: str, tmp_path: Path) -> None:
     task, model, _ = _build(kind)
     other = next(
         load_kind("tasks", k).Task.record
@@ -273,6 +273,6 @@ def test_presets_are_valid(name: str) -> None:
     assert parse_task({"preset": name, "length": 64 if name != "qa" else 256}).length in (64, 256)
 
 
-def test_an_unknown_task_is_told_with_the_nearest() -> None:
+def test_unknown_task_error_names_the_nearest() -> None:
     with pytest.raises(RecipeError, match="Did you mean 'sentiment'"):
         resolve_task("sentimnt")

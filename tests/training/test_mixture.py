@@ -42,7 +42,7 @@ def _model(streams: list[Stream]) -> Model:
     return model
 
 
-def test_an_epoch_has_every_main_example_once_and_auxiliary_steps_among_them(tmp_path: Path) -> None:
+def test_epoch_has_every_main_example_once_with_auxiliary_steps_mixed_in(tmp_path: Path) -> None:
     main, other = _streams(tmp_path, 50, 100)
     mixture = Mixture(main, (AuxiliaryStream(other, share_steps(100, 50, 1.0)),))
     settings = TrainingSettings(batch=8)
@@ -56,7 +56,7 @@ def test_an_epoch_has_every_main_example_once_and_auxiliary_steps_among_them(tmp
     assert main in owners[first:], "auxiliary steps stand among the main ones, not after them"
 
 
-def test_an_auxiliary_stream_goes_on_where_the_last_epoch_left_it(tmp_path: Path) -> None:
+def test_auxiliary_stream_continues_across_epochs(tmp_path: Path) -> None:
     """Over two epochs of the main task, a set twice as long is seen once, whole."""
     main, other = _streams(tmp_path, 32, 64)
     mixture = Mixture(main, (AuxiliaryStream(other, 1.0),))
@@ -99,7 +99,7 @@ def test_replayed_examples_are_alike_in_length_within_a_batch_and_equally_likely
     assert times.sum() == 500 * 16 and times.min() > 100 and times.max() < 220, "160 each, more or less"
 
 
-def test_the_gradient_of_a_step_is_the_sum_of_the_streams_own(tmp_path: Path) -> None:
+def test_gradient_of_step_is_sum_over_streams(tmp_path: Path) -> None:
     """Several objectives in one update, each its own mean, against each by itself."""
     streams = _streams(tmp_path, 8, 8)
     model = _model(streams).eval()
@@ -122,7 +122,7 @@ def test_the_gradient_of_a_step_is_the_sum_of_the_streams_own(tmp_path: Path) ->
             torch.testing.assert_close(parameter.grad, apart[name])
 
 
-def test_a_stopped_run_of_several_streams_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_continued_run_of_several_streams_ends_with_same_bits(tmp_path: Path) -> None:
     finals = []
     for name, stop in (("whole", None), ("stopped", 13)):
         streams = _streams(tmp_path, 40, 30, 20)
@@ -143,7 +143,7 @@ def test_a_stopped_run_of_several_streams_goes_on_to_the_same_bits(tmp_path: Pat
     assert torch.equal(finals[0], finals[1])
 
 
-def test_losses_are_told_for_each_stream(tmp_path: Path) -> None:
+def test_losses_are_reported_for_each_stream(tmp_path: Path) -> None:
     streams = _streams(tmp_path, 40, 40)
     told: dict[str, float] = {}
     mixture = Mixture(streams[0], (AuxiliaryStream(streams[1], 1.0),))

@@ -26,9 +26,9 @@ from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.errors import ArtefactError, DataError
 from crossling.files import replacing
 from crossling.models.model import build_model
-from crossling.objectives.masked_words import Masking, Objective
+from crossling.objectives.masked_words import MaskingSettings, Objective
 from crossling.recipe.identity import content_hash
-from crossling.stages.masked_training import NAME, count_words, describe_guesses, hold_out, measure_guesses, train_head
+from crossling.stages.masked_training import NAME, count_words, describe_scores, hold_out, score_masked_words, train_head
 from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.loop import Execution
 
@@ -109,12 +109,12 @@ def _train(
     torch.manual_seed(training.seed)
     model = build_model(encoder, {"kind": "last"})
     model.heads[NAME] = head = build_head(encoder, count_words(learnt, encoder))
-    objective = Objective(NAME, Masking(training.seed, share=training.share), encoder, frozen=True)
+    objective = Objective(NAME, MaskingSettings(share=training.share), encoder, seed=training.seed, frozen=True)
     what = f"head of {encoder.name} for masked words"
     execution = Execution(context.distributed, training.seed, work, progress=context.progress, what=what)
     train_head(model, objective, learnt, training, execution)
-    found = measure_guesses(model, objective, held_out, distributed=context.distributed, progress=context.progress)
-    record = {**describe_guesses(found, texts.languages), "encoder": encoder.name, "texts": len(learnt)}
+    found = score_masked_words(model, objective, held_out, distributed=context.distributed, progress=context.progress)
+    record = {**describe_scores(found, texts.languages), "encoder": encoder.name, "texts": len(learnt)}
     context.progress.say(
         f"{what}: trained on {len(learnt):,} texts; guesses {100 * record['accuracy']:.2f} % of {record['masked']:,} "
         f"held-out words, loss {record['loss']:.3f}"

@@ -1,4 +1,4 @@
-"""Domain adaptation: an encoder learns to guess masked words of unlabelled text, in any languages.
+"""Domain adaptation: an encoder learns to predict masked words of unlabelled text, in any languages.
 
 The paper on multilingual knowledge adapts to the main task's own training text in all of its languages, and then
 fine-tunes on English alone: an ``adapt`` stage before a ``finetune`` one.
@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.errors import DataError, EncoderError
+from crossling.objectives.masked_words import MaskingSettings
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.parsing import DataSpecs
 from crossling.training.settings import HeadSettings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-class Settings(StageSettings):
+class Settings(MaskingSettings, StageSettings):
     """The text to learn from, and how it is masked."""
 
     kind: Literal["adapt"] = "adapt"
@@ -41,21 +42,13 @@ class Settings(StageSettings):
     """Subwords of an example; longer texts are read in parts, cut between words."""
     pairs: Literal["apart", "together"] = "apart"
     """Two texts of a row (of pairs, questions, translations): an example each, or one example of both."""
-    share: float = Field(default=0.15, gt=0, lt=1)
-    """Of a text's subwords, those to guess."""
-    mask: float = Field(default=0.8, ge=0, le=1)
-    """Of those, the share that the mask takes the place of."""
-    random: float = Field(default=0.1, ge=0, le=1)
-    """Of those, the share that a random subword takes the place of; the rest stay as they are."""
-    whole_words: bool = False
-    """Mask all subwords of a word, or none."""
     temperature: float = Field(default=1.0, ge=1, le=1000)
     """Languages are seen in proportion to their number of texts to the power of 1 / temperature: 1 as they are, 1000
     all alike. Texts of smaller ones are repeated; none is left out."""
     held_out: float = Field(default=0.02, ge=0, le=0.5)
-    """Share of every language's texts on which guessing is measured; not trained on."""
+    """Share of every language's texts on which prediction is measured; not trained on."""
     select: Literal["last", "best"] = "last"
-    """Keep the last epoch, or the one that guesses held-out words best."""
+    """Keep the last epoch, or the one that predicts held-out words best."""
     vocabulary: Literal["whole", "seen"] = "whole"
     """Choose among all subwords, or only among those of the texts: an approximation, faster and smaller."""
     head: HeadSettings = HeadSettings()
@@ -63,8 +56,6 @@ class Settings(StageSettings):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        if self.mask + self.random > 1:
-            raise ValueError(f"mask + random = {self.mask + self.random:g}: together they are at most 1")
         if self.select == "best" and not self.held_out:
             raise ValueError('select = "best" takes held-out text; set held_out to more than 0')
         return self
@@ -142,18 +133,12 @@ class _Work:
     has_head: bool
 
     def build_objective(self, *, frozen: bool) -> Objective:
-        from crossling.objectives.masked_words import Masking, Objective
+        from crossling.objectives.masked_words import Objective
         from crossling.stages.masked_training import NAME
 
-        masking = Masking(
-            self.context.seed,
-            share=self.settings.share,
-            mask=self.settings.mask,
-            random=self.settings.random,
-            whole_words=self.settings.whole_words,
-        )
         to_rows = self.model.trimmed.to_rows if self.model.trimmed is not None else None
-        return Objective(NAME, masking, self.model.encoder, to_rows=to_rows, frozen=frozen)
+        seed = self.context.seed
+        return Objective(NAME, self.settings, self.model.encoder, seed=seed, to_rows=to_rows, frozen=frozen)
 
     def learn_head(self) -> dict[str, Any]:
         """Where the encoder came without a head, train one while the encoder stays as it is."""
@@ -172,20 +157,20 @@ class _Work:
         }
 
     def measure(self) -> dict[str, Any] | None:
-        """How well held-out words are guessed now, by the leading process alone."""
-        from crossling.stages.masked_training import describe_guesses, measure_guesses
+        """How well held-out words are predicted now, by the main process alone."""
+        from crossling.stages.masked_training import describe_scores, score_masked_words
 
         if not len(self.held_out) or not self.context.distributed.is_main:
             return None
         self.model.to(self.context.distributed.device)
-        found = measure_guesses(
+        found = score_masked_words(
             self.model,
             self.build_objective(frozen=False),
             self.held_out,
             distributed=self.context.distributed,
             progress=self.context.progress,
         )
-        return describe_guesses(found, self.texts.languages)
+        return describe_scores(found, self.texts.languages)
 
     def score_epoch(self) -> float:
         """The score that selects an epoch: the share of held-out words that are predicted."""
@@ -196,7 +181,7 @@ class _Work:
         before, after = held_out["before"], held_out["after"]
         if before and after:
             self.context.progress.say(
-                f"held-out words guessed: {100 * before['accuracy']:.2f} % before, {100 * after['accuracy']:.2f} % "
+                f"held-out words predicted: {100 * before['accuracy']:.2f} % before, {100 * after['accuracy']:.2f} % "
                 f"after; loss {before['loss']:.3f}, {after['loss']:.3f}"
             )
 

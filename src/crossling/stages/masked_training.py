@@ -1,9 +1,9 @@
-"""What adaptation and pseudo-perplexity share: held-out text, a head for a frozen encoder, how well it guesses."""
+"""What adaptation and pseudo-perplexity share: held-out text, a head for a frozen encoder, how well it score."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from crossling.data.batching import Array, Batch, Examples, ExampleSubset, plan_
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.unlabelled import TextExamples
 from crossling.models.model import Model
-from crossling.objectives.masked_words import Masking, Objective, draw
+from crossling.objectives.masked_words import MaskingSettings, Objective, draw
 from crossling.progress import Progress
 from crossling.training.checkpoint import Position
 from crossling.training.distributed import Distributed
@@ -29,18 +29,18 @@ SCORES = 2**26
 
 
 @dataclass(frozen=True)
-class Guesses:
-    """How well masked subwords are guessed."""
+class MaskedScore:
+    """How well masked subwords are predicted."""
 
     right: int = 0
     loss: float = 0.0
     """The sum over all of them."""
     count: int = 0
 
-    def add(self, right: Array, loss: Array) -> Guesses:
+    def add(self, right: Array, loss: Array) -> MaskedScore:
         """With those of another batch."""
         total = self.loss + float(loss.sum(dtype=np.float64))
-        return Guesses(self.right + int(right.sum()), total, self.count + len(right))
+        return MaskedScore(self.right + int(right.sum()), total, self.count + len(right))
 
     def describe(self) -> dict[str, float]:
         """For a record: accuracy, mean loss, how many."""
@@ -80,7 +80,7 @@ def repeat_rows(codes: Array, temperature: float, seed: int) -> Array:
 
 
 def count_words(texts: Examples, encoder: Encoder) -> Array:
-    """How often each subword of the vocabulary is there to be guessed."""
+    """How often each subword of the vocabulary can be predicted."""
     counts = np.zeros(encoder.vocabulary, np.int64)
     for row in range(len(texts)):
         np.add.at(counts, texts.get("ids", row), 1)
@@ -102,40 +102,35 @@ def train_head(
             parameter.requires_grad_(True)
 
 
-def measure_guesses(
+def score_masked_words(
     model: Model, objective: Objective, texts: Examples, *, distributed: Distributed, progress: Progress
-) -> dict[int, Guesses]:
-    """How well held-out texts' masked subwords are guessed, by language; the masks are always the same."""
-    judge = Objective(
-        objective.name,
-        replace(objective.masking, seed=HELD_OUT_SEED),
-        model.encoder,
-        to_rows=objective.to_rows,
-    )
+) -> dict[int, MaskedScore]:
+    """How well held-out texts' masked subwords are predicted, by language; the masks are always the same."""
+    fixed = Objective(objective.name, objective.settings, model.encoder, seed=HELD_OUT_SEED, to_rows=objective.to_rows)
     rows = len(model.encoder.model.get_input_embeddings().weight)
     codes = texts.scalars("language")
-    found: dict[int, Guesses] = {}
-    progress.begin("guessing held-out words", len(texts))
-    plan = _plan(texts.lengths, objective.masking, rows)
-    for batch, arrays in predict_examples(model, judge, texts, distributed=distributed, plan=plan, progress=progress):
+    found: dict[int, MaskedScore] = {}
+    progress.begin("predicting held-out words", len(texts))
+    plan = _plan(texts.lengths, objective.settings, rows)
+    for batch, arrays in predict_examples(model, fixed, texts, distributed=distributed, plan=plan, progress=progress):
         real = arrays["text"] >= 0
         own = codes[batch.rows[arrays["text"][real]]]
         for code in np.unique(own):
             right, loss = (arrays[name][real][own == code] for name in ("right", "loss"))
-            found[int(code)] = found.get(int(code), Guesses()).add(right, loss)
+            found[int(code)] = found.get(int(code), MaskedScore()).add(right, loss)
     progress.end()
     return found
 
 
-def _plan(lengths: Array, masking: Masking, rows: int) -> list[Batch]:
+def _plan(lengths: Array, settings: MaskingSettings, rows: int) -> list[Batch]:
     """Batches whose scores of all subwords at all masked places fit into memory."""
     longest = int(lengths.max(initial=1))
-    return plan_prediction(lengths, max(1, SCORES // (rows * masking.most(longest))))
+    return plan_prediction(lengths, max(1, SCORES // (rows * settings.count_at_most(longest))))
 
 
-def describe_guesses(found: dict[int, Guesses], languages: Sequence[str]) -> dict[str, Any]:
+def describe_scores(found: dict[int, MaskedScore], languages: Sequence[str]) -> dict[str, Any]:
     """For a record: all languages together, and each."""
     values = found.values()
-    whole = Guesses(sum(g.right for g in values), sum(g.loss for g in values), sum(g.count for g in values))
-    by_language = {languages[code]: guesses.describe() for code, guesses in sorted(found.items())}
+    whole = MaskedScore(sum(g.right for g in values), sum(g.loss for g in values), sum(g.count for g in values))
+    by_language = {languages[code]: score.describe() for code, score in sorted(found.items())}
     return {**whole.describe(), "languages": by_language}

@@ -35,7 +35,7 @@ def _gradients(model: Model, stream: Stream, distributed: Distributed) -> dict[s
 
 @pytest.mark.parametrize("family", ["bert", "xlm-r", "distilbert", "modernbert"])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_gradients_are_those_of_whole_weights(tmp_path: Path, family: str, device: str) -> None:
+def test_bf16_gradients_are_close_to_float32(tmp_path: Path, family: str, device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     whole = _gradients(*make_learner(tmp_path, family=family), WHOLE)
@@ -62,7 +62,7 @@ def test_gradients_of_several_batches_add_up(tmp_path: Path) -> None:
     torch.testing.assert_close(sums[1], 2 * sums[0])
 
 
-def test_copies_follow_every_step_and_frozen_weights_stay(tmp_path: Path) -> None:
+def test_copies_are_refreshed_and_frozen_weights_stay(tmp_path: Path) -> None:
     model, stream = make_learner(tmp_path, fusion={"kind": "dlfa", "layer": 1})
     frozen = next(model.encoder.parameters())
     frozen.requires_grad_(False)
@@ -82,7 +82,7 @@ def test_copies_follow_every_step_and_frozen_weights_stay(tmp_path: Path) -> Non
             assert torch.equal(copies[name], parameter.to(torch.bfloat16)), name
 
 
-def test_training_learns_as_in_whole_precision(tmp_path: Path) -> None:
+def test_training_in_bf16_learns_like_float32(tmp_path: Path) -> None:
     """After the same few epochs both precisions have brought the loss to about the same place."""
     ends = []
     for number, distributed in enumerate((WHOLE, REDUCED)):

@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.5])
-def test_dropout_drops_as_often_as_asked_and_keeps_the_mean(rate: float) -> None:
+def test_dropout_mask_has_requested_rate_and_keeps_the_mean(rate: float) -> None:
     torch.manual_seed(1)
     mask = draw_dropout_mask(torch.empty(1000, 1001), rate)
     values = mask.unique()
@@ -39,7 +39,7 @@ def test_dropout_drops_as_often_as_asked_and_keeps_the_mean(rate: float) -> None
     assert float(mask.double().mean()) == pytest.approx(1.0, abs=4 * (rate / (1 - rate) / mask.numel()) ** 0.5)
 
 
-def test_elements_are_dropped_independently_of_each_other() -> None:
+def test_dropout_mask_elements_are_independent() -> None:
     """Four neighbours share one draw of 64 bits: nothing of that may show."""
     torch.manual_seed(2)
     zero = (draw_dropout_mask(torch.empty(400_000), 0.3) == 0).double()
@@ -48,7 +48,7 @@ def test_elements_are_dropped_independently_of_each_other() -> None:
         assert together == pytest.approx(0.09, abs=5 * (0.09 * 0.91 / len(zero)) ** 0.5), apart
 
 
-def test_dropout_is_a_function_of_the_seed() -> None:
+def test_dropout_depends_on_torch_seed_alone() -> None:
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -56,7 +56,7 @@ def test_dropout_is_a_function_of_the_seed() -> None:
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 
-def test_nothing_is_dropped_outside_training_and_all_at_a_rate_of_1() -> None:
+def test_dropout_is_off_in_evaluation_and_total_at_rate_1() -> None:
     ones = torch.ones(50)
     assert torch.equal(dropout(ones, 0.9, training=False), ones)
     assert torch.equal(dropout(ones, 0.0), ones)
@@ -65,7 +65,7 @@ def test_nothing_is_dropped_outside_training_and_all_at_a_rate_of_1() -> None:
 
 @pytest.mark.parametrize("mask", ["none", "padding", "full"])
 @pytest.mark.parametrize("scale", [None, 0.3])
-def test_attention_is_what_its_formula_says(mask: str, scale: float | None) -> None:
+def test_attention_and_its_gradients_equal_the_formula(mask: str, scale: float | None) -> None:
     torch.manual_seed(3)
     shape = (2, 3, 5, 4)
     parts = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(3)]
@@ -91,7 +91,7 @@ def test_attention_is_what_its_formula_says(mask: str, scale: float | None) -> N
 
 
 @pytest.mark.parametrize("case", ["no dropout", "causal", "grouped", "other length", "yes or no", "mask that learns"])
-def test_attention_that_is_not_ours_is_torchs(case: str) -> None:
+def test_unsupported_attention_falls_back_to_torch(case: str) -> None:
     torch.manual_seed(5)
     query, key, value = torch.randn(3, 1, 2, 4, 8)
     settings: dict[str, Any] = {
@@ -112,7 +112,7 @@ def test_attention_that_is_not_ours_is_torchs(case: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-r", "distilbert"])  # ModernBERT masks with booleans: torch's own
-def test_an_encoder_with_dropout_gives_what_the_formulas_give(family: str) -> None:
+def test_encoder_with_replaced_operations_equals_formulas(family: str) -> None:
     """With the same draws; and those draws differ from torch's."""
 
     def slow(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **more: Any) -> Any:

@@ -29,7 +29,7 @@ STEPS = 50
 LEARNER: dict[str, Any] = {"count": 8 * STEPS // 2, "dropout": False}
 
 
-def _world(precision: torch.dtype = torch.float32) -> Distributed:
+def _distributed(precision: torch.dtype = torch.float32) -> Distributed:
     return Distributed(0, 1, torch.device("cuda"), precision)
 
 
@@ -62,23 +62,23 @@ def _losses(
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
-def test_losses_equal_the_plain_loops(tmp_path: Path, kind: str) -> None:
-    plain = _losses(tmp_path, capture=False, distributed=_world(), kind=kind)
-    captured = _losses(tmp_path, capture=True, distributed=_world(), kind=kind)
+def test_captured_losses_equal_plain_losses(tmp_path: Path, kind: str) -> None:
+    plain = _losses(tmp_path, capture=False, distributed=_distributed(), kind=kind)
+    captured = _losses(tmp_path, capture=True, distributed=_distributed(), kind=kind)
     assert len(plain) >= STEPS // 10
     torch.testing.assert_close(captured, plain, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("fusion", [{"kind": "dlfa", "layer": 1}, {"kind": "scalar_mix"}, {"kind": "mean", "layer": 1}])
 def test_fusions_are_captured_with_their_statistics(tmp_path: Path, fusion: dict[str, Any]) -> None:
-    plain = _losses(tmp_path, capture=False, distributed=_world(), fusion=fusion)
-    captured = _losses(tmp_path, capture=True, distributed=_world(), fusion=fusion)
+    plain = _losses(tmp_path, capture=False, distributed=_distributed(), fusion=fusion)
+    captured = _losses(tmp_path, capture=True, distributed=_distributed(), fusion=fusion)
     torch.testing.assert_close(captured, plain, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_accumulated_batches_of_one_shape_replay_one_graph(tmp_path: Path, precision: torch.dtype) -> None:
-    how: dict[str, Any] = {"distributed": _world(precision), "accumulate": 3}
+    how: dict[str, Any] = {"distributed": _distributed(precision), "accumulate": 3}
     plain = _losses(tmp_path, capture=False, **how)
     captured = _losses(tmp_path, capture=True, **how)
     torch.testing.assert_close(captured, plain, rtol=1e-4 if precision == torch.float32 else 0.02, atol=0)
@@ -86,7 +86,7 @@ def test_accumulated_batches_of_one_shape_replay_one_graph(tmp_path: Path, preci
 
 def test_dropout_stays_random_and_unbiased(tmp_path: Path) -> None:
     """With dropout and bfloat16 the mean loss over five seeds lies within two standard errors of the plain loop's."""
-    distributed = _world(torch.bfloat16)
+    distributed = _distributed(torch.bfloat16)
     runs = {
         capture: torch.stack(
             [
@@ -101,13 +101,13 @@ def test_dropout_stays_random_and_unbiased(tmp_path: Path) -> None:
     assert runs[True].std() > 0
 
 
-def test_capturing_really_happens_and_moves_nothing(tmp_path: Path) -> None:
+def test_capturing_changes_no_state(tmp_path: Path) -> None:
     """After a capture the weights, the optimiser and the batch statistics are as before it."""
     from crossling.training.fast.cuda_graph import CapturedSteps
     from crossling.training.steps import build_optimiser
 
     model, stream = make_learner(tmp_path, **LEARNER, fusion={"kind": "dlfa", "layer": 1})
-    distributed = _world()
+    distributed = _distributed()
     model.to(distributed.device).train()
     steps = CapturedSteps(model, build_optimiser(model, _settings(), distributed.device), _settings(), distributed)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -125,7 +125,7 @@ def test_capturing_really_happens_and_moves_nothing(tmp_path: Path) -> None:
         assert all(not value.any() for value in state.values())
 
 
-def test_a_stopped_captured_run_goes_on(tmp_path: Path) -> None:
+def test_continued_captured_run_ends_with_same_weights(tmp_path: Path) -> None:
     """Continued from a checkpoint, a captured run ends where an undisturbed one does."""
     finals = []
     for name, stop in (("whole", None), ("stopped", 13)):
@@ -141,15 +141,20 @@ def test_a_stopped_captured_run_goes_on(tmp_path: Path) -> None:
                     raise KeyboardInterrupt
 
             with pytest.raises(KeyboardInterrupt):
-                fit(model, stream, settings, Execution(_world(), 1, tmp_path / name, checkpoint_seconds=0, track=track))
+                fit(
+                    model,
+                    stream,
+                    settings,
+                    Execution(_distributed(), 1, tmp_path / name, checkpoint_seconds=0, track=track),
+                )
             assert heard == 20 and Checkpoints(tmp_path / name).folder.exists()
             model, stream = make_learner(tmp_path, **LEARNER)
-        fit(model, stream, settings, Execution(_world(), 1, tmp_path / name))
+        fit(model, stream, settings, Execution(_distributed(), 1, tmp_path / name))
         finals.append(torch.cat([p.detach().flatten().cpu() for p in model.parameters()]))
     torch.testing.assert_close(finals[1], finals[0], rtol=1e-4, atol=1e-6)
 
 
-def test_the_seed_of_a_step_reaches_a_replayed_graph() -> None:
+def test_replayed_graph_uses_the_seed_of_its_step() -> None:
     """Randomness inside a graph follows the seed set before its replay."""
     torch.cuda.manual_seed(0)
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
@@ -165,9 +170,7 @@ def test_the_seed_of_a_step_reaches_a_replayed_graph() -> None:
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_predictions_on_the_device_are_those_of_the_processor(
-    tmp_path: Path, kind: str, precision: torch.dtype
-) -> None:
+def test_predictions_on_gpu_equal_those_on_cpu(tmp_path: Path, kind: str, precision: torch.dtype) -> None:
     module = load_kind("tasks", kind)
     rows = make_rows(module.Task.record, 30)
     task = build_task(module.Settings(), module.Task.collect_labels([rows]))
@@ -177,7 +180,7 @@ def test_predictions_on_the_device_are_those_of_the_processor(
     here = Distributed(0, 1, torch.device("cpu"), torch.float32)
     found = [
         predict_rows(model.to(distributed.device), task, rows, head="main", distributed=distributed, cache=tmp_path)
-        for distributed in (here, _world(precision))
+        for distributed in (here, _distributed(precision))
     ]
     assert len(found[0].table) == len(found[1].table) > 0
     difference = np.abs(found[0].column("confidence") - found[1].column("confidence"))

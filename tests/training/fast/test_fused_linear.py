@@ -12,7 +12,7 @@ from crossling.data.batching import Batch
 from crossling.encoders.masked_word_head import build_head
 from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.models.model import Model, build_model
-from crossling.objectives.masked_words import Masking, Objective
+from crossling.objectives.masked_words import MaskingSettings, Objective
 from crossling.registry import load_kind
 from crossling.training.fast import fused_linear
 from crossling.training.fast.bf16_weights import Bf16Weights
@@ -51,7 +51,7 @@ def _compare(model: Model, expected: dict[str, torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_in_whole_precision_gradients_are_autograds(tmp_path: Path, family: str) -> None:
+def test_float32_gradients_equal_autograd(tmp_path: Path, family: str) -> None:
     model, objective, batch = _tagger(tmp_path, family)
     expected = _expected(model, objective, batch)
     weights = Bf16Weights(model, torch.float32)
@@ -60,7 +60,7 @@ def test_in_whole_precision_gradients_are_autograds(tmp_path: Path, family: str)
     _compare(model, expected)
 
 
-def test_layers_that_are_fused_get_both_their_gradients(tmp_path: Path) -> None:
+def test_layers_read_by_a_fusion_get_both_gradients(tmp_path: Path) -> None:
     model, objective, batch = _tagger(tmp_path, kind="dlfa", layer=1)
     expected = _expected(model, objective, batch)
     Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
@@ -68,7 +68,7 @@ def test_layers_that_are_fused_get_both_their_gradients(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("forget", [True, False])
-def test_gradients_add_up_and_start_again_however_they_are_cleared(tmp_path: Path, forget: bool) -> None:
+def test_gradients_add_up_and_restart_after_zero_grad(tmp_path: Path, forget: bool) -> None:
     model, objective, batch = _tagger(tmp_path)
     once, twice = _expected(model, objective, batch), _expected(model, objective, batch, times=2)
     weights = Bf16Weights(model, torch.float32)
@@ -80,7 +80,7 @@ def test_gradients_add_up_and_start_again_however_they_are_cleared(tmp_path: Pat
     _compare(model, once)
 
 
-def test_gradients_that_others_left_are_added_to(tmp_path: Path) -> None:
+def test_existing_gradients_are_added_to(tmp_path: Path) -> None:
     model, objective, batch = _tagger(tmp_path)
     twice = _expected(model, objective, batch, times=2)
     objective.sum_loss(model, batch).task.backward()
@@ -88,7 +88,7 @@ def test_gradients_that_others_left_are_added_to(tmp_path: Path) -> None:
     _compare(model, twice)
 
 
-def test_weights_that_do_not_learn_get_none(tmp_path: Path) -> None:
+def test_frozen_weights_get_no_gradient(tmp_path: Path) -> None:
     model, objective, batch = _tagger(tmp_path)
     still = [
         name for name, _ in model.named_parameters() if "layer.0" in name or "key.bias" in name or "word_emb" in name
@@ -101,7 +101,7 @@ def test_weights_that_do_not_learn_get_none(tmp_path: Path) -> None:
     _compare(model, expected)
 
 
-def test_a_table_that_is_also_an_output_gets_both_gradients(tmp_path: Path) -> None:
+def test_tied_embedding_gets_both_gradients(tmp_path: Path) -> None:
     """Masked words: the subword table is read at the bottom and compared with at the top."""
     encoder = tiny_encoder("bert")
     model = build_model(encoder, {"kind": "last"})
@@ -109,7 +109,7 @@ def test_a_table_that_is_also_an_output_gets_both_gradients(tmp_path: Path) -> N
     model.heads["words"] = build_head(encoder)
     rows = make_rows(load_kind("tasks", "classify").Task.record, 12)
     examples = encode_unlabelled([rows], encoder, Chunking(), cache=tmp_path).examples
-    objective = Objective("words", Masking(1), encoder)
+    objective = Objective("words", MaskingSettings(), encoder, seed=1)
     plan = Batch(torch.arange(len(examples)).numpy(), int(examples.lengths.max()))
     batch = model.eval().prepare(objective.collate(examples, plan, size=len(examples)), CPU)
     expected = _expected(model, objective, batch)
@@ -118,7 +118,7 @@ def test_a_table_that_is_also_an_output_gets_both_gradients(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("family", "joined"), [("bert", 3), ("xlm-r", 3), ("distilbert", 3), ("modernbert", 1)])
-def test_query_key_and_value_are_one_product(
+def test_query_key_and_value_are_one_fused_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, joined: int
 ) -> None:
     model, objective, batch = _tagger(tmp_path, family)
@@ -136,7 +136,7 @@ def test_query_key_and_value_are_one_product(
     assert sum(sizes) == len(linear), "every layer's product, once"
 
 
-def test_only_names_of_one_layer_go_together() -> None:
+def test_names_are_grouped_within_one_layer() -> None:
     names = [f"l{n}.attention.self.{part}.weight" for n in (0, 1) for part in ("query", "key", "value")]
     assert group_names([*names, "l0.key.extra.weight", "l1.dense.weight"]) == [
         names[:3],
@@ -146,7 +146,7 @@ def test_only_names_of_one_layer_go_together() -> None:
     ]
 
 
-def test_what_reads_something_else_gets_its_own_product(tmp_path: Path) -> None:
+def test_other_input_is_multiplied_anew(tmp_path: Path) -> None:
     """Outputs that were made along with another's are for the same input only."""
     torch.manual_seed(0)
     weights = [torch.randn(4, 6, requires_grad=True) for _ in range(2)]
