@@ -28,7 +28,14 @@ from crossling.files import replacing
 from crossling.models.model import build_model
 from crossling.objectives.masked_words import MaskingSettings, Objective
 from crossling.recipe.identity import content_hash
-from crossling.stages.masked_training import NAME, count_words, describe_scores, hold_out, score_masked_words, train_head
+from crossling.stages.masked_training import (
+    NAME,
+    count_words,
+    describe_scores,
+    hold_out,
+    score_masked_words,
+    train_head,
+)
 from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.loop import Execution
 
