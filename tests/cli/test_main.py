@@ -212,7 +212,7 @@ def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_
         (("data", "show", "phrasebook-ner:de:tst"), "Did you mean 'test'"),
         (("encoder", "./nowhere"), "no such folder"),
         (("encoder", "damaged"), "not an encoder's folder"),
-        (("coverage", "ENCODER", "nothing.txt"), "nothing.txt: cannot be read"),
+        (("coverage", "ENCODER", "nothing.txt"), "nothing.txt: there is no such file"),
         (("coverage", "ENCODER", "binary"), "binary:1: not UTF-8"),
         (("trim", "ENCODER", "--on", "nothing.txt", "--out", "new"), "nothing.txt: no such file"),
         (("trim", "ENCODER", "--on", "in.txt", "--out", "file"), "file: is a file"),

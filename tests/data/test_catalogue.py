@@ -130,7 +130,7 @@ def test_tables_that_are_wrong(folder: Path, table: Any, told: str) -> None:
         ("xnli::dev", "name a language"),
         ("taxinli@7:en:train", "no version '7'"),
         ("tatoeba:de-fr:test", "has en on one side"),
-        ("ntrex:en:train", "wants a pair"),
+        ("ntrex:en:train", "needs a pair"),
         ("mlqa:context=es,answer=en:dev", "unknown role 'answer'"),
         ("mlqa:context=es:dev", "name the question's language too"),
         ("xnli:de:dev[5:5]", "there are no such rows; the split has 2"),
@@ -174,7 +174,7 @@ def test_what_is_not_there_is_told_with_where_to_get_it(folder: Path, monkeypatc
 def test_the_split_that_is_shown(folder: Path) -> None:
     put(folder, "panx/dev-de.tsv", bio(1))
     put(folder, "panx/train-de.tsv", bio(1))
-    assert choose_split("panx:de") == "dev", "of those at hand"
+    assert choose_split("panx:de") == "dev", "of those available"
     assert choose_split("panx:fr") == "test" and choose_split("panx:de:train[:3]") == "train"
     assert choose_split({"data": "panx:de", "limit": 3}) == "dev" and choose_split({"format": "bio"}) == ""
     assert choose_split("taxinli:en") == "train" and choose_split("phrasebook-ner:hi") == "test"

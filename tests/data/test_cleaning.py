@@ -167,7 +167,7 @@ def test_cleaning_that_cannot_be(table: dict[str, Any], told: str, tmp_path: Pat
 
 
 def test_what_the_checks_can_tell_is_said() -> None:
-    assert "script cannot tell English from Spanish; sides finds English where Spanish is due" in explain_checks(
+    assert "script cannot tell English from Spanish; sides finds English in place of Spanish" in explain_checks(
         {}, "en-es"
     )
     assert "script tells English from Hindi" in explain_checks({"sides": False}, "en-hi")

@@ -63,12 +63,12 @@ def test_wikimatrix_turns_pairs_and_counts_those_below_the_threshold(tmp_path: P
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("1.1\ta", "f:2: 2 tab-separated fields where 3 are due"),
+        ("1.1\ta", "f:2: 2 tab-separated fields instead of 3"),
         ("a\tb\tc", "f:2: 'a' is no margin score"),
         ("nan\tb\tc", "f:2: 'nan' is no margin score"),
         ("1.1\t \tc", "f:2: the sentence in en is empty"),
         ("1.1\tb\t", "f:2: the sentence in de is empty"),
-        ("1.1\ta\tb\ten\tde", "f:2: 5 tab-separated fields where 3 are due"),
+        ("1.1\ta\tb\ten\tde", "f:2: 5 tab-separated fields instead of 3"),
     ],
 )
 def test_wikimatrix_lines_that_are_broken(tmp_path: Path, line: str, told: str) -> None:

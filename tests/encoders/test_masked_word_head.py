@@ -56,7 +56,7 @@ def test_the_first_berts_call_their_normalisation_otherwise(tmp_path: Path) -> N
 
 def test_a_table_of_the_heads_own_is_refused(tmp_path: Path) -> None:
     save_with_head(tmp_path, "bert", tie_word_embeddings=False)
-    with pytest.raises(EncoderError, match="subword table of its own"):
+    with pytest.raises(EncoderError, match="embedding table of its own"):
         load_head(load_encoder(str(tmp_path)))
 
 

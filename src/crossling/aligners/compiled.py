@@ -1,4 +1,4 @@
-"""Functions compiled to machine code once and kept on disk; the wrappers only tell the type checker so."""
+"""numba compilation, cached on disk; the wrappers keep the functions' types for the type checker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentence pairs as numbers of words: what every aligner reads. Words stand apart by white space in the files."""
+"""Sentence pairs as word numbers: the input of every aligner. In the files, words are separated by white space."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Corpus:
 
 
 class _Collector:
-    """Gathers sentences of one language into a :class:`Side`."""
+    """Collects sentences of one language into a :class:`Side`."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}

@@ -29,10 +29,10 @@ Words = tuple[str, ...]
 Split = Callable[[Any, str], Words]
 """Makes words of a side; which one, source or target, is its second argument."""
 CHUNK = 2_000
-"""Rows that are looked at together."""
+"""Rows that are read at a time."""
 DEFAULT_ENCODER = "multilingual-e5-small"
 MIDDLE = 7 / 12
-"""Where the layer lies whose vectors link words: 7 of 12, the neural aligner's default."""
+"""The relative depth of the layer whose vectors link words: 7 of 12, as in the neural aligner."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Text:
         return self.rows.kind is ParallelPair and self.links is None
 
     def fingerprint(self) -> str:
-        """What of it affects the result."""
+        """A hash of everything that affects the result."""
         digest = hashlib.sha256(self.links.read_bytes()).hexdigest() if self.links else ""
         return f"{self.rows.fingerprint} {digest}"
 
@@ -80,7 +80,7 @@ def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mappin
 
 @dataclass
 class Linker:
-    """What makes words of raw text and links of words."""
+    """Splits raw text into words and links the words."""
 
     aligner: AlignerSettings | None = None
     """Settings of the aligner, where one is needed."""
@@ -130,7 +130,7 @@ class Linker:
 def open_linker(
     texts: Sequence[Text], *, aligner: Mapping[str, Any] | None, encoder: str, revision: str | None
 ) -> Linker:
-    """The aligner, and the encoder if it is that which links, or if raw text has to be cut."""
+    """The aligner, and the encoder if it links words or splits raw text."""
     if not any(text.is_raw or text.aligned for text in texts):
         return Linker()
     from crossling.aligners import neural, parse_aligner
@@ -205,7 +205,7 @@ def choose_sentences(
 
 
 def _read(rows: Rows, numbers: Array) -> Iterator[tuple[int, Any, Any]]:
-    """Some rows, in the order that is asked for."""
+    """Rows by number, in the given order."""
     part = rows.take(numbers)
     sides = [part.column(side).to_pylist() for side in ("source", "target")]
     return zip(numbers.tolist(), *sides, strict=True)

@@ -1,6 +1,6 @@
-"""Parallel text without what harms: too long, too unequal, untranslated, in another language, met before.
+"""Cleaning of parallel text: pairs that are too long, too unequal, untranslated, duplicate or in another language.
 
-Pairs stream through in chunks. All that is remembered of those gone by are eight bytes each, to know them again.
+Pairs are streamed in chunks. Of each, only a hash of eight bytes is kept, to find duplicates.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Cleaning(ReaderSettings):
     identical: bool = True
     """Leave out pairs whose sides are the same."""
     script: float = Field(default=0.5, ge=0, le=1)
-    """The least share of a side's words that are in its language's script. Languages of one script cannot be told
-    apart by it."""
+    """The least share of a side's words that are in its language's script. It cannot tell apart languages of
+    one script."""
     sides: bool = True
-    """Leave out pairs with a side that reads like the other side's language, as the corpus itself shows it."""
+    """Leave out pairs with a side in the other side's language, as learnt from the corpus itself."""
     duplicates: bool = True
-    """Leave out pairs that were met before."""
+    """Leave out duplicate pairs."""
 
 
 def clean_rows(rows: Rows, values: Mapping[str, Any], *, store: Path) -> Rows:
@@ -120,7 +120,7 @@ def clean_pairs(
 
 
 def find_reason(pair: Pair, settings: Cleaning, languages: tuple[str, str]) -> str:
-    """Why a pair is unfit, as far as it shows by itself; nothing where it is fit."""
+    """Why a pair is unfit by itself, or nothing."""
     words = split_side(pair.source), split_side(pair.target)
     fewest, most = sorted(map(len, words))
     if fewest < settings.min_words:
@@ -140,28 +140,28 @@ def find_reason(pair: Pair, settings: Cleaning, languages: tuple[str, str]) -> s
 
 
 def explain_checks(values: Mapping[str, Any], language: str) -> str:
-    """What the checks of language can and cannot tell for a pair, for people."""
+    """Which wrong languages the checks find for a language pair, and which they cannot, in words."""
     settings, languages = validate_settings(Cleaning, values, name="clean"), split_languages(language)
     scripts = [find_scripts(code) for code in languages]
     names = [name_of(code) for code in languages]
-    told = []
+    lines = []
     for code, found in zip(languages, scripts, strict=True):
         if settings.script and not found:
-            told.append(f"the script of {code!r} is not known, so that side's is not checked")
+            lines.append(f"the script of {code!r} is not known, so that side's is not checked")
     if settings.script and all(scripts):
         shared = set(scripts[0]) & set(scripts[1])
-        told.append(f"script {'cannot tell' if shared else 'tells'} {names[0]} from {names[1]}")
+        lines.append(f"script {'cannot tell' if shared else 'tells'} {names[0]} from {names[1]}")
     if settings.sides:
-        told.append(f"sides finds {names[0]} where {names[1]} is due, and the reverse")
+        lines.append(f"sides finds {names[0]} in place of {names[1]}, and the reverse")
     some = settings.sides or settings.script
-    told.append("nothing finds a third language in the right script" if some else "no language is checked")
-    return "; ".join(told)
+    lines.append("nothing finds a third language in the right script" if some else "no language is checked")
+    return "; ".join(lines)
 
 
 def split_side(side: str | tuple[str, ...]) -> Sequence[str]:
     """Words to be counted, without punctuation: between spaces, of Han and kana by character.
 
-    Thai, Lao, Khmer and Burmese have no spaces: there every four letters are taken for a word, a rough guess.
+    Thai, Lao, Khmer and Burmese have no spaces: every four letters count as a word, a rough estimate.
     """
     return side if isinstance(side, tuple) else _WORD.findall(side)
 
@@ -172,13 +172,13 @@ def normalise(side: str | tuple[str, ...]) -> str:
 
 
 class HashSet:
-    """A set of 64-bit hashes at eight bytes each: sorted runs, of which two alike are merged into one."""
+    """A set of 64-bit hashes at eight bytes each: sorted runs, merged when two are of similar size."""
 
     def __init__(self) -> None:
         self._runs: list[npt.NDArray[np.uint64]] = []
 
     def add(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Take in some; say of each whether it was met for the first time."""
+        """Add hashes; returns for each whether it is new."""
         values, places = np.unique(hashes, return_index=True)
         known = np.zeros(len(values), bool)
         for run in self._runs:
@@ -199,7 +199,7 @@ def _hash_pair(pair: Pair) -> int:
 
 
 def _drop_wrong_side(pairs: list[Pair], model: SideClassifier, languages: tuple[str, str], bad: BadRows) -> list[Pair]:
-    """Pairs of which neither side leans towards the other side's language."""
+    """Pairs of which neither side reads like the other side's language."""
     sources, targets = (model.log_ratios(texts) for texts in _read_sides(pairs))
     kept = []
     for pair, source, target in zip(pairs, sources, targets, strict=True):

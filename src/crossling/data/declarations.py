@@ -1,4 +1,4 @@
-"""What the catalogue knows of each data set, as sets.toml declares it: files, hub, languages, row counts."""
+"""The entries of ``sets.toml``: where each data set comes from (files, hub), its languages, splits and row counts."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def check_spec(spec: Spec, declaration: Declaration) -> None:
 def _split_pair(spec: Spec, declaration: Declaration) -> tuple[str, str]:
     first, _, second = spec.language.partition("-")
     if not first or not second or first == second:
-        raise DataError(f"{spec}: {spec.name} wants a pair of languages, as in {spec.name}:en-hi")
+        raise DataError(f"{spec}: {spec.name} needs a pair of languages, as in {spec.name}:en-hi")
     if declaration.pivot and declaration.pivot not in (first, second):
         raise DataError(f"{spec}: every pair of {spec.name} has {declaration.pivot} on one side")
     return first, second

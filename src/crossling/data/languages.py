@@ -300,8 +300,8 @@ def get_language(code: str) -> Language:
     if language is None:
         languages, aliases = _read_table()
         close = difflib.get_close_matches(code.strip().lower(), aliases, n=1, cutoff=0.6)
-        guess = languages[aliases[close[0]]] if close else None
-        hint = f" Did you mean {guess.code!r} ({guess.name})?" if guess else ""
+        nearest = languages[aliases[close[0]]] if close else None
+        hint = f" Did you mean {nearest.code!r} ({nearest.name})?" if nearest else ""
         raise DataError(f"unknown language {code!r}.{hint} Known codes: {', '.join(languages)}.")
     return language
 

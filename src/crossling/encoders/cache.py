@@ -1,4 +1,4 @@
-"""Encoders at hand: their identities, and for a process that trains many times a copy that is loaded once."""
+"""A cache of loaded encoders and their identities, for a process that trains many times."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from crossling.errors import ArtefactError
 from crossling.recipe.recipe import EncoderSettings
 
 KEPT_BYTES = 1.5e9
-"""Encoders larger than this are read anew each time rather than held twice in memory."""
+"""Larger encoders are loaded each time instead of kept twice in memory."""
 
 
 @dataclass
 class EncoderCache:
-    """Encoders by name and revision, each with the identity it was first met with."""
+    """Encoders by name and revision, each with the identity that it was first loaded with."""
 
     keep: bool = False
-    """Hold the last encoder untouched and hand out copies of it."""
+    """Keep the last encoder unchanged and return copies of it."""
     _identities: dict[tuple[str, str | None], str] = field(default_factory=dict)
     _labels: dict[tuple[str, str | None], str] = field(default_factory=dict)
     _kept: tuple[tuple[str, str | None], Encoder] | None = None
@@ -32,12 +32,12 @@ class EncoderCache:
         return self._identities[name]
 
     def label(self, settings: EncoderSettings) -> str:
-        """What an encoder calls itself in tables: a folder of 4-bit blocks knows what it was cut from."""
+        """An encoder's name in tables; 4-bit blocks have that of the encoder that they were trimmed from."""
         self.identify(settings)
         return self._labels[(settings.name, settings.revision)]
 
     def load(self, name: str, revision: str | None = None) -> Encoder:
-        """An encoder to train or to predict with; it must still be what it was when it was first met."""
+        """An encoder to train or to predict with; an error if it changed since it was first loaded."""
         if self._kept is not None and self._kept[0] == (name, revision):
             return _copy(self._kept[1])
         encoder = load_encoder(name, revision=revision)

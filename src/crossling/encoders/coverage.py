@@ -1,13 +1,13 @@
-"""How well an encoder's subwords fit a language, seen from plain text before anything is trained.
+"""How well an encoder's vocabulary covers a language, measured on plain text before anything is trained.
 
-An encoder that cuts a language's words to shreds, or has no piece for its letters, will not carry a task over to it.
+Transfer fails to a language whose words the encoder splits into many subwords, or whose letters have no subword.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import regex
 
 from crossling.data.ragged import Ragged
+from crossling.data.readers.text_files import read_lines
 from crossling.data.records import TaggedSentence
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.encoders.tokenization import SubwordTokenizer
@@ -105,7 +106,7 @@ class Coverage:
     scripts: tuple[tuple[str, float], ...]
     """Scripts of the letters, the most frequent first."""
     unwritable: tuple[tuple[str, int], ...]
-    """Characters for which the encoder has no piece, and how often they stand in the words that it loses."""
+    """Characters for which the encoder has no piece, and how often they occur in words with an unknown subword."""
     neighbours: tuple[Neighbour, ...]
     """Languages by the likeness of their pieces, the nearest first."""
     density: float
@@ -137,12 +138,12 @@ class Coverage:
         return ""
 
     def judge(self) -> str:
-        """What the numbers mean for transfer; that an encoder can write a text does not say that it knows it."""
+        """What the numbers mean for transfer. An encoder may be able to write a language that it was not trained on."""
         if self.unknown_words >= _MANY_UNKNOWN:
-            return f"it cannot write {self.unknown_words:.0%} of the words: expect little of it in this language"
+            return f"it cannot write {self.unknown_words:.0%} of the words: expect low scores in this language"
         if self.fertility >= _SHREDS or self.density < 1:
-            return "it cuts words to shreds: expect less than in languages that it keeps whole"
-        return "it can write this text; how much it knows of the language, only scores tell"
+            return "it splits words into many subwords: expect lower scores than where it keeps words whole"
+        return "it can write this text; only scores show how well it knows the language"
 
 
 def measure_coverage(
@@ -164,7 +165,7 @@ def measure_coverage(
     characters: Counter[str] = Counter()
     counts = _Counts(subwords.unknown)
     lines = running = 0
-    source = islice(read_lines(path), limit)
+    source = islice(read_text_lines(path), limit)
     while chunk := list(islice(source, _CHUNK)):
         lines += len(chunk)
         for line in chunk:
@@ -185,7 +186,7 @@ def measure_coverage(
         unknown_words=counts.unknown_words / counts.words,
         scripts=find_scripts(characters),
         unwritable=_find_unwritable(subwords, counts.lost),
-        # That a trimmed encoder lacks letters of other languages is no news.
+        # A trimmed encoder lacks letters of other languages on purpose: no warning.
         neighbours=_compare(SubwordTokenizer(tokenizer, warns=False), tokenizer, counts.frequencies, known),
         density=sum(n for character, n in characters.items() if not character.isspace()) / max(running, 1),
     )
@@ -213,7 +214,7 @@ class _Counts:
         lost = np.flatnonzero(_any_in_rows(unknown, encoded))
         self.unknown_words += len(lost)
         for place in lost:
-            # Composed, as tokenizers do it: an accent that stands apart may have no piece of its own.
+            # Composed, as tokenizers do it: a separate accent may have no subword.
             self.lost.update(unicodedata.normalize("NFC", words[place][0]))
         ids, numbers = np.unique(encoded.values, return_counts=True)
         self.frequencies.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
@@ -225,19 +226,13 @@ def _any_in_rows(flags: np.ndarray[Any, Any], rows: Ragged) -> np.ndarray[Any, A
     return found
 
 
-def read_lines(path: Path) -> Iterable[str]:
-    """Lines that are not empty; a file that is not UTF-8 is an error with its line."""
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                try:
-                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{path}:{number}: not UTF-8 ({error.reason}). Convert it with iconv.") from error
-                if line:
-                    yield line
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+def read_text_lines(path: Path) -> Iterator[str]:
+    """Lines that are not empty; a line that is not UTF-8 text is an error."""
+    for line in read_lines(path):
+        if line.fault:
+            raise DataError(f"{path}:{line.number}: not UTF-8 text ({line.fault}). Convert it with iconv.")
+        if text := line.text.strip():
+            yield text
 
 
 def find_scripts(characters: Mapping[str, int]) -> tuple[tuple[str, float], ...]:
@@ -256,7 +251,7 @@ def find_scripts(characters: Mapping[str, int]) -> tuple[tuple[str, float], ...]
 
 
 def _find_unwritable(subwords: SubwordTokenizer, characters: Counter[str]) -> tuple[tuple[str, int], ...]:
-    """Of the characters of lost words, those that are to blame: a trimmed encoder may write others within pieces."""
+    """The characters of words with unknown subwords that have no subword themselves."""
     candidates = [c for c, _ in characters.most_common() if not c.isspace() and c.isprintable()]
     encoded = subwords.encode_words([[character] for character in candidates]).pieces
     lost = _any_in_rows(encoded.values == subwords.unknown, encoded)

@@ -55,7 +55,7 @@ class Encoder(nn.Module):
             raise EncoderError(f"{name}: has no fast tokenizer. Convert it to one with a tokenizer.json.")
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
-        # The pooler stands apart, so that a tagger neither computes it nor waits for its gradients.
+        # The pooler is separate, so that a tagger neither computes it nor waits for its gradients.
         self.pooler: nn.Module | None = getattr(model, "pooler", None)
         if self.pooler is not None:
             model.pooler = None

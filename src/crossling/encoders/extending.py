@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from crossling.encoders.coverage import Coverage, measure_coverage, read_lines
+from crossling.encoders.coverage import Coverage, measure_coverage, read_text_lines
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder, save_encoder
 from crossling.encoders.masked_word_head import load_head, store_head
@@ -39,7 +39,7 @@ train = {{ format = "text", path = {text}, language = "..." }}
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What was added to an encoder, and what it changed in how the text is cut."""
+    """What was added to an encoder, and how the tokenization of the text changed."""
 
     out: Path
     text: Path
@@ -51,7 +51,7 @@ class Extended:
     before: Coverage
     after: Coverage
     head: str
-    """What became of the checkpoint's head for masked words."""
+    """What became of the checkpoint's masked-word head."""
 
     def facts(self) -> dict[str, str]:
         """For showing: names and values in words."""
@@ -63,24 +63,24 @@ class Extended:
             "characters that it could not write": f"{self.characters:,}",
             "joins of subwords that it had": f"{self.joins:,}",
             "rows of subwords": f"{self.rows[0]:,} -> {self.rows[1]:,}",
-            "head for masked words": self.head,
+            "masked-word head": self.head,
             "compared on": f"{self.before.lines:,} lines",
         }
 
     def changes(self) -> dict[str, tuple[str, str]]:
-        """How the text was cut before, and how it is now."""
+        """How the text was tokenized before, and how it is now."""
         first, second = self.before.facts(), self.after.facts()
         names = ("subwords a word", "words kept whole", "characters a subword", "words with an unknown subword")
         return {name: (first[name], second[name]) for name in names}
 
     def next_recipe(self) -> str:
-        """The stage that teaches the encoder its new subwords."""
+        """A recipe whose stage trains the new subwords."""
         names = {"name": str(self.out), "text": str(self.text)}
         return _RECIPE.format(**{key: json.dumps(value, ensure_ascii=False) for key, value in names.items()})
 
 
 def extend_on(name: str, text: Path, *, pieces: int, out: Path, progress: Progress | None = None) -> Extended:
-    """Write the extended encoder, all of it or nothing."""
+    """Write the extended encoder, atomically."""
     if pieces < 1:
         raise UserError(f"--pieces {pieces}: how many subwords to add; at least 1.")
     check_new_folder(out)
@@ -93,8 +93,8 @@ def extend_on(name: str, text: Path, *, pieces: int, out: Path, progress: Progre
     if not new:
         raise DataError(f"{text}: {encoder.name} has a subword for every word that occurs more than once.")
     before = measure_coverage(encoder, text, limit=MEASURED, references={})
-    told: list[str] = []
-    write_folder(out, lambda folder: told.append(_write(encoder, extension, folder)))
+    heads: list[str] = []
+    write_folder(out, lambda folder: heads.append(_write(encoder, extension, folder)))
     characters = sum(piece.character for piece in new)
     larger = load_encoder(str(out))
     return Extended(
@@ -106,13 +106,13 @@ def extend_on(name: str, text: Path, *, pieces: int, out: Path, progress: Progre
         rows=(encoder.vocabulary, larger.vocabulary),
         before=before,
         after=measure_coverage(larger, text, limit=MEASURED, references={}),
-        head=told[0],
+        head=heads[0],
     )
 
 
 def _watch(path: Path, progress: Progress) -> Iterator[str]:
     """The lines of a file, with a bar that counts kilobytes."""
-    lines: Iterable[str] = read_lines(path)
+    lines: Iterable[str] = read_text_lines(path)
     read = 0
     progress.begin("reading text (kB)", path.stat().st_size // 1000 if path.is_file() else 0)
     for line in lines:
@@ -125,7 +125,7 @@ def _watch(path: Path, progress: Progress) -> Iterator[str]:
 
 
 def _write(encoder: Encoder, extension: Extension, folder: Path) -> str:
-    """The encoder with its new rows, and its head with as many; tells what became of the head."""
+    """Write the encoder and its masked-word head with the new rows; returns what became of the head."""
     write_extended(encoder, extension, folder)
     try:
         head: Any = load_head(encoder)
@@ -139,7 +139,7 @@ def _write(encoder: Encoder, extension: Extension, folder: Path) -> str:
 
 
 def write_extended(encoder: Encoder, extension: Extension, folder: Path) -> Path:
-    """An encoder with more subwords as a folder; the given one stays as it is."""
+    """An encoder with more subwords as a folder; the given one is not changed."""
     marks = {key: value for key, value in encoder.tokenizer.init_kwargs.items() if key == TRIMMED_FROM}
     tokenizer = rebuild_tokenizer(encoder.tokenizer, extension.settings, marks)
     table, config = encoder.model.get_input_embeddings(), encoder.model.config

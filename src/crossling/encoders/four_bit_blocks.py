@@ -70,7 +70,7 @@ class _Cursor:
         self.at = 0
 
     def take(self, count: int) -> bytes:
-        """The next bytes; fewer than asked for means that the file was cut off."""
+        """The next ``count`` bytes; fewer mean a truncated file."""
         if count < 0 or self.at + count > len(self.data):
             raise EOFError
         self.at += count
@@ -86,7 +86,7 @@ class _Cursor:
 
 
 class BlockFile:
-    """An encoder's file in 4-bit blocks, mapped into memory; tensors become float32 only when asked for."""
+    """A memory-mapped encoder file in 4-bit blocks; tensors are converted to float32 on demand."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -170,7 +170,7 @@ def write_blocks(source: Path, ids: np.ndarray, folder: Path, *, name: str) -> P
     special = (sizes.bos, sizes.eos, sizes.pad, sizes.unk, sizes.pieces - 1, *needed)
     kept = np.unique(np.concatenate([np.asarray(ids, np.int64), np.asarray(special, np.int64)]))
     if kept[0] < 0 or kept[-1] >= sizes.pieces:
-        raise EncoderError(f"{source}: has pieces 0 to {sizes.pieces - 1}; asked to keep {kept[0]} to {kept[-1]}.")
+        raise EncoderError(f"{source}: has pieces 0 to {sizes.pieces - 1}; cannot keep {kept[0]} to {kept[-1]}.")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / BLOCKS_FILE).open("wb") as out:
         for part in _compose_file(file, kept):

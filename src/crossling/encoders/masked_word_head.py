@@ -1,7 +1,7 @@
-"""The head that guesses masked words: a dense layer, an activation, normalisation, then the subword table.
+"""The masked-word head: a dense layer, an activation, layer normalisation, then the encoder's embedding table.
 
-The table is the encoder's own and is handed over at every call: tied weights are one tensor, which is trimmed, moved,
-trained and stored in one place. K masked places, D width, V subwords.
+The tied embedding table is an argument of every call: it is one tensor, which is trimmed, moved, trained and stored in
+one place. Shapes: K masked positions, D width, V subwords.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from crossling.errors import EncoderError
 
 
 class MaskedWordHead(nn.Module):
-    """Scores of all subwords for each vector, by a table of subword vectors."""
+    """Logits of all subwords at each masked position, by the embedding table."""
 
     def __init__(self, width: int, vocabulary: int, *, activation: str = "gelu", eps: float = 1e-12) -> None:
         from transformers.activations import ACT2FN
@@ -42,13 +42,13 @@ class MaskedWordHead(nn.Module):
         return functional.linear(hidden_KD, table_VD, self.bias)
 
     def keep_rows(self, rows: np.ndarray[Any, Any]) -> None:
-        """Only the subwords of these rows, in their order: the table was trimmed to them."""
+        """Keep the biases of these rows, in their order: the table was trimmed to them."""
         self.bias = nn.Parameter(self.bias.detach()[torch.from_numpy(rows).to(self.bias.device)].clone())
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What a family of checkpoints calls the parts of its head."""
+    """The names of a head's tensors in an architecture's checkpoints."""
 
     dense: str
     norm: str
@@ -74,7 +74,7 @@ HEADS = {
 
 
 def build_head(encoder: Encoder, counts: np.ndarray[Any, Any] | None = None) -> MaskedWordHead:
-    """A new head for an encoder, of BERT's kind; with how often each subword occurs, it begins by guessing so."""
+    """A new head like BERT's; ``counts`` of subwords initialise its bias with their log frequencies."""
     head = MaskedWordHead(encoder.width, encoder.vocabulary)
     if counts is not None:
         chances = (counts + 0.5) / (counts + 0.5).sum()  # half an occurrence for what was not met yet
@@ -83,7 +83,7 @@ def build_head(encoder: Encoder, counts: np.ndarray[Any, Any] | None = None) -> 
 
 
 def load_head(encoder: Encoder) -> MaskedWordHead | None:
-    """The head that an encoder's checkpoint came with; none where it has none."""
+    """The masked-word head of an encoder's checkpoint, if it has one."""
     folder = locate_checkpoint(encoder.origin[0], revision=encoder.origin[1]) if encoder.origin else None
     config = encoder.model.config
     names = HEADS.get(config.model_type)
@@ -92,7 +92,7 @@ def load_head(encoder: Encoder) -> MaskedWordHead | None:
         return None
     if not getattr(config, "tie_word_embeddings", True):
         raise EncoderError(
-            f"{encoder.name}: its head for masked words has a subword table of its own; only heads that share the "
+            f"{encoder.name}: its masked-word head has an embedding table of its own; only heads that share the "
             "encoder's are supported."
         )
     activation = getattr(config, names.activation, "gelu") if names.activation else "gelu"
@@ -103,15 +103,15 @@ def load_head(encoder: Encoder) -> MaskedWordHead | None:
     try:
         head.load_state_dict(weights)
     except RuntimeError as error:
-        raise EncoderError(f"{encoder.name}: its head for masked words does not fit it: {error}") from error
+        raise EncoderError(f"{encoder.name}: its masked-word head does not fit it: {error}") from error
     return head
 
 
 def store_head(head: MaskedWordHead, folder: Path, *, model: Any) -> None:
-    """Put a head beside the model's weights in its folder, under the names that its family has for both."""
+    """Add a head to the weights in a model's folder, under the names that its architecture uses."""
     names, path = HEADS[model.config.model_type], folder / "model.safetensors"
     own = {"dense": names.dense, "norm": names.norm}
-    # Without the prefix, the head would be taken for a part of the model that has no head.
+    # Without the prefix, transformers would not recognise a model with a head.
     weights = {f"{model.base_model_prefix}.{name}": tensor for name, tensor in load_file(path).items()}
     for name, tensor in head.state_dict().items():
         part, _, kind = name.partition(".")
@@ -123,7 +123,7 @@ def store_head(head: MaskedWordHead, folder: Path, *, model: Any) -> None:
 
 
 def has_head(name: str, *, revision: str | None = None) -> bool:
-    """Whether an encoder's checkpoint came with a head; the encoder itself is not loaded."""
+    """Whether an encoder's checkpoint has a masked-word head; the encoder is not loaded."""
     folder = locate_checkpoint(name, revision=revision)
     if folder is None or not (folder / "config.json").is_file():
         return False
@@ -132,7 +132,7 @@ def has_head(name: str, *, revision: str | None = None) -> bool:
 
 
 def _read_head(folder: Path, names: _Names) -> dict[str, Tensor]:
-    """The head's tensors under our names; nothing unless all of it is there. Some layers have no bias."""
+    """The head's tensors under our names; nothing unless it is complete. Some layers have no bias."""
     wanted = {f"{names.dense}.{kind}": f"dense.{kind}" for kind in ("weight", "bias")}
     wanted |= {f"{names.norm}.{kind}": f"norm.{kind}" for kind in ("weight", "bias")}
     wanted |= {f"{names.norm}.gamma": "norm.weight", f"{names.norm}.beta": "norm.bias"}  # of the first BERTs

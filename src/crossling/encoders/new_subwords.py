@@ -1,9 +1,8 @@
-"""Subwords for a language, learnt from its text as joins of the subwords that a tokenizer has.
+"""New subwords for a language, learnt from text by byte-pair encoding over a tokenizer's subwords instead of letters.
 
-The tokenizer cuts the text; of all pieces that stand beside each other in a word, the most frequent pair is joined,
-then the next, which may contain the first: byte-pair encoding over pieces instead of letters. So each new piece is a
-run of old ones, from which its row can start, and saves a piece wherever it occurs. Characters that could not be
-written come before all joins.
+The tokenizer splits the text. The most frequent pair of adjacent subwords in a word is joined, then the next, which may
+contain the first. Each new subword is therefore a run of old ones, whose mean embedding it starts from, and saves a
+subword wherever it occurs. Characters that had no subword come before all joins.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LONGEST = 20
-"""Characters of a new piece at most: in scripts without spaces whole phrases would become pieces otherwise."""
+"""Maximum length of a new subword: in scripts without spaces whole phrases would become subwords otherwise."""
 SPARE = 3
-"""So many times the wanted joins are learnt, for some are only steps to others."""
+"""Joins to learn per join that is wanted: some are only steps to longer ones."""
 ROUNDS = 6
 OWN_SCRIPT = 0.1
 """The share of a text's letters from which on a script is one that its language is written in."""
 JOIN_BONUS = 1e-4
-"""What a Unigram piece scores above its parts, for each piece that it saves: far less than what decides between two
-ways to cut a word, so that pieces are joined that the old cut has side by side. Even float32 holds it."""
+"""How much a Unigram subword scores above its parts, for each subword that it saves. It is far less than the score
+difference of two ways to split a word, so only subwords that were adjacent before are joined. float32 can hold it."""
 UNKNOWN_PENALTY = 10.0
 """How far below the lowest score Unigram puts a character without a piece."""
 
@@ -58,7 +57,7 @@ class Piece:
     """The pieces that it is made of; of a character that could not be written, what stood in its place."""
     character: bool = False
     merges: list[tuple[str, str]] = field(default_factory=list)
-    """For BPE: the pairs from which it comes about."""
+    """For BPE: the pairs from which it is merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ def extend_tokenizer(
     """A tokenizer with up to ``count`` pieces more, and these; fewer where no others would be used."""
     progress = progress or NoProgress()
     progress.begin("learning subwords", 3 + ROUNDS)
-    old = Vocabulary(_settle_added(_read_settings(tokenizer)))
+    old = Vocabulary(_merge_added(_read_settings(tokenizer)))
     characters = find_characters(old, words)[:count]
     written = old.add(characters)
     progress.advance()
@@ -206,8 +205,8 @@ def _read_settings(tokenizer: Any) -> dict[str, Any]:
     return settings
 
 
-def _settle_added(settings: dict[str, Any]) -> dict[str, Any]:
-    """With tokens that stand beside the model's vocabulary in it, at their ids: else these would count from its end."""
+def _merge_added(settings: dict[str, Any]) -> dict[str, Any]:
+    """Move added tokens into the model's vocabulary at their ids: new ids continue from its end."""
     model = settings["model"]
     added = {token["content"]: token["id"] for token in settings["added_tokens"]}
     if model["type"] != "Unigram":
@@ -387,7 +386,7 @@ def _choose_used(
 def _keep_useful(
     vocabulary: Vocabulary, joins: Sequence[Piece], cuts: Mapping[str, tuple[list[int], int]]
 ) -> list[Piece]:
-    """Joins that stand in words which have fewer pieces with them, by the sum over all words."""
+    """Joins that save subwords, summed over all words that contain them."""
     if not joins:
         return []
     larger = vocabulary.add(joins)

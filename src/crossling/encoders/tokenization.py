@@ -1,7 +1,7 @@
-"""Words and texts to subword ids, in bulk and without Python objects per subword.
+"""Tokenization: words and texts to subword ids, in bulk and without a Python object per subword.
 
-Words are encoded apart: a word's pieces do not depend on its neighbours, so each distinct word is cut once.
-Nothing here imports torch.
+Words are tokenized one by one: their subwords do not depend on their neighbours, so each distinct word is tokenized
+once. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class EncodedTexts:
 
 
 class _KnownWords:
-    """Words met so far and their pieces, in arrays that double when they are full."""
+    """The cache of words and their subwords, in arrays that double when they are full."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
@@ -107,7 +107,7 @@ def _grow(array: IntArray, size: int) -> IntArray:
 
 
 class SubwordTokenizer:
-    """An encoder's tokenizer for bulk work; remembers the pieces of the words it has met."""
+    """An encoder's tokenizer for whole data sets; caches the subwords of words."""
 
     def __init__(self, tokenizer: Any, *, warns: bool = True) -> None:
         self._backend = tokenizer.backend_tokenizer
@@ -160,7 +160,7 @@ class SubwordTokenizer:
         return Ragged(self._without_control(pieces.values), pieces.offsets)
 
     def _learn(self, words: list[str]) -> None:
-        """Cut words that were not met before and remember them."""
+        """Tokenize new words and add them to the cache."""
         bare = [word for word in words if _UNSPACED.match(word)]
         spaced = [word for word in words if not _UNSPACED.match(word)]
         rows = self._cut(spaced, spaced=True) + self._cut(bare, spaced=False)
@@ -190,7 +190,7 @@ class SubwordTokenizer:
         return rows
 
     def _without_control(self, ids: IntArray) -> IntArray:
-        """Text that reads like a special piece (``</s>``, ``[SEP]``) must not act as one: it is unknown."""
+        """Text that looks like a special token (``</s>``, ``[SEP]``) must not act as one: it becomes unknown."""
         return np.where(np.isin(ids, self._control), self.unknown, ids).astype(np.int32)
 
     def _warn_of_lost(self, ids: IntArray) -> None:
@@ -218,7 +218,7 @@ def first_pieces(words: IntArray) -> IntArray:
 
 
 def is_byte(piece: str) -> bool:
-    """Whether a piece stands for a byte of a character that has no piece."""
+    """Whether a subword is a byte, for characters without a subword."""
     return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
 
 
@@ -259,7 +259,7 @@ def _without_prefix(splitter: Any) -> Any:
 
 @contextmanager
 def _splitting_by(backend: Any, splitter: Any | None) -> Iterator[None]:
-    """For the moment, another pre-tokenizer; the tokenizer's own where none is given."""
+    """Use another pre-tokenizer for a while, if one is given."""
     before = backend.pre_tokenizer
     if splitter is not None:
         backend.pre_tokenizer = splitter
@@ -289,7 +289,7 @@ class Layout:
     suffix: tuple[int, ...]
     """After the second text of a pair."""
     single_suffix: tuple[int, ...]
-    """After a text that stands alone."""
+    """After a single text."""
     prefix_types: tuple[int, ...]
     middle_types: tuple[int, ...]
     suffix_types: tuple[int, ...]
@@ -310,7 +310,7 @@ class Layout:
 
 
 def special_layout(tokenizer: Any) -> Layout:
-    """How a tokenizer puts its special pieces, learnt from a pair and a single text that it encodes."""
+    """Where a tokenizer adds special tokens, found by encoding a pair and a single text."""
     backend = tokenizer.backend_tokenizer
     alone = backend.encode("a", add_special_tokens=True)
     pair = backend.encode("a", "a", add_special_tokens=True)
@@ -373,7 +373,7 @@ def shorten_words(encoded: EncodedWords, *, room: int) -> EncodedWords:
 
 
 def shorten_pair(first: int, second: int, *, room: int) -> tuple[int, int]:
-    """Lengths of two texts that fit into ``room`` together: the longer one gives way, then both alike."""
+    """Lengths of two texts that fit into ``room`` together: the longer one is cut first, then both equally."""
     if first + second <= room:
         return first, second
     half = room // 2

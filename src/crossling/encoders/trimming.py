@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from crossling.data.catalogue import open_data
 from crossling.data.ragged import IntArray
 from crossling.data.words import cut_by_tokenizer, split_words
-from crossling.encoders.coverage import read_lines
+from crossling.encoders.coverage import read_text_lines
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.four_bit_blocks import write_blocks
 from crossling.encoders.loading import load_encoder, save_encoder
@@ -41,7 +41,7 @@ class Trimmed:
     rows: IntArray
     """Original ids in ascending order: row i of the trimmed table is subword ``rows[i]``."""
     to_rows: IntArray
-    """The row of every original id; -1 for those that are gone."""
+    """The row of every original id; -1 for those that were removed."""
     padding: int | None
     """The original id whose row gets no gradient."""
     tokenizer: Any
@@ -105,15 +105,15 @@ def set_table(encoder: Encoder, weight: Tensor, *, padding: int | None) -> None:
 
 
 def write_trimmed(encoder: Encoder, ids: IntArray, folder: Path, *, blocks: bool = False) -> Path:
-    """A smaller encoder as a folder: the subwords ``ids``, special ones, and what cutting the same way needs.
+    """A smaller encoder as a folder: the subwords ``ids``, special ones, and those that tokenization needs.
 
-    Text whose subwords were all kept is cut as before; other text is cut smaller or becomes unknown.
+    Text whose subwords were all kept is tokenized as before; other text gets smaller subwords or unknown ones.
     """
     if blocks:
         if encoder.blocks_file is None:
             raise EncoderError(f"{encoder.name}: is not stored in 4-bit blocks; write it without --blocks.")
         return write_blocks(encoder.blocks_file, np.asarray(ids), folder, name=encoder.name)
-    # XLM-R counts its positions from the pad id on, so that what lies below it must stay.
+    # XLM-R counts positions from the pad id on, so the ids below it must stay.
     below = np.arange(encoder.tokenizer.pad_token_id + 1 if encoder.counts_from_pad else 0)
     settings = json.loads(encoder.tokenizer.backend_tokenizer.to_str())
     rows = choose_rows(encoder, np.concatenate([np.asarray(ids, np.int64), below, _needed_pieces(settings)]))
@@ -151,7 +151,7 @@ def _copy_tokenizer(encoder: Encoder, settings: dict[str, Any], rows: IntArray) 
 
 
 def rebuild_tokenizer(tokenizer: Any, settings: dict[str, Any], more: dict[str, str]) -> Any:
-    """A tokenizer with other pieces and the names and limits of the given one."""
+    """A tokenizer with another vocabulary and the special tokens and limits of the given one."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -168,7 +168,7 @@ def rebuild_tokenizer(tokenizer: Any, settings: dict[str, Any], more: dict[str, 
 
 
 def _needed_pieces(settings: dict[str, Any]) -> IntArray:
-    """Ids without which a tokenizer would cut differently, or could not write some characters at all."""
+    """Ids without which a tokenizer would split differently, or could not write some characters."""
     model = settings["model"]
     if model["type"] not in _TRIMMERS:
         raise EncoderError(f"a tokenizer of type {model['type']} cannot be trimmed; {', '.join(_TRIMMERS)} can.")
@@ -186,7 +186,7 @@ def _needed_pieces(settings: dict[str, Any]) -> IntArray:
 
 
 def _add_parts(settings: dict[str, Any], rows: IntArray) -> IntArray:
-    """For BPE, also the pieces from which kept pieces are merged: else those would never come about."""
+    """For BPE, also the pieces from which kept pieces are merged."""
     if settings["model"]["type"] != "BPE":
         return rows
     pieces: dict[str, int] = settings["model"]["vocab"]
@@ -244,7 +244,7 @@ def _renumber(step: dict[str, Any] | None, place: dict[int, int]) -> dict[str, A
 
 
 def trim_on(name: str, sources: Sequence[str], out: Path, *, blocks: bool, store: Path) -> str:
-    """Write the trimmed encoder, all of it or nothing; tells how much is left."""
+    """Write the trimmed encoder, atomically; returns a line that says how much is left."""
     check_new_folder(out)
     encoder = load_encoder(name)
     used = np.unique(np.concatenate([collect_ids(encoder, source, store=store) for source in sources]))
@@ -257,7 +257,7 @@ def collect_ids(encoder: Encoder, source: str, *, store: Path) -> IntArray:
     """The subwords of a text file, or of all that an encoder would read of a data set."""
     subwords = SubwordTokenizer(encoder.tokenizer)
     if Path(source).is_file():
-        found = list(_cut_lines(subwords, read_lines(Path(source)), encoder))
+        found = list(_cut_lines(subwords, read_text_lines(Path(source)), encoder))
     elif ":" not in source:
         raise DataError(f"{source}: no such file; and a data set is named with its language, such as panx:de:dev")
     else:

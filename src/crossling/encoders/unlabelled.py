@@ -1,7 +1,7 @@
-"""The text of any rows, without their labels, as encoded examples.
+"""Unlabelled text: the texts of any rows as encoded examples.
 
-Sentences of words are cut into subwords as a tagger reads them, running text as it stands. A text that is longer than
-an example is read in parts, cut between words where it can be; none of it is lost.
+Sentences of words are tokenized word by word, as for a tagger, running text as a whole. A text that is longer than an
+example becomes several, split between words where possible; nothing is lost.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ CHUNK = 2_000
 
 @dataclass(frozen=True)
 class Chunking:
-    """How rows become examples."""
+    """How text is cut into examples."""
 
     length: int = 128
-    """Subwords of an example, special ones included."""
+    """Maximum number of subwords in an example, special ones included."""
     pairs: Literal["apart", "together"] = "apart"
     """Two texts of a row are an example each, or one example, cut off where they are too long together."""
     words: bool = False
@@ -78,40 +78,40 @@ def list_languages(rows: Rows) -> tuple[str, ...]:
     return source, target or source
 
 
-def encode_unlabelled(rows: Sequence[Rows], encoder: Encoder, reading: Chunking, *, cache: Path) -> TextExamples:
+def encode_unlabelled(rows: Sequence[Rows], encoder: Encoder, chunking: Chunking, *, cache: Path) -> TextExamples:
     """All texts of some sets as examples, from the cache where they were encoded before."""
-    languages = tuple(dict.fromkeys(code for part in rows for code in _example_languages(part, reading)))
+    languages = tuple(dict.fromkeys(code for part in rows for code in _example_languages(part, chunking)))
     facts = {
         "rows": [[part.language, part.fingerprint] for part in rows],
         "encoder": encoder.identity,
-        "reading": asdict(reading),
+        "reading": asdict(chunking),
         "version": VERSION,
     }
     path = cache / f"{content_hash(facts)}.arrow"
     if path.exists():
         return TextExamples(Examples(path), languages)
-    cutter = _Cutter(encoder, reading)
+    cutter = _Cutter(encoder, chunking)
     chunks = (chunk for part in rows for chunk in _encode_part(part, cutter, languages))
     return TextExamples(write_examples(path, chunks), languages)
 
 
-def sample_texts(rows: Rows, encoder: Encoder, reading: Chunking) -> Iterator[Array]:
-    """The subwords of every example of a few rows, not kept anywhere."""
-    languages = tuple(dict.fromkeys(_example_languages(rows, reading)))
-    for chunk in _encode_part(rows, _Cutter(encoder, reading), languages):
+def sample_texts(rows: Rows, encoder: Encoder, chunking: Chunking) -> Iterator[Array]:
+    """The subwords of every example of a few rows, without the cache."""
+    languages = tuple(dict.fromkeys(_example_languages(rows, chunking)))
+    for chunk in _encode_part(rows, _Cutter(encoder, chunking), languages):
         yield from (np.asarray(chunk["ids"][row]) for row in range(len(chunk["ids"])))
 
 
-def _example_languages(rows: Rows, reading: Chunking) -> tuple[str, ...]:
-    """What examples of these rows are called: a pair that stays together goes by both languages."""
-    return (rows.language,) if reading.pairs == "together" else list_languages(rows)
+def _example_languages(rows: Rows, chunking: Chunking) -> tuple[str, ...]:
+    """The languages of these rows' examples; a pair that stays together has both."""
+    return (rows.language,) if chunking.pairs == "together" else list_languages(rows)
 
 
 def _encode_part(rows: Rows, cutter: _Cutter, languages: Sequence[str]) -> Iterator[dict[str, Any]]:
     fields, codes = FIELDS[rows.kind], list_languages(rows)
     last = ""
     for chunk in rows.chunks(CHUNK):
-        if len(fields) == 2 and cutter.reading.pairs == "together":
+        if len(fields) == 2 and cutter.chunking.pairs == "together":
             sides = [cutter.cut(chunk[field], code) for field, code in zip(fields, codes, strict=True)]
             yield cutter.join(sides[0], sides[1], languages.index(rows.language))
             continue
@@ -133,10 +133,10 @@ class _Pieces:
 class _Cutter:
     """An encoder's tokenizer, and how its pieces become examples."""
 
-    def __init__(self, encoder: Encoder, reading: Chunking) -> None:
-        self.reading = reading
+    def __init__(self, encoder: Encoder, chunking: Chunking) -> None:
+        self.chunking = chunking
         self.layout: Layout = special_layout(encoder.tokenizer)
-        self.length = min(reading.length, encoder.max_length)
+        self.length = min(chunking.length, encoder.max_length)
         self.uses_types = encoder.uses_token_types
         self._subwords = SubwordTokenizer(encoder.tokenizer)
         self._pieces: Pieces = cut_by_tokenizer(encoder.tokenizer)
@@ -147,7 +147,7 @@ class _Cutter:
             encoded = self._subwords.encode_words(texts)
             return _Pieces(encoded.pieces, encoded.words)
         cut = self._subwords.encode_texts(texts)
-        if self.reading.words:
+        if self.chunking.words:
             words = [self._find_words(*item, language) for item in zip(texts, _list_rows(cut.starts), strict=True)]
             numbers = np.concatenate(words) if words else np.zeros(0, np.int64)
         else:  # where to cut is all that must be known of words: where there is a space
@@ -188,12 +188,12 @@ class _Cutter:
     def _finish(
         self, first: Ragged, second: Ragged | None, words: Ragged, more: Ragged | None, language: int
     ) -> dict[str, Any]:
-        """Special pieces put around, and the columns that the encoder and the reading want."""
+        """Add special tokens, and the columns that the encoder and the chunking need."""
         ids, types = assemble(self.layout, first, second)
         chunk: dict[str, Any] = {"ids": ids, "language": np.full(len(ids), language, np.int32)}
         if self.uses_types:
             chunk["types"] = types
-        if self.reading.words:
+        if self.chunking.words:
             chunk["words"] = _surround(self.layout, words, more)
         return chunk
 
@@ -214,7 +214,7 @@ def _cut_windows(words: Array, room: int) -> list[int]:
 
 
 def _shorten(cut: _Pieces, counts: Array) -> _Pieces:
-    """The first pieces of each text, so many as are counted."""
+    """The first ``counts[i]`` pieces of each text i."""
     inside = np.arange(len(cut.ids.values)) - np.repeat(cut.ids.offsets[:-1], cut.ids.lengths)
     kept = inside < np.repeat(counts, cut.ids.lengths)
     offsets = np.append(0, np.cumsum(counts))

@@ -1,4 +1,4 @@
-"""From rows to encoded examples to predictions: what training on dev, evaluation and prediction share."""
+"""Prediction of data sets: rows are encoded, batched and predicted, for dev scores, evaluation and new text."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from crossling.training.distributed import Distributed
 from crossling.training.loop import predict_examples
 
 STREAM = 20_000
-"""Rows of sets that are predicted together, at most; a larger set has a stream of its own."""
+"""Maximum number of rows that are predicted as one stream; a larger set is a stream by itself."""
 LONG, SHORT = 128, 8
-"""Subwords of a long example, and how many short ones a GPU takes in its place."""
+"""Subwords of a long example, and the number of short examples that a GPU takes in its place."""
 Outputs = Iterable[tuple[Batch, dict[str, Any]]]
 _encoding = Lock()
 
 
 def check_kind(task: Any, rows: Rows) -> Rows:
-    """The rows, or an error where they hold something that the task cannot read."""
+    """The rows, or an error if the task cannot read their kind."""
     if rows.kind is not task.record:
         raise DataError(
             f"{rows.name} holds {rows.kind.__name__} rows, but a task of kind {task.settings.kind!r} reads "
@@ -44,7 +44,7 @@ def check_kind(task: Any, rows: Rows) -> Rows:
 
 
 def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Path, labels: Sequence[str]) -> Examples:
-    """Encoded examples of one or more sets, from the cache where they were encoded before."""
+    """Encoded examples of one or more sets, from the cache if they were encoded before."""
     facts = {
         "rows": [part.fingerprint for part in rows],
         "encoder": encoder.identity,
@@ -58,7 +58,7 @@ def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Pat
     path = cache / f"{identity}.arrow"
     if path.exists():
         return Examples(path)
-    with _encoding:  # a tokenizer serves one at a time, and what another thread is writing is worth waiting for
+    with _encoding:  # tokenizers are not thread-safe, and another thread may be writing the same file
         if path.exists():
             return Examples(path)
         chunks: Iterator[dict[str, list[Any]]] = chain.from_iterable(part.chunks(2_000) for part in rows)
@@ -66,9 +66,9 @@ def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Pat
 
 
 def encode_ahead(task: Any, sets: Sequence[Rows], encoder: Encoder, *, cache: Path) -> Thread:
-    """Encode sets in a thread, while something else goes on, as :func:`predict_sets` will want them.
+    """Encode sets in a thread, while a model trains, as :func:`predict_sets` will need them.
 
-    Whatever goes wrong is left for it to meet and tell.
+    Errors are ignored here: :func:`predict_sets` raises them.
     """
 
     def encode() -> None:
@@ -100,9 +100,9 @@ def predict_sets(
 ) -> Iterator[Predictions]:
     """What a model predicts for every row of each set, in the order of the sets.
 
-    Sets go through the model in one stream, so that a batch holds examples of about one length whatever language they
-    are in. It is a stream of at most so many rows, whose sets are given before the next is begun: a killed process
-    loses little. Labels that training never saw are kept apart, and count as wrong.
+    Several sets are one stream, so that a batch holds examples of similar length from any language. A stream has at
+    most ``STREAM`` rows, and its sets are yielded before the next begins: a killed process loses little. Labels that
+    were not in training stay in the results and count as errors.
     """
     for rows in sets:
         check_kind(task, rows)
@@ -129,7 +129,7 @@ def predict_sets(
 
 
 def plan_stream(lengths: Array, batch: int, device: torch.device) -> list[Batch]:
-    """Batches of ``batch`` examples; a GPU, which would else wait for the next one, takes more while they are short."""
+    """Batches of ``batch`` examples; a GPU takes more if they are short, or it would wait for the next batch."""
     most = batch if device.type == "cpu" else SHORT * batch
     return plan_prediction(lengths, most, LONG * batch)
 
@@ -145,7 +145,7 @@ def _describe(sets: Sequence[Rows]) -> str:
 
 
 def group_sets(sets: Sequence[Rows]) -> Iterator[list[Rows]]:
-    """Sets that follow each other, together while they hold no more rows than a stream should."""
+    """Consecutive sets, grouped up to the maximum number of rows of a stream."""
     group: list[Rows] = []
     for rows in sets:
         if group and sum(map(len, group)) + len(rows) > STREAM:
@@ -157,9 +157,9 @@ def group_sets(sets: Sequence[Rows]) -> Iterator[list[Rows]]:
 
 
 def route_outputs(outputs: Outputs, sizes: Sequence[int]) -> Sequence[Outputs]:
-    """The outputs of joined examples by the part that each example is of, its rows counted from the part's first.
+    """Split the outputs of joined examples by part, with rows counted from each part's first.
 
-    Those of a single part are not held: it may be of any size.
+    A single part is streamed, not held in memory: it may have any size.
     """
     if len(sizes) == 1:
         return [outputs]

@@ -24,11 +24,11 @@ from crossling.tasks import restore_task
 from crossling.training.distributed import Distributed, setup_distributed
 
 CHUNK = 1_000
-"""Inputs of a file that are predicted together: results come early, and a long file does not fill the memory."""
+"""Inputs of a file that are predicted at a time: results come early, and a long file does not fill the memory."""
 
 
 class Predictor:
-    """A trained model, ready to read new text in any language that its encoder knows."""
+    """A trained model that predicts new text in any language of its encoder."""
 
     def __init__(self, model: Model, card: ModelCard, *, distributed: Distributed | None = None) -> None:
         if not card.tasks:
@@ -45,11 +45,11 @@ class Predictor:
         return cls(*load_model(folder))
 
     def save(self, folder: str | Path) -> None:
-        """Write the model, from which :meth:`load` makes it again."""
+        """Write the model to a folder for :meth:`load`."""
         save_model(self.model, self.card, Path(folder))
 
     def predict(self, inputs: Sequence[Any], *, language: str | None = None) -> list[dict[str, Any]]:
-        """What the model says of each input, in the language that it learnt from unless another is named.
+        """Predictions for each input, in the source language unless another is given.
 
         Inputs are texts or lists of words (tags), texts (classes), pairs of texts, or ``(question, context)``.
         Characters are counted in the text as it was given; of an answer, in the context.
@@ -84,7 +84,7 @@ def predict_file(
 ) -> Iterator[dict[str, Any]]:
     """Predictions for a file or the standard input: a line a text, a tab between the two texts of a pair.
 
-    All that can be wrong with the input is told before the first result comes.
+    Every fault of the input is raised before the first result.
     """
     if language is not None:
         get_language(language)

@@ -18,7 +18,7 @@ HEAD_COLUMN = 6
 RANGE = re.compile(r"([1-9][0-9]{0,5})-([1-9][0-9]{0,5})")
 EMPTY_NODE = re.compile(r"[0-9]{1,6}\.[1-9][0-9]{0,5}")
 WITHHELD = "_"
-"""What stands for every word of a treebank whose text may not be given away."""
+"""The form of every word in a treebank whose text may not be distributed."""
 HEAD_RANKS = (
     "VERB",
     "NOUN",
@@ -107,7 +107,7 @@ def _read_sentence(lines: list[Line], column: int) -> _Sentence:
             _add_token(sentence, int(span[1]), int(span[2]), fields[1], line)
             continue
         if fields[0] != str(due):
-            raise _BrokenSentenceError(line, f"word number {fields[0]!r} where {due} is due")
+            raise _BrokenSentenceError(line, f"word number {fields[0]!r} instead of {due}")
         word, tag = fields[1].strip(), fields[column].strip()
         if not word:
             raise _BrokenSentenceError(line, "a word without a form")
@@ -127,7 +127,7 @@ def _add_token(sentence: _Sentence, first: int, last: int, form: str, line: Line
     due = len(sentence.words) + 1
     overlaps = bool(sentence.tokens) and sentence.tokens[-1][1] >= first
     if first != due or last <= first or overlaps:
-        raise _BrokenSentenceError(line, f"the range {first}-{last} does not fit where word {due} is due")
+        raise _BrokenSentenceError(line, f"the range {first}-{last} does not begin at word {due}")
     if not form.strip():
         raise _BrokenSentenceError(line, f"the range {first}-{last} has no form")
     sentence.tokens.append((first, last, form.strip()))

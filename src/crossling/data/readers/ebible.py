@@ -45,8 +45,8 @@ def files(settings: Settings) -> tuple[Path, ...]:
 def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     """One row a verse that both translations have.
 
-    ``<range>`` says that a verse is told in the line above; the other side's lines are then joined likewise,
-    so that both sides say the same. A verse that one translation leaves out is no row, but is counted.
+    ``<range>`` means that a verse is part of the line above; the other side's lines are then joined, too, so that both
+    sides say the same. A verse that one translation leaves out is no row, but is counted.
     """
     group: list[tuple[Line, Line]] = []
     names = files(settings)

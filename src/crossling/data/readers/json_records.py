@@ -1,4 +1,4 @@
-"""A record from loose values, as JSON and hub tables have them: the record, or what is wrong with them."""
+"""Records from the values of JSON objects and hub tables, with checks: the record, or what is wrong."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ def _to_label(value: Any) -> str:
 
 def _to_number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"has {_show(value)} where a whole number is due")
+        raise ValueError(f"has {_show(value)} instead of a whole number")
     return value
 
 
 def _to_link(value: Any) -> tuple[int, int]:
     items = _to_list(value)
     if len(items) != 2:
-        raise ValueError(f"has {_show(value)} where a pair of numbers is due")
+        raise ValueError(f"has {_show(value)} instead of a pair of numbers")
     return _to_number(items[0]), _to_number(items[1])
 
 
 def _find_mismatch(kind: type[Record], built: Mapping[str, Any]) -> str:
-    """Fields that do not fit together, told in words, or nothing."""
+    """Why fields do not fit together, or nothing."""
     if kind is TaggedSentence and len(built["words"]) != len(built["tags"]):
         return f"{len(built['words'])} words but {len(built['tags'])} tags"
     if kind is LinkedPair:
@@ -101,13 +101,13 @@ def _find_stray_link(links: tuple[tuple[int, int], ...], sources: int, targets: 
 
 
 def find_wrong_answer(context: str, answers: tuple[str, ...], starts: tuple[int, ...]) -> str:
-    """What is wrong with a question's answers, or nothing: each must stand in the context at its start."""
+    """What is wrong with a question's answers, or nothing: each must be in the context at its start."""
     if len(answers) != len(starts):
         return f"{len(answers)} answers but {len(starts)} starts"
     for answer, start in zip(answers, starts, strict=True):
         if start < 0 or context[start : start + len(answer)] != answer:
             there = context[start : start + len(answer)] if 0 <= start < len(context) else ""
-            return f"the answer {_show(answer)} does not stand at character {start}, where {_show(there)} is"
+            return f"the answer {_show(answer)} is not at character {start}, where {_show(there)} is"
     return ""
 
 

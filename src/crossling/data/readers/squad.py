@@ -35,7 +35,7 @@ def files(settings: Settings) -> tuple[Path, ...]:
 
 
 def read(settings: Settings, bad: BadRows) -> Iterator[Question]:
-    """One row a question; every answer must stand in the context at its start."""
+    """One row a question; every answer must be in the context at its start."""
     document = load_json(settings.path)
     for place, paragraph in _walk(document, settings.path, bad):
         questions = paragraph.get("qas")
@@ -51,7 +51,7 @@ def read(settings: Settings, bad: BadRows) -> Iterator[Question]:
 
 
 def _walk(document: Any, path: Path, bad: BadRows) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Paragraphs and their places; anything else where one is due is a broken row."""
+    """Paragraphs and their places; anything else is a broken row."""
     articles = document.get("data") if isinstance(document, dict) else None
     if not isinstance(articles, list):
         raise DataError(f"{path}: not SQuAD's format: there is no list data at the top")

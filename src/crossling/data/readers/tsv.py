@@ -154,7 +154,7 @@ class _Rows:
         found = line.text.split("\t")
         self.width = self.width or len(found)
         if len(found) != self.width:
-            return f"{len(found)} tab-separated fields where {self.width} are due"
+            return f"{len(found)} tab-separated fields instead of {self.width}"
         beyond = [name for name, position in self.positions.items() if position >= len(found)]
         if beyond:
             return f"no column {self.positions[beyond[0]] + 1} for {beyond[0]}: the row has {len(found)} fields"

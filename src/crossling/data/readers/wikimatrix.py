@@ -84,7 +84,7 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
         width = width or (len(cells) if len(cells) in (3, 5) else 3)
         score = _read_score(cells[0])
         if len(cells) != width:
-            bad.add(place, f"{len(cells)} tab-separated fields where {width} are due")
+            bad.add(place, f"{len(cells)} tab-separated fields instead of {width}")
         elif score is None:
             bad.add(place, f"{cells[0][:40]!r} is no margin score")
         elif not cells[1].strip() or not cells[2].strip():
