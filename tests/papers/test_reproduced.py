@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from crossling.analyses.result import AnalysisTable
+from crossling.analyses.result import AnalysisTable, find_results
 from crossling.cli import main as cli
 from crossling.cli.show_papers import lay_out, list_cells
 from crossling.papers.measures import MEASURES, Results
@@ -141,6 +141,7 @@ def test_perplexities_are_those_of_the_studys_models(encoder: Path, tmp_path: Pa
     assert values["POS: mBERT", "de"].seeds == 1, "the pretrained encoder has no seed"
     distinct = {round(values[f"POS: {name}", "de"].value or 0, 6) for name in ("cross-ling", "multi-ling", "mBERT")}
     assert len(distinct) == 3, "three models, three figures"
+    assert [result.kind for result in find_results(tmp_path / "out")] == ["perplexity", "perplexity"], "for the report"
 
 
 def _table(rows: list[dict[str, Any]]) -> AnalysisTable[Any]:

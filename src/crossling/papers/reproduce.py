@@ -13,6 +13,7 @@ from crossling.files import write_atomic
 from crossling.papers.measures import MEASURES, PRETRAINED, Results
 from crossling.papers.tables import Cell, TablePlan
 from crossling.progress import NoProgress, Progress
+from crossling.study.folder import name_file
 
 if TYPE_CHECKING:
     from crossling.analyses.result import AnalysisTable
@@ -102,7 +103,8 @@ def _extend_encoder(plan: TablePlan, out: Path, *, store: Store, progress: Progr
 def _analyse(
     plan: TablePlan, name: str, table: Mapping[str, Any], results: Results, progress: Progress
 ) -> AnalysisTable[AnalysisSettings] | None:
-    """Analyse the models that cells need, and the encoder before fine-tuning where a cell needs it."""
+    """Analyse the models that cells need; the result is written into the study's folder, for the report."""
+    from crossling.analyses.result import write_result
     from crossling.study.analyse import analyse
 
     variants = [variant for variant in plan.list_analysed(name) if results.is_finished(variant)]
@@ -111,4 +113,6 @@ def _analyse(
         models.append(f"{PRETRAINED}={plan.encoder}")
     if not models:
         return None
-    return analyse(models, table, progress=progress)
+    found = analyse(models, table, progress=progress)
+    write_result(found, results.out / f"{name_file(table['kind'], name if name != table['kind'] else '')}.csv")
+    return found
