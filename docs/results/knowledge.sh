@@ -22,12 +22,12 @@ tasks=(--tasks pos,ner,sentiment,paraphrase --languages en,de,es,fr
     --set 'tasks.ner={train="panx:en:train[:5000]",on="panx",split="dev"}'
     --set 'tasks.sentiment={train="umsab:en",on="umsab",split="test"}'
     --set 'tasks.paraphrase={train="pawsx:en:dev[:1400]",on="pawsx",split="dev[1600:]"}')
-crossling probe "${models[@]}" "${tasks[@]}" --rows 3000 --test-rows 1000 --choose pos:pos-multi --choose ner:ner-multi \
+crossling analyse probe "${models[@]}" "${tasks[@]}" --rows 3000 --test-rows 1000 --choose pos:pos-multi --choose ner:ner-multi \
     --choose sentiment:sentiment-multi --choose paraphrase:paraphrase-multi
-crossling heads updates "${models[@]}" --compare pos:pos-multi --compare ner:ner-multi \
+crossling analyse head_updates "${models[@]}" --compare pos:pos-multi --compare ner:ner-multi \
     --compare sentiment:sentiment-multi --compare paraphrase:paraphrase-multi
-crossling heads probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300
-crossling perplexity original=multilingual-e5-small "${models[@]}" pos+DA=studies/knowledge-pos/pos/DA \
+crossling analyse head_probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300
+crossling analyse perplexity original=multilingual-e5-small "${models[@]}" pos+DA=studies/knowledge-pos/pos/DA \
     ner+FA=studies/knowledge-ner-5000/ner/FA ner+DA=studies/knowledge-ner-5000/ner/DA \
     --on ud --languages en_ewt,de_gsd,es_gsd,fr_gsd --sentences 200 \
     --set 'training.train=["ud:en_ewt:train","ud:de_gsd:dev","ud:es_gsd:dev","ud:fr_gsd:dev","panx:en:train[:10000]","panx:de:train[:10000]","panx:es:train[:10000]","panx:fr:train[:10000]"]'

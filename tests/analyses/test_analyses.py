@@ -63,7 +63,7 @@ def prepare(name: str, store: Path) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", list_kinds("analyses"))
-def test_contract(name: str, tmp_path: Path, tiny_folder: Path) -> None:
+def test_every_kind_fulfils_the_contract(name: str, tmp_path: Path, tiny_folder: Path) -> None:
     kind = load_kind("analyses", name)
     assert isinstance(kind.VERSION, int)
     assert kind.Settings.model_config["frozen"]
@@ -79,7 +79,7 @@ def test_contract(name: str, tmp_path: Path, tiny_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", list_kinds("analyses"))
-def test_what_is_done_is_not_done_again(
+def test_finished_table_is_read_from_the_store(
     name: str, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, data = prepare(name, tmp_path)

@@ -33,7 +33,7 @@ def test_correlations_are_scipys_and_stay_within_a_group() -> None:
     assert "+1.00 over 3 variants" in found[3].describe()
 
 
-def test_too_few_or_constant_points_have_none() -> None:
+def test_too_few_or_constant_points_have_no_correlation() -> None:
     few, _ = correlate_scores(make_points("", [1, 2], [3, 4]))
     assert math.isnan(few.pearson)
     assert "too few" in few.describe()
@@ -42,7 +42,7 @@ def test_too_few_or_constant_points_have_none() -> None:
     assert "undefined" in constant.describe()
 
 
-def test_drawn_twice_it_is_the_same_file_with_every_name() -> None:
+def test_scatter_is_reproducible_and_names_every_variant() -> None:
     points = make_points("pos", [0.1, 0.4, 0.2], [0.7, 0.6, 0.8])
     drawn = draw_scatter(points, title="a < b")
     assert drawn == draw_scatter(points, title="a < b")

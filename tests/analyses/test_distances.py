@@ -241,7 +241,7 @@ def test_sentences_are_random_few_and_not_too_long(tmp_path: Path) -> None:
         measure(make_model(), tmp_path, **settings, words=1)
 
 
-def test_what_the_encoder_does_not_get_to_see_takes_no_part(tmp_path: Path) -> None:
+def test_words_beyond_the_encoders_input_are_left_out(tmp_path: Path) -> None:
     model = make_model()
     model.encoder.max_length = 5  # three pieces and two special ones
     row, words = measure(model, tmp_path, **write_text(tmp_path))
@@ -261,7 +261,7 @@ def test_links_of_a_file_must_fit(tmp_path: Path) -> None:
         measure(make_model(), tmp_path, **{**write_text(tmp_path), "links": str(tmp_path / "{language}.links")})
 
 
-def test_mistakes_are_told(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="leave one out"):
         Settings.model_validate({"languages": ("de",), "links": "x", "aligner": "neural"})
     with pytest.raises(ValidationError, match="languages: missing"):
@@ -316,7 +316,7 @@ def test_links_are_the_original_encoders_and_the_same_for_all_models(
     assert tables[0].column("related") != tables[1].column("related")
 
 
-def test_what_links_is_part_of_the_fingerprint(tmp_path: Path, tiny_folder: Path) -> None:
+def test_aligner_is_part_of_the_fingerprint(tmp_path: Path, tiny_folder: Path) -> None:
     prints = [
         open_neural(tmp_path, tiny_folder, **more)[0].fingerprints()
         for more in ({}, {"aligner": {"kind": "neural", "layer": 0}}, {"aligner": "statistical"})
@@ -403,7 +403,7 @@ def test_overlap_is_the_shared_area_of_both_histograms() -> None:
     assert 0 < shared < 1
 
 
-def test_overlap_has_its_ends() -> None:
+def test_overlap_is_between_0_and_1() -> None:
     some = np.array([1.0, 2.0, 3.0])
     assert measure_overlap(some, some, bins=5) == pytest.approx(1)
     assert measure_overlap(some, some + 10, bins=5) == 0

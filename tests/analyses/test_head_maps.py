@@ -28,7 +28,7 @@ WEIGHTS = np.array([[1.0, 1.0], [4.0, 0.0]])
         ("none", CHANGES),
     ],
 )
-def test_scales(how: str, expected: list[list[float]]) -> None:
+def test_each_normalisation_gives_its_scale(how: str, expected: list[list[float]]) -> None:
     assert how in NORMALISE
     np.testing.assert_allclose(normalise_map(CHANGES, WEIGHTS, how), expected)
 
@@ -56,7 +56,7 @@ def test_spearman_by_hand() -> None:
 
 
 @pytest.mark.parametrize("values", [np.ones(5), np.array([1.0, 2.0])])
-def test_what_cannot_be_ranked_has_no_rho(values: np.ndarray) -> None:
+def test_constant_or_too_few_values_have_no_rho(values: np.ndarray) -> None:
     assert math.isnan(correlate_ranks(values, np.arange(float(len(values)))).rho)
     assert str(correlate_ranks(values, values)) == "–"
 
@@ -74,11 +74,11 @@ def test_overlap_by_hand() -> None:
     assert compare_best(own, -own, 4).shared == 0
 
 
-def test_of_equal_heads_the_first_is_the_better() -> None:
+def test_equal_heads_rank_in_order_of_layers() -> None:
     assert rank_heads(np.array([[1.0, 2.0], [2.0, 0.0]])).tolist() == [1, 2, 0, 3]
 
 
-def test_how_many_are_the_best() -> None:
+def test_top_is_a_number_or_a_share_of_heads() -> None:
     assert count_top(["40", "60", "80"], 144) == [40, 60, 80] == count_top([], 144)
     assert count_top(["25%", "36"], 144) == [36]
     assert count_top([], 6) == [2, 3]

@@ -106,12 +106,12 @@ def test_all_languages_together_are_one_test(tmp_path: Path) -> None:
         assert find(table, "ner", "all", head)["accuracy"] == pytest.approx(mean)
 
 
-def test_features_of_all_heads_do_not_stay(tmp_path: Path) -> None:
+def test_features_of_heads_are_deleted_after_probing(tmp_path: Path) -> None:
     analyse(make_model(), tmp_path)
     assert not list((tmp_path / "features").rglob("*.f16"))
 
 
-def test_an_encoder_without_heads_is_told_before_anything_is_read(
+def test_encoder_without_known_heads_fails_before_features_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model()
@@ -167,7 +167,7 @@ def test_what_training_added_is_compared_with_the_tasks_own_model() -> None:
     assert best.rows[0][2].startswith("1.1 (8.0), 1.2 (7.0), 1.3 (6.0)")
 
 
-def test_scores_as_they_are_include_what_was_not_trained() -> None:
+def test_measure_score_includes_pretrained_encoders() -> None:
     heads = collect_heads(make_found(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="score")
     assert heads.models == ["cross", "multi", "base"]
     np.testing.assert_allclose(heads.maps["multi", "pos"], 100 * MULTI)
@@ -187,7 +187,7 @@ def test_seeds_are_averaged() -> None:
 @pytest.mark.parametrize(
     ("named", "message"), [({"pos": "crosss"}, "Did you mean 'cross'"), ({"poss": "cross"}, "Did you mean 'pos'")]
 )
-def test_a_baseline_that_is_not_there(named: dict[str, str], message: str) -> None:
+def test_unknown_baseline_is_reported_with_the_nearest_name(named: dict[str, str], message: str) -> None:
     heads = collect_heads(make_found(MAPS, own=OWN, bases=BASES), score="macro_f1", measure="score")
     with pytest.raises(DataError, match=message):
         find_baselines(heads, named)
@@ -206,7 +206,7 @@ def test_encoders_of_different_sizes_are_not_compared() -> None:
         compare_heads(heads, {"pos": "cross"}, ["2"])
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files_of_head_probing(tmp_path: Path) -> None:
     maps = {**MAPS, **{(model, "ner"): grid for (model, _), grid in MAPS.items()}}
     result, _ = write_result(make_found(maps, own=OWN, bases=BASES, top=("3", "50%")), tmp_path / "h.csv")
     written = {path.name: path for path in tmp_path.iterdir()}

@@ -89,7 +89,7 @@ def test_an_encoder_without_known_heads_is_an_error(monkeypatch: pytest.MonkeyPa
         find_attention(encoder)
 
 
-def test_layers_that_mix_words_otherwise_are_an_error() -> None:
+def test_layer_without_linear_attention_is_an_error() -> None:
     encoder = tiny_encoder("bert")
     encoder.model.encoder.layer[1].attention.output.dense = nn.Identity()
     with pytest.raises(EncoderError, match=r"layer 2 has no linear projection 'attention\.output\.dense'"):

@@ -114,7 +114,7 @@ def test_equals_one_subword_at_a_time_whatever_the_batch(family: str, l2r: bool,
     assert 0 < found.right.mean() + 0.01 < 1.01
 
 
-def test_hiding_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) -> None:
+def test_masking_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) -> None:
     model, words = load_tiny(tmp_path / "encoder", "bert")
     rows = rows_of([PlainText("the cat sleeps"), PlainText("walking cats")])
     texts = encode_unlabelled([rows], model.encoder, Chunking(words=True), cache=tmp_path).examples
@@ -156,7 +156,7 @@ def test_the_figure_of_a_language_is_exp_of_the_mean_over_all_its_subwords(tmp_p
     assert (row["language"], row["texts"], row["head_accuracy"]) == ("de", len(TEXTS), None)
 
 
-def test_a_changed_encoder_keeps_the_original_head_and_table_unless_told(tmp_path: Path) -> None:
+def test_fine_tuned_encoder_is_scored_with_the_pretrained_head_and_table_by_default(tmp_path: Path) -> None:
     model, words = load_tiny(tmp_path / "encoder", "bert")
     torch.manual_seed(1)
     with torch.no_grad():

@@ -22,8 +22,8 @@ from crossling.analyses._probes.features import (
     find_sites,
 )
 from crossling.analyses._probes.probing import (
-    Answers,
-    Probed,
+    ProbePredictions,
+    ProbeTask,
     count_confusions,
     draw_samples,
     is_own,
@@ -183,7 +183,7 @@ def test_values_beyond_half_precision_are_cut_off(tmp_path: Path) -> None:
     assert torch.isfinite(features).all()
 
 
-def test_a_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_with_the_space_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
     def refuse(*_: Any) -> None:
@@ -218,7 +218,7 @@ def test_scores_of_many_probes_are_those_of_predictions() -> None:
 
 def test_a_task_is_a_models_own_by_its_kind_and_labels() -> None:
     rows = make_rows(TaggedSentence)
-    probed = Probed("ner", make_task("tag", rows), rows, {})
+    probed = ProbeTask("ner", make_task("tag", rows), rows, {})
     own = {"settings": {"kind": "tag"}, "labels": ["O", "B-X"]}
     assert is_own(ModelCard("e", "i", tasks={"tag": own}), probed)
     assert is_own(ModelCard("e", "i", tasks={"tag": {**own, "labels": ["O", "B-X", "I-X"]}}), probed)
@@ -279,7 +279,7 @@ def _read_slowly(model: Model, rows: Rows) -> tuple[np.ndarray, list[str]]:
     return np.concatenate(vectors), tags
 
 
-def test_features_stay_or_go_as_asked(tmp_path: Path) -> None:
+def test_keep_features_decides_whether_features_stay(tmp_path: Path) -> None:
     model = make_model()
     kept = analyse(model, tmp_path)
     assert len(list((tmp_path / "features").rglob("*.f16"))) == 3
@@ -307,12 +307,12 @@ def test_bootstrap_samples_are_numbered(tmp_path: Path) -> None:
 
 def test_a_label_that_training_never_saw_counts_as_wrong() -> None:
     rows = make_rows(LabelledText, 6)
-    probed = Probed("x", make_task("classify", rows.head(1)), rows.head(1), {"de": rows})
+    probed = ProbeTask("x", make_task("classify", rows.head(1)), rows.head(1), {"de": rows})
     assert probed.labels[:1] == probed.task.labels and set(probed.labels) == {"cat", "none"}
     gold = np.array([probed.labels.index(record.label) for record in rows])
     from crossling.analyses._probes.features import Sites
 
-    answers = Answers("de", "x:de", Sites(np.arange(7), gold, np.arange(6)), np.zeros((6, 1, 1), np.int16), 6)
+    answers = ProbePredictions("de", "x:de", Sites(np.arange(7), gold, np.arange(6)), np.zeros((6, 1, 1), np.int16), 6)
     scored = {row["score"]: row["value"] for row in probe.score_answers(probed, [answers], own=False)}
     assert scored["accuracy"] == np.mean(gold == 0) < 1
 
@@ -327,7 +327,7 @@ def test_a_label_that_training_never_saw_counts_as_wrong() -> None:
         ({"tasks": ("poss",), "languages": ("en",)}, "Did you mean 'pos'"),
     ],
 )
-def test_what_cannot_be_probed_is_told(table: dict[str, Any], message: str) -> None:
+def test_tasks_that_cannot_be_probed_are_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         probe.Settings(**table)
 
@@ -338,7 +338,7 @@ def test_probes_learn_from_the_source_language_alone(tmp_path: Path) -> None:
         probe.open_analysis_data(probe.Settings(tasks=tasks, languages=("de",)), source="en", store=tmp_path)
 
 
-def test_rows_of_another_kind_are_told(tmp_path: Path) -> None:
+def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
     settings = probe.Settings(tasks={"sentiment": {"on": "phrasebook-pos"}}, languages=("de",))
     with pytest.raises(DataError, match="holds TaggedSentence rows"):
         probe.open_analysis_data(settings, source="en", store=tmp_path)

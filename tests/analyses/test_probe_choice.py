@@ -82,7 +82,7 @@ def test_a_resolved_task_is_known_by_its_data(name: str) -> None:
     assert found == name
 
 
-def test_a_task_of_ones_own_files_is_known_by_its_shape() -> None:
+def test_task_on_custom_files_is_known_by_its_kind_and_scheme() -> None:
     own = {"format": "conllu", "path": "x.conllu", "language": "en"}
     for task, expected in (("pos", "pos"), ("ner", "ner"), ("nli", "classify_pair")):
         stage = {

@@ -44,14 +44,14 @@ def test_the_papers_table_gives_the_papers_sets(task: str) -> None:
     assert tuple(gain.probe for gain in choose_tasks(cross, multi) if gain.chosen) == SETS[task]
 
 
-def test_less_is_asked_for_and_more_is_chosen() -> None:
+def test_smaller_min_gain_chooses_more_tasks() -> None:
     cross, multi = PUBLISHED["sentiment"]
     chosen = [gain.probe for gain in choose_tasks(cross, multi, min_gain=0.1) if gain.chosen]
     assert chosen == ["pos", "ner", "paraphrase"]
     assert not any(gain.chosen for gain in choose_tasks(cross, multi, min_gain=5))
 
 
-def test_a_gain_of_exactly_what_is_asked_for_is_enough() -> None:
+def test_gain_equal_to_min_gain_is_enough() -> None:
     (gain,) = choose_tasks({"pos": -1.14}, {"pos": -0.64})
     assert gain.gain < 0.5 and gain.chosen
     assert not choose_tasks({"pos": -1.14}, {"pos": -0.65})[0].chosen
@@ -68,7 +68,7 @@ def make_results(task: str = "ner") -> list[Result]:
     return found
 
 
-def test_what_a_model_was_trained_for_is_not_auxiliary() -> None:
+def test_own_task_of_a_model_is_not_auxiliary() -> None:
     choice = choose_from_results(make_results(), cross="cross", multi="multi", score="macro_f1")
     assert choice.chosen == ("pos", "paraphrase")
     assert "ner" not in [gain.probe for gain in choice.gains]
@@ -85,7 +85,7 @@ def test_a_choice_says_whose_labels_it_used() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"), [({"cross": "crosss"}, "Did you mean 'cross'"), ({"score": "f1"}, "f1")]
 )
-def test_a_name_that_is_not_there(changed: dict[str, Any], message: str) -> None:
+def test_unknown_model_or_score_is_reported(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         choose_from_results(make_results(), **{"cross": "cross", "multi": "multi", "score": "macro_f1", **changed})
 

@@ -73,7 +73,7 @@ def test_the_default_tolerance_is_tight_enough() -> None:
     assert agree.float().mean() > 0.999
 
 
-def test_all_at_once_is_one_by_one() -> None:
+def test_probes_trained_together_equal_probes_trained_alone() -> None:
     features, labels = make()
     together = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
     for group in range(5):
@@ -105,7 +105,7 @@ def test_examples_in_small_parts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30])
 @pytest.mark.parametrize("step", [1, 8])
-def test_a_measured_curvature_leads_to_the_same_minimum(
+def test_hessian_preconditioner_leads_to_the_same_minimum(
     monkeypatch: pytest.MonkeyPatch, memory: int, step: int
 ) -> None:
     """It is measured on all or some of the examples, and takes fewer passes over all of them."""
@@ -124,7 +124,7 @@ def test_a_measured_curvature_leads_to_the_same_minimum(
     assert measured.passes < prior.passes / 2
 
 
-def test_when_curvature_is_measured() -> None:
+def test_hessian_is_computed_where_it_pays() -> None:
     def step(count: int, width: int, classes: int, memory: int = 1 << 30) -> int:
         features = InMemory(torch.zeros(1, 1, width).expand(count, 1, width))
         moments = measure_moments(InMemory(torch.randn(4, 1, width)))
@@ -141,7 +141,7 @@ def test_when_curvature_is_measured() -> None:
     assert step(20_000, 32, 2) == 20_000 // 1_024
 
 
-def test_the_measured_curvature_is_that_of_the_loss() -> None:
+def test_hessian_equals_automatic_differentiation() -> None:
     """Against second derivatives by automatic differentiation."""
     features, labels = make(count=90, groups=2, width=3, classes=3)
     moments = measure_moments(InMemory(features))
@@ -216,7 +216,7 @@ def test_a_sample_that_lacks_a_class_and_a_feature_that_never_changes() -> None:
     assert (apply_probes(probes, InMemory(features))[:, :, 1] != 3).all()
 
 
-def test_classes_that_are_told_apart_perfectly() -> None:
+def test_separable_classes_have_finite_weights() -> None:
     labels = torch.arange(300) % 3
     features = torch.nn.functional.one_hot(labels, 3).float()[:, None] * 40
     probes = train_probes(InMemory(features), labels, classes=3)
@@ -224,7 +224,7 @@ def test_classes_that_are_told_apart_perfectly() -> None:
     assert (apply_probes(probes, InMemory(features))[:, 0, 0] == labels).all()
 
 
-def test_the_same_bits_again() -> None:
+def test_training_is_reproducible_bit_by_bit() -> None:
     features, labels = make()
     first, again = (train_probes(InMemory(features), labels, classes=4) for _ in range(2))
     assert torch.equal(first.point, again.point)

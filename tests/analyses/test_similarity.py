@@ -97,7 +97,7 @@ def test_equals_sentences_one_by_one(tmp_path: Path, fusion: dict[str, Any], fam
     assert max(apart) - min(apart) > 0.01, "sentences all alike would say nothing"
 
 
-def test_sums_stand_for_all_pairs() -> None:
+def test_sums_equal_all_pairs_one_by_one() -> None:
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(7, 4)), rng.normal(size=(7, 4)) * 5
     pairs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,16 @@ def test_probe(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
         assert float(row["result"]) == pytest.approx(float(row["ceiling"]) - float(row["base"]), abs=2e-4)
     assert (tmp_path / "analyses" / "probe.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert "labels of the target languages" in (tmp_path / "analyses" / "probe.md").read_text(encoding="utf-8")
+
+
+def test_set_changes_a_key_inside_a_setting(models: list[str], tmp_path: Path) -> None:
+    """The tables of tasks that ``--tasks`` names, each with its own training rows."""
+    train = 'tasks.pos.train="phrasebook-pos:en:train[:20]"'
+    call(
+        "probe", models[0], "--tasks", "pos=phrasebook-pos", "--languages", "de", *FEW, "--set", train, "--out", "s.csv"
+    )
+    settings = json.loads(json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))["settings"])
+    assert settings["tasks"]["pos"] == {"on": "phrasebook-pos", "train": "phrasebook-pos:en:train[:20]"}
 
 
 def test_probe_against_another_model(models: list[str], tmp_path: Path) -> None:
@@ -176,11 +187,11 @@ def test_every_setting_is_an_option_with_help(kind: str) -> None:
         ("distances", "layer", "3", 3),
         ("distances", "layer", "fused", "fused"),
         ("distances", "on", '{ format = "parallel", source = "a" }', {"format": "parallel", "source": "a"}),
-        ("distances", "aligner", "statistical", "statistical"),
+        ("distances", "aligner", "statistical", {"kind": "statistical"}),
         ("perplexity", "training", "{ epochs = 3 }", {"epochs": 3}),
         ("perplexity", "split", "2", "2"),
         ("probe", "min_gain", "-100", -100.0),
-        ("probe", "tasks", "pos=ud,ner", "pos=ud,ner"),
+        ("probe", "tasks", "pos=ud,ner", {"pos": {"on": "ud"}, "ner": {}}),
         ("head_probe", "top", "2,50%", ["2", "50%"]),
         ("similarity", "seed", "many", "many"),
     ],

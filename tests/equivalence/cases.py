@@ -21,12 +21,12 @@ ANALYSE = {  # the words of an analysis' command, by its kind
     "distances": ("analyse", "distances"),
     "perplexity": ("analyse", "perplexity"),
     "probe": ("analyse", "probe"),
-    "heads": ("analyse", "heads", "updates"),
-    "head_probe": ("analyse", "heads", "probe"),
+    "heads": ("analyse", "head_updates"),
+    "head_probe": ("analyse", "head_probe"),
 }
 ANALYSIS_OUT = ("--out", "{out}/{name}.csv")
-OPTIONS = {("similarity", "seed"): "--sample-seed", ("distances", "seed"): "--sample-seed"}  # default: --field-name
-WITHOUT_OPTION = {("perplexity", "head"), ("perplexity", "training.rows"), ("similarity", "length"), ("probe", "l2")}
+OPTIONS: dict[tuple[str, str], str] = {}  # default: --field-name
+WITHOUT_OPTION = {("perplexity", "training.rows")}
 
 RUN_RECORD = "run.json"  # in a run's folder; its "stages" has the identities of all stages for each seed
 STAGES_KEY = "stages"

@@ -284,7 +284,8 @@ def look(case: Looking, place: Place) -> Record:
             raise RuntimeError(f"{case.name}: no tables of {variant.name} in {out}")
         tables |= {path.name: read_csv(path) for path in written}
     stores = {place.store(model) for model in case.models.values() if model in where}
-    stored = [path for one in sorted(stores) for path in sorted(one.glob(STORED_TABLES.format(kind=case.kind)))]
+    pattern = STORED_TABLES.format(kind=ANALYSE[case.kind][-1])
+    stored = [path for one in sorted(stores) for path in sorted(one.glob(pattern))]
     if not stored:
         raise RuntimeError(f"{case.name}: no tables in {', '.join(map(str, sorted(stores)))}")
     tables["stored"] = read_stored(stored)

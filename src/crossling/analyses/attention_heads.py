@@ -76,7 +76,7 @@ def _find_in_layer(encoder: Encoder, layer: nn.Module, places: Places, number: i
     if encoder.width % encoder.heads or not all(fits):
         raise EncoderError(
             f"{encoder.name}: layer {number + 1} has no {encoder.heads} heads of equal width side by side, so that "
-            "what one of them does cannot be told from the others"
+            "the output of one cannot be separated from the others'"
         )
     return Attention(modules[0], tuple(modules[1:]))
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from crossling.aligners.linked_text import Linker, Text, choose_sentences, describe_text, open_linker
 from crossling.analyses.models import AnalysedModels, name_model
@@ -57,6 +57,11 @@ COLOURS = ("#3568a8", "#d9772b")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def name_aligner(value: Any) -> Any:
+    """An aligner's name as its table."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
 class Settings(AnalysisSettings):
     """Which words are compared, and what of them."""
 
@@ -70,7 +75,7 @@ class Settings(AnalysisSettings):
     links: str = ""
     """A file of links in Pharaoh format for the whole set; {language} stands for the code. Words are then separated by
     white space. Default: the set's own links, where it has some, or those of an aligner."""
-    aligner: dict[str, Any] | None = None
+    aligner: Annotated[dict[str, Any] | None, BeforeValidator(name_aligner)] = None
     """An aligner's table, or its name: neural, statistical, eflomal. Default: neural, by the original encoder."""
     encoder: str = ""
     """Whose vectors link words, and whose tokenizer cuts scripts without spaces. Default: what the first model was
@@ -93,11 +98,6 @@ class Settings(AnalysisSettings):
     """Bins of a histogram, which the overlap depends on."""
     seed: int = Field(default=1, ge=0)
     """Seed of random draws."""
-
-    @field_validator("aligner", mode="before")
-    @classmethod
-    def _name_aligner(cls, value: Any) -> Any:
-        return {"kind": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _fitting(self) -> Settings:

@@ -19,9 +19,9 @@ from pydantic import Field, field_validator
 from crossling.analyses._probes.probing import (
     ALL,
     EVERYTHING,
-    Answers,
     Data,
-    Probed,
+    ProbePredictions,
+    ProbeTask,
     ProbingSettings,
     count_confusions,
     is_own,
@@ -130,7 +130,7 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
     return pa.concat_tables(tables)
 
 
-def score_heads(probed: Probed, answers: Iterable[Answers], *, heads: int, own: bool) -> pa.Table:
+def score_heads(probed: ProbeTask, answers: Iterable[ProbePredictions], *, heads: int, own: bool) -> pa.Table:
     """The scores of all heads; answers are counted as they come, for those of all heads are many."""
     counted: dict[str, Array] = {}
     for one in answers:

@@ -55,11 +55,11 @@ class KnownHead:
     label: str
     """What it is called in tables: a hash of its weights and of the table."""
     accuracy: dict[str, float]
-    """By language, the share of held-out words that it guessed; of a checkpoint's own head nothing is known."""
+    """By language, the share of held-out words that it predicts; not known of a checkpoint's own head."""
 
 
 _known: dict[str, KnownHead] = {}
-"""The last head used: models in one call have the same one, whatever stores they lie in."""
+"""The last head used: models in one call have the same one, whatever stores they are in."""
 
 
 def find_head(
@@ -123,7 +123,7 @@ def _train(
     found = score_masked_words(model, objective, held_out, distributed=context.distributed, progress=context.progress)
     record = {**describe_scores(found, texts.languages), "encoder": encoder.name, "texts": len(learnt)}
     context.progress.say(
-        f"{what}: trained on {len(learnt):,} texts; guesses {100 * record['accuracy']:.2f} % of {record['masked']:,} "
+        f"{what}: trained on {len(learnt):,} texts; predicts {100 * record['accuracy']:.2f} % of {record['masked']:,} "
         f"held-out words, loss {record['loss']:.3f}"
     )
     shutil.rmtree(work, ignore_errors=True)

@@ -15,7 +15,15 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from crossling.analyses._probes.probing import ALL, Answers, Data, Probed, ProbingSettings, is_own, open_probing_data
+from crossling.analyses._probes.probing import (
+    ALL,
+    Data,
+    ProbePredictions,
+    ProbeTask,
+    ProbingSettings,
+    is_own,
+    open_probing_data,
+)
 from crossling.analyses._probes.results import (
     MIN_GAIN,
     Result,
@@ -117,7 +125,7 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def score_answers(probed: Probed, answers: Sequence[Answers], *, own: bool) -> list[dict[str, Any]]:
+def score_answers(probed: ProbeTask, answers: Sequence[ProbePredictions], *, own: bool) -> list[dict[str, Any]]:
     """All scores of one task's probe by language and sample; ``all`` is the tests taken together, as one set."""
     rows = []
     for sample in range(answers[0].predicted.shape[2]):
@@ -141,8 +149,8 @@ def score_answers(probed: Probed, answers: Sequence[Answers], *, own: bool) -> l
     return rows
 
 
-def _predict(probed: Probed, answers: Sequence[Answers], sample: int) -> Predictions:
-    """Answers as predictions, whose rows are counted through all sets."""
+def _predict(probed: ProbeTask, answers: Sequence[ProbePredictions], sample: int) -> Predictions:
+    """ProbePredictions as predictions, whose rows are counted through all sets."""
     starts = np.cumsum([0, *(one.rows for one in answers)])
     columns = {
         "row": np.concatenate([one.sites.row + start for one, start in zip(answers, starts[:-1], strict=True)]),

@@ -72,8 +72,8 @@ def draw_pairs(
         if not (drop_identical and sentences.source[number][source] == sentences.target[number][target])
     ]
     if not places:
-        told = " between words that differ" if drop_identical else ""
-        raise DataError(f"{name}: no links{told} in {len(sentences.rows):,} sentence pairs; nothing can be measured")
+        which = " between words that differ" if drop_identical else ""
+        raise DataError(f"{name}: no links{which} in {len(sentences.rows):,} sentence pairs; nothing can be measured")
     table = np.asarray(places, np.int64)
     generator = np.random.default_rng([seed, 1])
     chosen = np.sort(generator.permutation(len(table))[:count])

@@ -172,6 +172,8 @@ def _read_option(field: FieldInfo, value: Any) -> Any:
         return parse_value(value.strip())
     if tuple[str, ...] in members:
         return [item.strip() for item in value.split(",") if item.strip()]
+    if any(get_origin(member) is dict for member in members) and str not in members:
+        return _read_table(field, value)
     for number in (int, float):
         if number in members:
             try:
@@ -179,6 +181,20 @@ def _read_option(field: FieldInfo, value: Any) -> Any:
             except ValueError:
                 continue
     return value
+
+
+def _read_table(field: FieldInfo, text: str) -> Any:
+    """A short form of a table, such as its kind, as the table: ``--set`` may then set its keys."""
+    from pydantic import BeforeValidator
+
+    from crossling.errors import RecipeError
+
+    try:
+        for validator in (one for one in field.metadata if isinstance(one, BeforeValidator)):
+            text = validator.func(text)  # type: ignore[call-arg]
+    except ValueError as error:
+        raise RecipeError(f"{text!r}: {error}") from None
+    return text
 
 
 def run_analysis(

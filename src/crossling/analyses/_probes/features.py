@@ -135,7 +135,7 @@ def extract_texts(layer: int | None, how: Literal["auto", "cls", "mean", "first"
 
 
 def extract_heads(model: Model, batch: dict[str, Tensor]) -> Tensor:
-    """What every head of every layer gives out at a word's first subword, or at a text's first token."""
+    """The output of every head of every layer at a word's first subword, or at a text's first token."""
     with capture_heads(model.encoder) as seen:
         _encode(model, batch, None)
     sites = batch["sites"]

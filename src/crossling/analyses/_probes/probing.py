@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from crossling.analyses.settings import AnalysisSettings, Languages
 from crossling.data.catalogue import open_data
@@ -38,7 +38,7 @@ PROBED = (TaggedSentence, LabelledText, LabelledPair)
 """What has labels at words or at texts; an answer is neither."""
 
 
-class ProbedTask(FrozenSettings):
+class ProbeTaskSettings(FrozenSettings):
     """A task that features are probed for: what teaches the probe, and what it is scored on."""
 
     task: Any = None
@@ -53,10 +53,22 @@ class ProbedTask(FrozenSettings):
     """What of the data set is scored."""
 
 
+def parse_tasks(value: Any) -> Any:
+    """``pos,sentiment=umsab`` or a list of such names as a table for each task."""
+    if isinstance(value, str):
+        value = tuple(item.strip() for item in value.split(",") if item.strip())
+    if isinstance(value, list | tuple):
+        items = [str(item).partition("=") for item in value]
+        value = {name.strip(): {"on": data.strip()} if sign else {} for name, sign, data in items}
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError('name at least one task, such as ["pos", "ner"]')
+    return dict(value)
+
+
 class ProbingSettings(AnalysisSettings):
     """Tasks, languages and the training of probes."""
 
-    tasks: dict[str, ProbedTask]
+    tasks: Annotated[dict[str, ProbeTaskSettings], BeforeValidator(parse_tasks)]
     """Names of tasks, each with a data set if not the usual one: pos,ner,sentiment=umsab; or a table for each:
     { paraphrase = { train = "pawsx:en:dev[:1400]", split = "dev[1600:]" } }."""
     languages: Languages = ()
@@ -79,18 +91,6 @@ class ProbingSettings(AnalysisSettings):
     against: str = Field(default="", exclude=True)
     """The model that others are compared with; default: the encoder that each was before training."""
 
-    @field_validator("tasks", mode="before")
-    @classmethod
-    def _tables(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = tuple(item.strip() for item in value.split(",") if item.strip())
-        if isinstance(value, list | tuple):
-            items = [str(item).partition("=") for item in value]
-            value = {name.strip(): {"on": data.strip()} if sign else {} for name, sign, data in items}
-        if not isinstance(value, Mapping) or not value:
-            raise ValueError('name at least one task, such as ["pos", "ner"]')
-        return dict(value)
-
     @model_validator(mode="after")
     def _complete(self) -> ProbingSettings:
         for name, probed in self.tasks.items():
@@ -104,7 +104,7 @@ class ProbingSettings(AnalysisSettings):
         return self
 
 
-def _parse(name: str, probed: ProbedTask) -> Any:
+def _parse(name: str, probed: ProbeTaskSettings) -> Any:
     """A task's own settings."""
     try:
         return parse_task(probed.task or name)
@@ -112,12 +112,12 @@ def _parse(name: str, probed: ProbedTask) -> Any:
         raise ValueError(f"tasks.{name}: {error}") from None
 
 
-def _find_set(name: str, probed: ProbedTask) -> str | dict[str, Any]:
+def _find_set(name: str, probed: ProbeTaskSettings) -> str | dict[str, Any]:
     return probed.on or SETS.get(name, "")
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeTask:
     """A task with its rows."""
 
     name: str
@@ -141,7 +141,7 @@ class Probed:
 class Data:
     """The rows of all tasks."""
 
-    probed: tuple[Probed, ...]
+    probed: tuple[ProbeTask, ...]
 
     def fingerprints(self) -> list[str]:
         """What of the data affects the result."""
@@ -157,7 +157,7 @@ def open_probing_data(settings: ProbingSettings, *, source: str, store: Path) ->
     return Data(tuple(_open(name, one, settings, source, store) for name, one in settings.tasks.items()))
 
 
-def _open(name: str, probed: ProbedTask, settings: ProbingSettings, source: str, store: Path) -> Probed:
+def _open(name: str, probed: ProbeTaskSettings, settings: ProbingSettings, source: str, store: Path) -> ProbeTask:
     from crossling.inference.evaluate import check_kind
 
     on = _find_set(name, probed)
@@ -177,7 +177,7 @@ def _open(name: str, probed: ProbedTask, settings: ProbingSettings, source: str,
         check_kind(task, part)
     if len(task.labels) < 2:
         raise DataError(f"{rows.name}: all of its labels are {task.labels[0]!r}; a probe needs two to tell apart")
-    return Probed(name, task, rows, tests)
+    return ProbeTask(name, task, rows, tests)
 
 
 def _limit(spec: str | dict[str, Any], rows: int | None, seed: int) -> str | dict[str, Any]:
@@ -188,7 +188,7 @@ def _limit(spec: str | dict[str, Any], rows: int | None, seed: int) -> str | dic
 
 
 @dataclass(frozen=True)
-class Answers:
+class ProbePredictions:
     """What the probes of a task say of one language's test."""
 
     language: str
@@ -201,7 +201,7 @@ class Answers:
 
 def probe_task(
     model: Model,
-    probed: Probed,
+    probed: ProbeTask,
     *,
     extract: Extract,
     key: Sequence[Any],
@@ -209,7 +209,7 @@ def probe_task(
     settings: ProbingSettings,
     context: AnalysisContext,
     keep: bool,
-) -> Iterator[Answers]:
+) -> Iterator[ProbePredictions]:
     """Train the probes of a task on a model's features and let them answer every test; ``keep``: features, on disk."""
     import torch
 
@@ -251,7 +251,7 @@ def probe_task(
         context.progress.end()
         for language, rows in probed.tests.items():
             features, sites = collect(rows)
-            yield Answers(language, rows.name, sites, apply_probes(probes, features).numpy(), len(rows))
+            yield ProbePredictions(language, rows.name, sites, apply_probes(probes, features).numpy(), len(rows))
     finally:
         if not keep:
             for path in files:
@@ -276,7 +276,7 @@ def draw_samples(row_N: Array, rows: int, samples: int, *, seed: int) -> Array:
     return np.stack(counts)
 
 
-def is_own(card: ModelCard, probed: Probed) -> bool:
+def is_own(card: ModelCard, probed: ProbeTask) -> bool:
     """Whether a model was trained for this very task: one of the same kind, with the same labels.
 
     A label or two may be missing, for rare ones do not occur in every part of the data.
@@ -305,9 +305,9 @@ def score_confusions(counts: Array) -> dict[str, Array]:
     labels = counts.shape[-1]
     right = np.zeros(counts.shape[:-1])
     right[..., :labels] = np.diagonal(counts[..., :labels, :], axis1=-2, axis2=-1)
-    gold, guessed = counts.sum(-1), np.zeros(counts.shape[:-1])
-    guessed[..., :labels] = counts.sum(-2)
-    both = gold + guessed
+    gold, predicted = counts.sum(-1), np.zeros(counts.shape[:-1])
+    predicted[..., :labels] = counts.sum(-2)
+    both = gold + predicted
     f1 = np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
     return {
         "macro_f1": f1.sum(-1) / np.maximum((both > 0).sum(-1), 1),
