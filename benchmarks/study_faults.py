@@ -1,8 +1,8 @@
-"""Faults injected into studies and results lost: kill -9 of workers and of runners at random moments.
+"""Faults injected into studies and results lost: kill -9 of workers and of schedulers at random moments.
 
     python benchmarks/study_faults.py [ROUNDS]
 
-Each round runs a study of 6 tiny cells with two workers, kills up to 5 workers and 3 runners, starts it again
+Each round runs a study of 6 tiny cells with two workers, kills up to 5 workers and 3 schedulers, starts it again
 until it ends, and compares weights and predictions with those of a study left in peace.
 """
 
@@ -23,7 +23,7 @@ from tiny import save_tiny  # noqa: E402
 
 
 def main(rounds: int) -> None:
-    totals = dict.fromkeys(("workers killed", "runners killed", "results", "lost", "different", "done twice"), 0)
+    totals = dict.fromkeys(("workers killed", "schedulers killed", "results", "lost", "different", "done twice"), 0)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -36,9 +36,9 @@ def main(rounds: int) -> None:
         for number in range(rounds):
             out, store = folder / f"out-{number}", folder / f"store-{number}"
             chaos = Chaos(path, out, store, random.Random(number))
-            chaos.run(workers=5, runners=3)
+            chaos.run(workers=5, schedulers=3)
             totals["workers killed"] += chaos.workers_killed
-            totals["runners killed"] += chaos.runners_killed
+            totals["schedulers killed"] += chaos.schedulers_killed
             for expected, found in ((weights, weights_of(store)), (predictions, predictions_of(out))):
                 totals["results"] += len(expected)
                 totals["lost"] += len(expected.keys() - found.keys())

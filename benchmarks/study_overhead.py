@@ -3,7 +3,7 @@
     python benchmarks/study_overhead.py [CELLS]
 
 Prints, for each cell: all time beyond the training steps (loading the encoder, dev scores, saving, predictions, and
-the runner), and of that the runner's own part (planning apart): leases, messages, markers. Target: under 0.2 s.
+the scheduler), and of that the scheduler's own part (planning apart): leases, messages, markers. Target: under 0.2 s.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def report(folder: Path, cells: int, wall: float, states: list[float]) -> None:
     print(f"whole study:                   {wall:.1f} s, of which start and plan {wall - (last - first):.1f} s")
     print(f"training steps, each cell:     {1000 * training / cells:.0f} ms")
     print(f"beyond training, each cell:    {1000 * (last - first - training) / cells:.0f} ms")
-    print(f"of that the runner's own part: {1000 * (last - first - busy) / cells:.1f} ms")
+    print(f"of that the scheduler's own part: {1000 * (last - first - busy) / cells:.1f} ms")
     status = sorted(states)
     print(f"status while it runs:          median {status[len(status) // 2]:.2f} s of {len(status)}")
 

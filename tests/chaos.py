@@ -24,19 +24,19 @@ class Chaos:
     store: Path
     dice: random.Random
     workers_killed: int = 0
-    runners_killed: int = 0
+    schedulers_killed: int = 0
 
-    def run(self, *, workers: int, runners: int) -> None:
-        """Kill workers and runners at random moments until so many of each are dead, then let the study end."""
+    def run(self, *, workers: int, schedulers: int) -> None:
+        """Kill workers and schedulers at random moments, these many of each, then let the study end."""
         while True:
             process = start(self.path, "--out", self.out, "--store", self.store, "--workers", 2)
-            deadly = self.runners_killed < runners
+            deadly = self.schedulers_killed < schedulers
             for _ in range(self.dice.randint(0, 3) if deadly else workers - self.workers_killed):
                 if self.workers_killed < workers and self._strike(process, self._choose_worker):
                     self.workers_killed += 1
             orphans = live_workers(self.out)
             if deadly and self._strike(process, lambda pid=process.pid: pid):  # type: ignore[misc]
-                self.runners_killed += 1
+                self.schedulers_killed += 1
                 process.communicate()
                 wait_until_gone(orphans)
                 continue
@@ -71,8 +71,8 @@ def _state(store: Path) -> set[str]:
 
 
 def wait_until_gone(processes: list[int]) -> None:
-    """Workers must not outlive their runner."""
+    """Workers must not outlive their scheduler."""
     deadline = time.monotonic() + 10
     while any(is_running(process) for process in processes):
-        assert time.monotonic() < deadline, "a worker outlived its runner"
+        assert time.monotonic() < deadline, "a worker outlived its scheduler"
         time.sleep(0.02)

@@ -42,20 +42,20 @@ def _fetch(address: str, folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     return {path.name: path.read_text(encoding="utf-8") for path in (folder / "below").iterdir()}, record
 
 
-def test_what_was_sent_is_brought_whole(address: str, tmp_path: Path) -> None:
+def test_published_artefact_is_fetched_whole(address: str, tmp_path: Path) -> None:
     sender, other = Archive(address), Archive(address)
     assert not other.is_complete("a-1")
     assert other.read_marker("a-1") is None
     with pytest.raises(ArtefactError, match="has no a-1"):
         other.fetch("a-1", tmp_path / "there")
     assert sender.publish("a-1", _write(tmp_path / "from", x="1", y="2"), {"score": 0.5})
-    other.look_again()
+    other.refresh()
     assert other.is_complete("a-1")
     assert not other.is_complete("a")
     assert _fetch(address, tmp_path / "there") == ({"x": "1", "y": "2"}, {"score": 0.5})
 
 
-def test_files_without_a_marker_are_not_there(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_without_a_marker_do_not_count(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = Archive(address)
     monkeypatch.setattr(killed, "_mark", _raise(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
@@ -65,7 +65,7 @@ def test_files_without_a_marker_are_not_there(address: str, tmp_path: Path, monk
     assert _fetch(address, tmp_path / "there")[0] == {"x": "whole"}, "nothing of the killed writer's is read"
 
 
-def test_the_first_of_two_writers_wins_and_their_files_do_not_mix(address: str, tmp_path: Path) -> None:
+def test_first_of_two_writers_wins_and_their_files_do_not_mix(address: str, tmp_path: Path) -> None:
     slow, fast = Archive(address), Archive(address)
     assert not slow.is_complete("a-1")  # it begins, and finds nothing
     assert fast.publish("a-1", _write(tmp_path / "fast", x="fast"), {"by": "fast"})
@@ -74,9 +74,7 @@ def test_the_first_of_two_writers_wins_and_their_files_do_not_mix(address: str, 
     assert len(slow._files.ls(f"{slow._path}/artefacts/a-1")) == 1, "the second takes its files away"
 
 
-def test_a_network_that_fails_now_and_then_is_tried_again(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_network_is_retried(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = Archive(address)
     send, failures = archive._send, [OSError("reset"), TimeoutError("late")]
 
@@ -101,7 +99,7 @@ def _raise(error: BaseException) -> Callable[..., None]:
     return fail
 
 
-def test_an_address_that_means_nothing_is_refused() -> None:
+def test_unknown_kind_of_address_is_refused() -> None:
     with pytest.raises(ArtefactError, match="nosuch://x"):
         find_store("nosuch://x")
     with pytest.raises(ArtefactError, match=r"s3fs|gcsfs|adlfs"):
@@ -134,7 +132,7 @@ def test_each_machine_has_a_mirror_that_knows_its_address(tmp_path: Path, monkey
     assert list(markers_of(second.root)) == ["a-1"]
 
 
-def test_a_study_at_an_address_is_there_for_other_machines(
+def test_other_machines_fetch_a_study_from_its_address(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = f"file://{tmp_path}/bucket"
@@ -150,7 +148,7 @@ def test_a_study_at_an_address_is_there_for_other_machines(
     assert len(markers_of(store.root)) == 1
 
 
-def test_a_store_that_workers_cannot_see_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
+def test_store_that_workers_cannot_see_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
     study = load_study(write_study(tmp_path, tiny_folder))
     with pytest.raises(UserError, match="one process alone"):
         run_study(study, out=tmp_path / "out", store=Store(find_store("memory://x")))

@@ -17,12 +17,11 @@ from crossling.files import append_line, read_json, read_lines, write_once
 from crossling.store.leases import LeaseLostError, Leases
 
 
-def test_a_held_lease_is_not_given_twice(tmp_path: Path) -> None:
+def test_held_lease_cannot_be_acquired_again(tmp_path: Path) -> None:
     first, second = Leases(tmp_path), Leases(tmp_path)
     lease = first.try_acquire("a")
     assert lease is not None
     assert second.try_acquire("a") is None
-    assert not second.is_free("a")
     assert second.try_acquire("b") is not None
     first.release(lease, finished=False)
     taken = second.try_acquire("a")
@@ -32,11 +31,11 @@ def test_a_held_lease_is_not_given_twice(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("a.*"))
 
 
-def test_a_lease_without_heartbeat_is_taken_over_and_its_holder_notices(tmp_path: Path) -> None:
+def test_lease_without_heartbeat_is_taken_over_and_its_holder_notices(tmp_path: Path) -> None:
     sleeper, taker = Leases(tmp_path, expiry=0.2), Leases(tmp_path, expiry=0.2)
     lease = sleeper.try_acquire("a")
     assert lease is not None
-    with sleeper._guard:
+    with sleeper._lock:
         sleeper._held.clear()  # as if the process had been stopped
     assert taker.try_acquire("a") is None, "the first look only starts the observer's clock"
     time.sleep(0.3)
@@ -45,7 +44,7 @@ def test_a_lease_without_heartbeat_is_taken_over_and_its_holder_notices(tmp_path
         lease.check()
 
 
-def test_heartbeats_keep_a_lease(tmp_path: Path) -> None:
+def test_heartbeats_renew_a_lease(tmp_path: Path) -> None:
     holder, other = Leases(tmp_path, expiry=0.6), Leases(tmp_path, expiry=0.6)
     lease = holder.try_acquire("a")
     assert lease is not None
@@ -55,7 +54,7 @@ def test_heartbeats_keep_a_lease(tmp_path: Path) -> None:
     lease.check()
 
 
-def test_the_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
+def test_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path) -> None:
     code = "import sys, pathlib\nfrom crossling.store.leases import Leases\n"
     code += "assert Leases(pathlib.Path(sys.argv[1])).try_acquire('a')"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
@@ -65,7 +64,7 @@ def test_the_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
     assert lease.generation == 2
 
 
-def test_a_lease_of_another_machine_is_judged_by_its_heartbeat_alone(tmp_path: Path) -> None:
+def test_lease_of_another_machine_expires_by_its_heartbeat_alone(tmp_path: Path) -> None:
     """Its process number means nothing here, and its clock may be wrong by hours."""
     (tmp_path / "a.1").write_text('{"machine": "elsewhere", "process": 1, "started": "0"}', encoding="utf-8")
     leases = Leases(tmp_path, expiry=0.3)
@@ -77,7 +76,7 @@ def test_a_lease_of_another_machine_is_judged_by_its_heartbeat_alone(tmp_path: P
     assert leases.try_acquire("a") is not None
 
 
-def test_what_fails_inside_gives_the_lease_back(tmp_path: Path) -> None:
+def test_exception_inside_hold_releases_the_lease(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="inside"), Leases(tmp_path).hold("a"):
         raise ValueError("inside")
     assert Leases(tmp_path).try_acquire("a") is not None
@@ -100,7 +99,7 @@ def _race(count: int, attempt: Callable[[int], bool]) -> list[bool]:
     return results
 
 
-def test_of_many_takers_one_wins(tmp_path: Path) -> None:
+def test_exactly_one_of_many_takers_wins(tmp_path: Path) -> None:
     crowd = [Leases(tmp_path) for _ in range(16)]
     for name in map(str, range(20)):
         if int(name) % 2:  # half of the leases are taken over rather than new
@@ -112,7 +111,7 @@ def test_of_many_takers_one_wins(tmp_path: Path) -> None:
         assert won.count(True) == 1
 
 
-def test_of_many_markers_the_first_wins(tmp_path: Path) -> None:
+def test_first_of_many_markers_wins(tmp_path: Path) -> None:
     for turn in range(20):
         path = tmp_path / f"{turn}.json"
         won = _race(8, lambda n, path=path: write_once(path, {"by": n}))  # type: ignore[misc]

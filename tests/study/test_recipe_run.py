@@ -80,7 +80,7 @@ def write_recipe(path: Path, tables: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_run_leaves_predictions_scores_and_a_page(tmp_path: Path, tiny_folder: Path) -> None:
+def test_run_writes_predictions_scores_and_a_page(tmp_path: Path, tiny_folder: Path) -> None:
     recipe = write_recipe(tmp_path / "r.toml", {"seeds": [1, 2], **make_tables(tmp_path, tiny_folder, epochs=3)})
     done = subprocess.run(
         command(recipe, tmp_path / "out", tmp_path / "s"), capture_output=True, text=True, check=False
@@ -152,13 +152,13 @@ def _wait_for_work(store: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.005)
 
 
-def test_a_run_killed_at_six_moments_ends_as_if_undisturbed(tmp_path: Path, tiny_folder: Path) -> None:
+def test_run_killed_at_six_moments_gives_the_same_bits(tmp_path: Path, tiny_folder: Path) -> None:
     _kill_at_random_moments(tmp_path, tiny_folder, moments=6, seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_run_killed_at_ten_more_moments_ends_as_if_undisturbed(tmp_path: Path, tiny_folder: Path, seed: int) -> None:
+def test_run_killed_at_ten_more_moments_gives_the_same_bits(tmp_path: Path, tiny_folder: Path, seed: int) -> None:
     _kill_at_random_moments(tmp_path, tiny_folder, moments=10, seed=seed)
 
 
@@ -189,7 +189,7 @@ def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path) -> None
     assert losses[1] == pytest.approx(losses[2], abs=1e-5)
 
 
-def test_equal_work_is_done_once_and_other_work_is_not_mistaken_for_it(tmp_path: Path, tiny_folder: Path) -> None:
+def test_equal_work_is_done_once_and_other_work_has_another_identity(tmp_path: Path, tiny_folder: Path) -> None:
     store = Store(tmp_path / "s")
     tables = make_tables(tmp_path, tiny_folder, epochs=1)
     run_recipe(parse_recipe(tables), store=store, out=tmp_path / "a")
@@ -208,7 +208,7 @@ def test_equal_work_is_done_once_and_other_work_is_not_mistaken_for_it(tmp_path:
     assert len(weights_of(store.root)) == 4
 
 
-def test_mistakes_are_told_before_training(tmp_path: Path, tiny_folder: Path) -> None:
+def test_mistakes_are_reported_before_training(tmp_path: Path, tiny_folder: Path) -> None:
     store = Store(tmp_path / "s")
     tables = make_tables(tmp_path, tiny_folder)
     tables["evaluate"][0]["on"]["path"] = str(tmp_path / "nowhere.tsv")
@@ -225,7 +225,7 @@ def test_mistakes_are_told_before_training(tmp_path: Path, tiny_folder: Path) ->
     assert not (tmp_path / "s" / "artefacts").exists()
 
 
-def test_a_runs_model_is_found_by_seed(tmp_path: Path, tiny_folder: Path) -> None:
+def test_model_of_a_run_is_found_by_seed(tmp_path: Path, tiny_folder: Path) -> None:
     from crossling.errors import ArtefactError
 
     with pytest.raises(ArtefactError, match="not the folder of a run"):
@@ -237,7 +237,7 @@ def test_a_runs_model_is_found_by_seed(tmp_path: Path, tiny_folder: Path) -> Non
         find_model(tmp_path / "out", seed=9)
 
 
-def test_a_second_stage_keeps_what_the_first_one_learnt(tmp_path: Path, tiny_folder: Path) -> None:
+def test_second_stage_starts_from_the_first_ones_weights(tmp_path: Path, tiny_folder: Path) -> None:
     """Trimmed or not, rows that only the first stage's text uses are those that it trained."""
     texts = {"first": ["cat", "sees", "dog"], "second": ["мир", "нам", "我"]}
     paths = {}
@@ -263,7 +263,7 @@ def test_a_second_stage_keeps_what_the_first_one_learnt(tmp_path: Path, tiny_fol
     assert np.abs(found[0] - base).max() > 1e-3
 
 
-def test_systems_that_share_a_seed_share_their_luck(tmp_path: Path, tiny_folder: Path) -> None:
+def test_systems_that_share_a_seed_share_initial_weights_and_order(tmp_path: Path, tiny_folder: Path) -> None:
     """A fusion that starts as the last layer and hardly learns ends where no fusion does: one head, one dropout."""
     weights = []
     for fusion in ({"kind": "last"}, {"kind": "dlfa", "layer": 1, "start": "identity", "lr": 1e-12}):
@@ -273,7 +273,7 @@ def test_systems_that_share_a_seed_share_their_luck(tmp_path: Path, tiny_folder:
     assert np.allclose(weights[0], weights[1], atol=1e-4)
 
 
-def test_a_mistake_in_data_is_told_with_its_key(tmp_path: Path, tiny_folder: Path) -> None:
+def test_mistake_in_data_is_reported_with_its_key(tmp_path: Path, tiny_folder: Path) -> None:
     tables = make_tables(tmp_path, tiny_folder)
     wrong = {"format": "bio", "path": str(tmp_path / "none.tsv"), "language": "hi"}
     for key, part in (("stage.0", tables["stage"][0]), ("evaluate.0", tables["evaluate"][0])):
@@ -283,7 +283,7 @@ def test_a_mistake_in_data_is_told_with_its_key(tmp_path: Path, tiny_folder: Pat
             run_recipe(parse_recipe(changed), store=Store(tmp_path / "s"), out=tmp_path / "out")
 
 
-def test_what_is_predicted_is_encoded_while_a_gpu_trains(
+def test_evaluation_data_is_encoded_while_a_gpu_trains(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the last stage begins, with its task; a processor has no time to spare."""
@@ -295,10 +295,10 @@ def test_what_is_predicted_is_encoded_while_a_gpu_trains(
     tables = make_tables(tmp_path, tiny_folder, epochs=1)
     tables["stage"] *= 2
     store = Store(tmp_path / "store")
-    runner = run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
+    run = run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
     assert len(begun) == 1 and not asked
-    runner.distributed = replace(runner.distributed, device=torch.device("cuda"))
-    runner._encode_targets(*begun[0])
+    run.distributed = replace(run.distributed, device=torch.device("cuda"))
+    run._encode_targets(*begun[0])
     ((task, sets, encoder, cache),) = asked
     assert (task, encoder) == begun[0] and cache == store.root / "encoded"
     assert [rows.language for rows in sets] == ["hi"] and "B-X" in task.labels

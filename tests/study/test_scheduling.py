@@ -1,4 +1,4 @@
-"""Studies carried out: shared work, faults of every kind, and results as if there had been none."""
+"""Studies that are run: shared work, faults of every kind, and the same results as without faults."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Planned:
     identity: str = "i"
 
 
-def test_a_shared_stage_is_one_job_and_others_wait_for_it() -> None:
+def test_shared_stage_is_one_job_and_others_wait_for_it() -> None:
     cells = [_Planned("a", ("first", "a2")), _Planned("b", ("first", "b2")), _Planned("c", ("other",))]
     graph = JobGraph.from_cells(cells, finished=(), is_trained=lambda identity: identity == "other")
     assert set(graph.jobs) == {"first", "a2", "b2", "a", "b", "c"}
@@ -77,16 +77,14 @@ def test_a_shared_stage_is_one_job_and_others_wait_for_it() -> None:
     assert graph.count() == {"done": 0, "running": 0, "waiting": 2, "failed": 1}
 
 
-def test_what_is_finished_needs_no_job() -> None:
+def test_finished_cells_and_trained_stages_need_no_job() -> None:
     cells = [_Planned("a", ("first", "a2")), _Planned("b", ("first", "b2"))]
     graph = JobGraph.from_cells(cells, finished={"a"}, is_trained=lambda identity: identity == "b2")
     assert set(graph.jobs) == {"b"}, "a trained last stage needs no stage before it"
     assert graph.state_of("a") == "done"
 
 
-def test_a_study_equals_its_runs_one_by_one_and_its_folders_are_those_of_runs(
-    tmp_path: Path, tiny_folder: Path
-) -> None:
+def test_study_equals_single_runs_bit_by_bit_and_is_not_done_again(tmp_path: Path, tiny_folder: Path) -> None:
     study = load_study(write_study(tmp_path, tiny_folder))
     store, out = Store(tmp_path / "s"), tmp_path / "out"
     outcome = run_study(study, out=out, store=store, workers=1)
@@ -105,7 +103,7 @@ def test_a_study_equals_its_runs_one_by_one_and_its_folders_are_those_of_runs(
     assert (markers_of(tmp_path / "s"), events_of(out)) == before, "nothing is done again"
 
 
-def test_a_stage_that_cells_share_is_trained_once(tmp_path: Path, tiny_folder: Path) -> None:
+def test_stage_that_cells_share_is_trained_once(tmp_path: Path, tiny_folder: Path) -> None:
     path = write_study(tmp_path, tiny_folder, SHARING)
     text = (tmp_path / "ner.toml").read_text(encoding="utf-8")
     stage = text[text.index("[[stage]]") : text.index("[[evaluate]]")]
@@ -117,7 +115,7 @@ def test_a_stage_that_cells_share_is_trained_once(tmp_path: Path, tiny_folder: P
     assert sorted(begun.values()) == [1] * 5
 
 
-def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, tiny_folder: Path) -> None:
+def test_failed_cell_does_not_stop_the_others(tmp_path: Path, tiny_folder: Path) -> None:
     text = (
         TWO_SYSTEMS
         + '[systems.wrong]\nrecipe = "ner.toml"\nset = { "stage.0.fusion" = { kind = "mean", layer = 9 } }\n'
@@ -134,7 +132,7 @@ def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path, tiny_folder: Pat
     assert read_status(tmp_path / "out").count("failed") == 0
 
 
-def test_a_cell_whose_worker_always_dies_is_given_up(
+def test_cell_whose_worker_always_dies_fails_after_three_attempts(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "serve_jobs", serve_and_die)
@@ -147,34 +145,34 @@ def test_a_cell_whose_worker_always_dies_is_given_up(
     assert outcome.done == 1
 
 
-def test_a_full_gpu_costs_a_worker_and_no_cell(
+def test_full_gpu_memory_reduces_workers_and_fails_no_cell(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "serve_jobs", serve_a_full_gpu)
-    told: list[str] = []
+    said: list[str] = []
     progress = NoProgress()
-    monkeypatch.setattr(progress, "say", told.append)
+    monkeypatch.setattr(progress, "say", said.append)
     study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=2, progress=progress)
     assert (outcome.done, outcome.failed) == (2, {})
-    assert any("memory was full; going on with 1 worker on" in line for line in told)
+    assert any("memory was full; going on with 1 worker on" in line for line in said)
 
 
-def test_work_that_was_taken_over_is_not_published(tmp_path: Path, tiny_folder: Path) -> None:
+def test_process_that_lost_its_lease_publishes_nothing(tmp_path: Path, tiny_folder: Path) -> None:
     recipe = load_study(write_study(tmp_path, tiny_folder, epochs=6)).variants[0].recipe
     store = Store(tmp_path / "s")
-    runner = RecipeRun(recipe, store, tmp_path / "out", setup_distributed(recipe.run))
-    (identity,) = runner.identify_stages(1)
+    run = RecipeRun(recipe, store, tmp_path / "out", setup_distributed(recipe.run))
+    (identity,) = run.identify_stages(1)
     lease = store.leases.try_acquire(identity)
     assert lease is not None
     lease.path.with_name(f"{identity}.2").touch()  # another machine's
     with pytest.raises(LeaseLostError):
-        runner.train(0, 1, check_lease=lease.check)
+        run.train(0, 1, check_lease=lease.check)
     assert not store.is_complete(identity)
     assert not list(store.work(identity).glob("step-*")), "it wrote into the other's checkpoints"
 
 
-def test_mistakes_are_told_before_training(tmp_path: Path, tiny_folder: Path) -> None:
+def test_missing_data_is_reported_before_training(tmp_path: Path, tiny_folder: Path) -> None:
     path = write_study(tmp_path, tiny_folder)
     (tmp_path / "test.tsv").unlink()
     with pytest.raises(DataError) as caught:
@@ -185,7 +183,7 @@ def test_mistakes_are_told_before_training(tmp_path: Path, tiny_folder: Path) ->
     assert not (tmp_path / "s" / "artefacts").exists()
 
 
-def test_a_folder_is_not_shared_with_another_study(tmp_path: Path, tiny_folder: Path) -> None:
+def test_folder_is_not_shared_with_another_study(tmp_path: Path, tiny_folder: Path) -> None:
     study = load_study(write_study(tmp_path, tiny_folder))
     other = subprocess.Popen(["sleep", "60"])
     try:
@@ -201,8 +199,8 @@ def test_a_folder_is_not_shared_with_another_study(tmp_path: Path, tiny_folder: 
     refuse_other_study(load_study(tmp_path / "study.toml", ["seeds=[8]"]), tmp_path)
 
 
-def test_two_runners_share_the_cells_of_one_store(tmp_path: Path, tiny_folder: Path) -> None:
-    """One runner writes to a folder of its own: predictions are shared, too."""
+def test_two_schedulers_share_the_cells_of_one_store(tmp_path: Path, tiny_folder: Path) -> None:
+    """The second one writes to another folder: predictions are shared, too."""
     path = write_study(tmp_path, tiny_folder, epochs=4)
     store = ("--store", tmp_path / "s", "--set", "seeds=[1,2,3]")
     first, second = start(path, "--out", tmp_path / "a", *store), start(path, "--out", tmp_path / "b", *store)
@@ -215,7 +213,7 @@ def test_two_runners_share_the_cells_of_one_store(tmp_path: Path, tiny_folder: P
     assert sorted(trained.values()) == [1] * 6, "no stage was trained by both"
 
 
-def test_ctrl_c_ends_the_workers_too(tmp_path: Path, tiny_folder: Path) -> None:
+def test_ctrl_c_stops_the_workers_too(tmp_path: Path, tiny_folder: Path) -> None:
     path = write_study(tmp_path, tiny_folder, epochs=300)
     process = start(path, "--out", tmp_path / "out", "--store", tmp_path / "s")
     assert wait_for(lambda: live_workers(tmp_path / "out"), process)
@@ -226,24 +224,24 @@ def test_ctrl_c_ends_the_workers_too(tmp_path: Path, tiny_folder: Path) -> None:
     assert not list((tmp_path / "out" / "runners").iterdir())
 
 
-def _survive(folder: Path, encoder: Path, *, workers: int, runners: int, seed: int) -> None:
+def _survive(folder: Path, encoder: Path, *, workers: int, schedulers: int, seed: int) -> None:
     path = write_study(folder, encoder, epochs=6)
     for variant in load_study(path).variants:
         run_recipe(variant.recipe, store=Store(folder / "calm-store"), out=folder / "calm" / variant.folder)
     chaos = Chaos(path, folder / "out", folder / "store", random.Random(seed))
-    chaos.run(workers=workers, runners=runners)
-    assert chaos.workers_killed + chaos.runners_killed >= 1
+    chaos.run(workers=workers, schedulers=schedulers)
+    assert chaos.workers_killed + chaos.schedulers_killed >= 1
     assert weights_of(folder / "store") == weights_of(folder / "calm-store") != {}
     assert predictions_of(folder / "out") == predictions_of(folder / "calm") != {}
     assert redone(folder / "out") == []
     assert read_status(folder / "out").count("done") == 4
 
 
-def test_killed_workers_and_runners_cost_nothing(tmp_path: Path, tiny_folder: Path) -> None:
-    _survive(tmp_path, tiny_folder, workers=2, runners=1, seed=0)
+def test_results_survive_killed_workers_and_schedulers(tmp_path: Path, tiny_folder: Path) -> None:
+    _survive(tmp_path, tiny_folder, workers=2, schedulers=1, seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 16))
-def test_many_more_kills_cost_nothing(tmp_path: Path, tiny_folder: Path, seed: int) -> None:
-    _survive(tmp_path, tiny_folder, workers=5, runners=5, seed=seed)
+def test_results_survive_many_more_kills(tmp_path: Path, tiny_folder: Path, seed: int) -> None:
+    _survive(tmp_path, tiny_folder, workers=5, schedulers=5, seed=seed)

@@ -58,12 +58,12 @@ def test_tensorboard_gets_losses_and_scores_of_every_seed(tmp_path: Path, tiny_f
     assert sorted(kept) == [pytest.approx(losses, abs=1e-4) for losses in sorted(logged)]
 
 
-def test_no_tracker_leaves_no_trace(tmp_path: Path, tiny_folder: Path) -> None:
+def test_without_tracker_nothing_is_written(tmp_path: Path, tiny_folder: Path) -> None:
     run_recipe(parse_recipe(make_tables(tiny_folder)), store=Store(tmp_path / "store"), out=tmp_path / "out")
     assert not (tmp_path / "out" / "tracking").exists()
 
 
-def test_a_tracker_that_is_not_installed_is_told_before_training(
+def test_missing_tracker_is_reported_before_training(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
@@ -74,6 +74,6 @@ def test_a_tracker_that_is_not_installed_is_told_before_training(
     assert not (tmp_path / "store" / "artefacts").exists()
 
 
-def test_an_unknown_tracker_is_told_with_the_nearest(tiny_folder: Path) -> None:
+def test_unknown_tracker_is_reported_with_the_nearest_name(tiny_folder: Path) -> None:
     with pytest.raises(RecipeError, match="run.track.0 = 'tensorbord'.*Did you mean 'tensorboard'"):
         parse_recipe(make_tables(tiny_folder, "tensorbord"))

@@ -21,7 +21,7 @@ from crossling.errors import ArtefactError
 
 T = TypeVar("T")
 LIST_SECONDS = 1.0
-"""How long a list of what is there is believed to be all there is."""
+"""How long a list of what exists is cached."""
 PAUSES = (1.0, 4.0)
 """Seconds between tries, where the network fails."""
 
@@ -62,12 +62,12 @@ class Archive:
             self._listed = time.monotonic()
         return identity in self._known
 
-    def look_again(self) -> None:
-        """Forget when the list was made: something new was heard of."""
+    def refresh(self) -> None:
+        """Discard the cached list: something new was published."""
         self._listed = float("-inf")
 
     def publish(self, identity: str, files: Mapping[str, Path], record: Mapping[str, Any]) -> bool:
-        """Send files, then the marker; tells whether this is the marker that counts."""
+        """Send files, then the marker; returns whether this is the marker that counts."""
         if self.is_complete(identity):
             return False
         writer = uuid.uuid4().hex
@@ -91,7 +91,7 @@ class Archive:
         return loaded if isinstance(loaded, dict) else None
 
     def fetch(self, identity: str, folder: Path) -> dict[str, Any]:
-        """Bring an artefact's files into a folder; gives the record of how it came about."""
+        """Fetch an artefact's files into a folder; returns its record."""
         marker = self.read_marker(identity)
         if marker is None:
             raise ArtefactError(f"{self.address}: has no {identity}; run its recipe again")
@@ -136,9 +136,9 @@ class Archive:
                 return action()
             except (FileNotFoundError, FileExistsError):
                 raise
-            except Exception as error:  # each kind of address has errors of its own
+            except Exception as error:  # each kind of address raises different errors
                 if pause is None:
-                    told = f"{type(error).__name__}: {error}"
-                    raise ArtefactError(f"{self.address}: cannot be used: {told}. Mend that and run again.") from error
+                    reason = f"{type(error).__name__}: {error}"
+                    raise ArtefactError(f"{self.address}: cannot be used: {reason}. Fix that and run again.") from error
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")

@@ -4,7 +4,7 @@ An artefact's files are written first and its marker last, so a folder without a
 markers the first wins. Work in progress (checkpoints) lives apart and can be continued by whoever holds its lease.
 
 A store at an address has a folder on each machine that uses it, its mirror: caches, checkpoints and leases are the
-machine's own, complete artefacts are sent to the address and brought from there when they are needed.
+machine's own, complete artefacts are sent to the address and fetched from there when they are needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crossling.errors import ArtefactError
 from crossling.files import fsync, write_atomic, write_once
 from crossling.recipe.identity import content_hash
 from crossling.store.archive import Archive, is_address
-from crossling.store.leases import EXPIRY, Leases
+from crossling.store.leases import EXPIRY_SECONDS, Leases
 
 MARKER = "complete.json"
 ADDRESS = "address"
@@ -40,7 +40,7 @@ def _find_mirror(address: str) -> Path:
     name = "".join(c if c.isalnum() else "-" for c in address.partition("://")[2]).strip("-")[-40:]
     mirror = cache / "stores" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
     if not (mirror / ADDRESS).is_file():
-        Archive(address)  # an address that cannot be used is told before it leaves a trace
+        Archive(address)  # an address that cannot be used is reported before the mirror exists
         try:
             write_atomic(mirror / ADDRESS, address)
         except OSError as error:
@@ -51,7 +51,7 @@ def _find_mirror(address: str) -> Path:
 
 
 def find_artefact(store: Path, identity: str) -> Path:
-    """The folder of an artefact, brought from the store's address where it has one; it may not be there."""
+    """The folder of an artefact, fetched from the store's address where it has one; it may not exist."""
     if (store / ADDRESS).is_file():
         return Store(store).fetch(identity)
     return store / "artefacts" / identity
@@ -60,7 +60,7 @@ def find_artefact(store: Path, identity: str) -> Path:
 class Store:
     """Artefacts by identity, work in progress, encoded data and predictions, below one folder."""
 
-    def __init__(self, root: Path, *, expiry: float = EXPIRY) -> None:
+    def __init__(self, root: Path, *, expiry: float = EXPIRY_SECONDS) -> None:
         self.root = root
         self.leases = Leases(root / "leases", expiry)
         try:
@@ -86,7 +86,7 @@ class Store:
         return (self.artefact(identity) / MARKER).is_file()
 
     def fetch(self, identity: str) -> Path:
-        """The folder of a complete artefact, brought from the address where it is not here."""
+        """The folder of a complete artefact, fetched from the address where it is not here."""
         if self.archive is not None and not self._is_here(identity) and self.archive.is_complete(identity):
             with TemporaryDirectory(dir=self.root, prefix=".fetch-") as folder:
                 record = self.archive.fetch(identity, Path(folder))
@@ -114,7 +114,7 @@ class Store:
         self.complete(identity, record)
 
     def complete(self, identity: str, record: dict[str, Any]) -> None:
-        """Declare an artefact's files final, with a record of how it came about, and forget its checkpoints."""
+        """Declare an artefact's files final, with a record of its training, and delete its checkpoints."""
         path = self.artefact(identity) / MARKER
         try:
             write_once(path, record)

@@ -1,12 +1,12 @@
 """Leases: who works on what, among processes and machines that share a folder.
 
 A lease is a file ``NAME.GENERATION``, made whole by one exclusive link; its holder touches it again and again. Whoever
-finds the newest generation let go, its process dead, or its file untouched for the expiry time makes the next
+finds the newest generation released, its process dead, or its file untouched for the expiry time makes the next
 generation: of several takers exactly one succeeds, and no file is ever deleted to take a lease, so that a slow taker
 cannot delete a fresh one. Untouched is judged by the observer's own clock: the machines' clocks need not agree.
 
-A lease spares work; it does not guard results. A holder that was asleep for long may wake and finish, too: results are
-therefore completed by a marker, of which the first wins.
+A lease saves work; it does not protect results. A holder that was suspended for long may resume and finish, too:
+results are therefore completed by a marker, of which the first wins.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from pathlib import Path
 
 from crossling.errors import ArtefactError, UserError
 
-EXPIRY = 60.0
+EXPIRY_SECONDS = 60.0
 """Seconds without a heartbeat after which another machine takes over."""
-BEATS = 6
+HEARTBEATS = 6
 """Heartbeats within the expiry time."""
-POLL = 0.1
-LET_GO = 0
+POLL_SECONDS = 0.1
+RELEASED = 0
 """The modification time of a lease that its holder gave back."""
 
 
 class LeaseLostError(UserError):
-    """Another process took the work over, because this one showed no sign of life for too long."""
+    """Another process took the work over, because this one sent no heartbeat for too long."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Lease:
     path: Path
 
     def is_current(self) -> bool:
-        """Whether nobody took it over."""
+        """Whether no other process took it over."""
         return self.path.exists() and not _path(self.path.parent, self.name, self.generation + 1).exists()
 
     def check(self) -> None:
         """Raise :class:`LeaseLostError` where it was taken over."""
         if not self.is_current():
-            raise LeaseLostError(f"{self.name}: taken over by another process while this one was held up")
+            raise LeaseLostError(f"{self.name}: taken over by another process while this one did not respond")
 
 
 @dataclass
@@ -62,11 +62,11 @@ class Leases:
     """The leases below one folder, and those of them that this process holds and renews."""
 
     folder: Path
-    expiry: float = EXPIRY
+    expiry: float = EXPIRY_SECONDS
     _held: dict[str, Lease] = field(default_factory=dict)
     _seen: dict[str, tuple[Path, int, float]] = field(default_factory=dict)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
-    _heart: threading.Thread | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _thread: threading.Thread | None = None
 
     def try_acquire(self, name: str) -> Lease | None:
         """The lease, or none while another holds it."""
@@ -75,19 +75,14 @@ class Leases:
             return None
         lease = self._create(name, newest[0] + 1 if newest else 1)
         if lease is not None:
-            with self._guard:
+            with self._lock:
                 self._held[name] = lease
-                self._start_heart()
+                self._start_heartbeat()
         return lease
-
-    def is_free(self, name: str) -> bool:
-        """Whether nobody seems to work on it; only trying to acquire it tells for sure."""
-        newest = self._newest(name)
-        return newest is None or not self._is_alive(name, *newest)
 
     def release(self, lease: Lease, *, finished: bool) -> None:
         """Give a lease back. What is finished needs none any more: its files go."""
-        with self._guard:
+        with self._lock:
             if self._held.get(lease.name) == lease:
                 del self._held[lease.name]
         if finished:
@@ -95,13 +90,13 @@ class Leases:
                 path.unlink(missing_ok=True)
         else:
             with contextlib.suppress(FileNotFoundError):
-                os.utime(lease.path, (LET_GO, LET_GO))
+                os.utime(lease.path, (RELEASED, RELEASED))
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Lease]:
         """Wait for a lease and hold it; given back as unfinished where an exception passes."""
         while (lease := self.try_acquire(name)) is None:
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
         finished = False
         try:
             yield lease
@@ -118,7 +113,7 @@ class Leases:
             owner = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return False
-        if beat == LET_GO:
+        if beat == RELEASED:
             return False
         if owner["machine"] == identify_machine() and not is_running(owner["process"], owner["started"]):
             return False
@@ -142,7 +137,7 @@ class Leases:
             return None
         except OSError as error:
             raise ArtefactError(
-                f"{path}: cannot be written: {error}. Free some disk space, or mend the store."
+                f"{path}: cannot be written: {error}. Free some disk space, or repair the store."
             ) from None
         finally:
             partial.unlink(missing_ok=True)
@@ -151,23 +146,23 @@ class Leases:
             return None
         return lease
 
-    def _start_heart(self) -> None:
-        if self._heart is None or not self._heart.is_alive():
-            self._heart = threading.Thread(target=self._beat, name="lease heartbeat", daemon=True)
-            self._heart.start()
+    def _start_heartbeat(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._send_heartbeats, name="lease heartbeat", daemon=True)
+            self._thread.start()
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         while True:
-            with self._guard:
+            with self._lock:
                 held = list(self._held.values())
                 if not held:
-                    self._heart = None
+                    self._thread = None
                     return
             for lease in held:
-                with self._guard, contextlib.suppress(OSError):
+                with self._lock, contextlib.suppress(OSError):
                     if self._held.get(lease.name) == lease and lease.is_current():
                         os.utime(lease.path)
-            time.sleep(self.expiry / BEATS)
+            time.sleep(self.expiry / HEARTBEATS)
 
 
 def _path(folder: Path, name: str, generation: int) -> Path:

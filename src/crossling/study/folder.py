@@ -278,7 +278,7 @@ def find_out(given: Path, out: Path | None = None) -> Path:
 
 
 def default_out(study: Path) -> Path:
-    """Where a study's results go unless told otherwise."""
+    """Where a study's results go by default."""
     return Path("studies") / study.stem
 
 

@@ -20,7 +20,7 @@ STUDY_KEYS = ("seeds", "baseline", "second", "set", "tasks", "systems", "choose"
 
 
 class TaskSettings(FrozenSettings):
-    """A recipe that every system without one of its own is applied to."""
+    """A recipe for every system that names none."""
 
     recipe: str
     """A recipe file, relative to the study's."""
@@ -43,7 +43,7 @@ class SystemSettings(FrozenSettings):
     axes: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     """Keys of the recipe and the values that each takes in turn."""
     stages: tuple[int, ...] = ()
-    """The stages of the recipe that are carried out, by number; default: all."""
+    """The stages of the recipe that are run, by number; default: all."""
 
     @field_validator("axes")
     @classmethod
@@ -182,7 +182,7 @@ def parse_study(tables: Mapping[str, Any], path: Path, overrides: Iterable[str] 
     problems: list[str] = []
     settings = validate_table(StudySettings, tables, "", problems)
     if settings is None:
-        raise _told(path, problems)
+        raise _to_error(path, problems)
     _check_names(settings, problems)
     criteria = tuple(
         _parse_criterion(choice.criterion, key="choose.criterion", problems=problems) for choice in settings.choose
@@ -192,12 +192,12 @@ def parse_study(tables: Mapping[str, Any], path: Path, overrides: Iterable[str] 
         everywhere = [text for text in overrides if text not in own]
         variants = list(_expand(settings, path.parent, everywhere, problems))
     if problems:
-        raise _told(path, problems)
+        raise _to_error(path, problems)
     _check_folders(variants, path)
     return Study(path.stem, settings, tuple(variants), overrides, criteria)
 
 
-def _told(path: Path, problems: list[str]) -> RecipeError:
+def _to_error(path: Path, problems: list[str]) -> RecipeError:
     distinct = list(dict.fromkeys(problems))
     count = "1 problem" if len(distinct) == 1 else f"{len(distinct)} problems"
     return RecipeError(f"{path}: {count}\n" + "\n".join(f"  {problem}" for problem in distinct))
@@ -292,7 +292,7 @@ def _recipe_of(settings: StudySettings, system: SystemSettings, task: str) -> st
 
 
 def name_values(axes: Mapping[str, Any]) -> list[str]:
-    """The value of each axis; of a key its last part, where that tells the axes apart."""
+    """The value of each axis; of a key its last part, where that distinguishes the axes."""
     short = {key: key.rpartition(".")[2] for key in axes}
     if len(set(short.values())) < len(short):
         short = {key: key for key in axes}

@@ -1,4 +1,4 @@
-"""Before a run: what it would read, and what it would need.
+"""Forecast the memory of a recipe (``crossling check``), and open all data that it names.
 
 Measured on Linux as the most memory that was ever resident, with the offline encoder (12 layers, width 384, 250,037
 subwords) on a CPU; the constants come from single steps of 32 x 16 to 8 x 384 subwords. Whole runs, forecast against
@@ -28,7 +28,7 @@ from crossling.inference.evaluate import check_kind
 from crossling.models.model import build_model
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe
-from crossling.registry import load_kind
+from crossling.stages import load_stage
 from crossling.study.pool import Resources
 from crossling.study.recipe_run import RecipeRun, build_final_task
 from crossling.tasks import build_task
@@ -45,7 +45,7 @@ LAYER_FLOATS = 26
 SCORE_FLOATS = 3
 """The same for each pair of subwords and each head of attention."""
 CHECKPOINTED_FLOATS = 12
-"""Instead of both, where activations are recomputed; one layer at a time has all of its own."""
+"""Instead of both, where activations are recomputed; one layer at a time keeps all."""
 WORD_FLOATS = 3
 """For each masked subword and each subword to choose from: scores, their softmax, their gradient."""
 PREDICTION_FLOATS = 18
@@ -95,7 +95,7 @@ class Need:
 
 
 def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
-    """Open everything that a recipe names, without training; all that is missing is told at once."""
+    """Open everything that a recipe names, without training; all that is missing is reported at once."""
     problems: list[str] = []
     check_trackers(recipe)
     stages = [_open_stage(recipe, number, store, problems) for number in range(len(recipe.stage))]
@@ -107,7 +107,7 @@ def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
     loads = []
     for settings, opened in zip(recipe.stage, stages, strict=True):
         if hasattr(settings, "fusion"):
-            build_model(encoder, settings.fusion)  # a layer that the encoder has not is told here
+            build_model(encoder, settings.fusion)  # a layer that the encoder does not have is reported here
         loads.append(measure_load(settings, [rows for _, rows in opened], encoder))
     data = [pair for opened in stages for pair in opened] + targets
     return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))
@@ -116,7 +116,7 @@ def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
 def _open_stage(recipe: Recipe, number: int, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
     settings = recipe.stage[number]
     try:
-        opened = load_kind("stages", settings.kind).open_stage_data(settings, source=recipe.source, store=store)
+        opened = load_stage(settings).open_stage_data(settings, source=recipe.source, store=store)
         return [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     except UserError as error:
         problems.append(f"stage.{number}: {error}")

@@ -36,7 +36,7 @@ PROBE_TIMEOUT = 120.0
 REFRESH_SECONDS = 5.0
 """How often machines that came or went are noticed."""
 WAIT_SECONDS = 30.0
-"""Without a single running task, until the user is told what is being waited for."""
+"""Without a single running task, until a message says what is being waited for."""
 FAILED_STARTS = 3
 """Tasks that may fail to start before the first one does."""
 
@@ -75,11 +75,13 @@ class RayPool:
     tasks: dict[str, Task] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
     """Machines that cannot run tasks."""
+    _function: Any = None
+    """The task's function as Ray has it, sent to the cluster once."""
     _has_started: bool = False
     _failed_starts: int = 0
     _refreshed: float = float("-inf")
     _busy: float = field(default_factory=time.monotonic)
-    """When a task last ran, or the user was told that none does."""
+    """When a task last ran, or a message said that none does."""
 
     @classmethod
     @contextmanager
@@ -153,17 +155,17 @@ class RayPool:
         assert self.paths is not None
         recipe = (self.paths.out / assignment.folder / RECIPE).read_text(encoding="utf-8")
         seen = assignment if self.paths.address is None else replace(assignment, lease=None)
+        if self._function is None:
+            self._function = ray.remote(max_calls=1 if self.resources.worker_gpus else 0, max_retries=0)(run_job)
         options: dict[str, Any] = {
             "num_cpus": self.resources.worker_cores,
             "num_gpus": int(self.resources.worker_gpus * 10_000) / 10_000,  # Ray counts in ten-thousandths
-            "max_calls": 1 if self.resources.worker_gpus else 0,
-            "max_retries": 0,
             "num_returns": "streaming",
             "scheduling_strategy": "SPREAD",
         }
         if self.excluded:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(self.excluded))})"}
-        stream = ray.remote(**options)(run_job).remote(self.paths, seen, recipe)
+        stream = self._function.options(**options).remote(self.paths, seen, recipe)
         self.tasks[assignment.key] = Task(assignment.key, stream)
         return None
 
@@ -266,7 +268,7 @@ class RayPool:
 
 
 def _check_reachable(address: str) -> None:
-    """Report a wrong address within seconds: Ray itself goes on trying for minutes."""
+    """Report a wrong address within seconds: Ray itself tries for minutes."""
     if address.startswith("ray://"):
         raise UserError(f"--ray {address}: run the study on a machine of the cluster, with --ray auto")
     if address == "auto":

@@ -1,4 +1,10 @@
-"""A recipe carried out: every stage of every seed, once by identity, then predictions, scores and a page."""
+"""Run a recipe: train every stage for every seed, once by identity, then predict.
+
+How a killed run continues: the same command computes the same identities. A stage whose artefact is complete in the
+store is not trained again. One that was interrupted is: its lease is free as soon as its process is dead, and training
+continues from the last checkpoint in the store's ``work/IDENTITY`` (``training/checkpoint.py``), which the artefact
+replaces in the end. Predictions are stored one data set at a time; those that exist are copied.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +33,14 @@ from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import EvaluateSettings, Recipe
-from crossling.registry import identify_plugins, load_kind
+from crossling.registry import identify_plugins
 from crossling.scores.predictions import write_predictions
+from crossling.stages import StageData, load_stage
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import Store
 from crossling.store.leases import Lease
 from crossling.study.folder import RECIPE, DataRecord, RunRecord, prediction_path
-from crossling.tasks import build_task, restore_task
+from crossling.tasks import Task, build_task, restore_task
 from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.hardware import describe_hardware
 from crossling.training.loop import VERSION as LOOP_VERSION
@@ -42,14 +49,14 @@ from crossling.training.tracking import open_trackers
 PREDICTION_VERSION = 1
 SAMPLE_ROWS = 100
 """Rows from which the length of a data set is estimated."""
-_known: dict[str, float] = {}
-HELD_SECONDS = 1.0
-"""Between two looks at a lease: hundreds of workers ask one file system, and one that was held up asks at once."""
+_subword_estimates: dict[str, float] = {}
+LEASE_SECONDS = 1.0
+"""Between two checks of a lease: hundreds of workers ask one file system. A process that was asleep checks at once."""
 
 
 @dataclass
 class RecipeRun:
-    """All that the steps of one run share."""
+    """One recipe, its store and its folder: identifies, trains and predicts."""
 
     recipe: Recipe
     store: Store
@@ -64,8 +71,8 @@ class RecipeRun:
         if not self.recipe.stage:
             raise RecipeError('stage: missing; a run trains at least once: [[stage]] with kind = "finetune"')
         self.check_targets()
-        self.identify_stages(self.recipe.seeds[0])  # an encoder that is not there is told now
-        self._begin_folder()
+        self.identify_stages(self.recipe.seeds[0])  # an encoder that is missing is reported now
+        self._create_folder()
         stages: dict[str, tuple[str, ...]] = {}
         with open_trackers(self.recipe, self.out, self.distributed) as self.track:
             for seed in self.recipe.seeds:
@@ -77,8 +84,8 @@ class RecipeRun:
                     self.predict(seed)
                 self.distributed.wait()
 
-    def _begin_folder(self) -> None:
-        """Make the folder of results, once nothing is wrong with what was asked for."""
+    def _create_folder(self) -> None:
+        """Create the folder of results, after all checks."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
             write_atomic(self.out / RECIPE, to_toml(self.recipe.model_dump(mode="json")))
@@ -88,13 +95,13 @@ class RecipeRun:
             ) from None
 
     @cached_property
-    def opened(self) -> list[Any]:
+    def opened(self) -> list[StageData]:
         """What each stage reads, opened."""
         found = []
         for number, settings in enumerate(self.recipe.stage):
             with named_key(f"stage.{number}"):
-                kind = load_kind("stages", settings.kind)
-                found.append(kind.open_stage_data(settings, source=self.recipe.source, store=self.store.root))
+                stage = load_stage(settings)
+                found.append(stage.open_stage_data(settings, source=self.recipe.source, store=self.store.root))
         return found
 
     @cached_property
@@ -139,13 +146,13 @@ class RecipeRun:
         """The identity of each stage's artefact: known without training, from all that affects it."""
         identities: list[str] = []
         for settings, data in zip(self.recipe.stage, self.opened, strict=True):
-            kind = load_kind("stages", settings.kind)
+            stage = load_stage(settings)
             start = identities[-1] if identities else self.encoders.identify(self.recipe.encoder)
             facts = {"start": start, "seed": seed, "loop": LOOP_VERSION, **self._numerics()}
             if plugins := identify_plugins(settings.model_dump(mode="json")):
                 facts["plugins"] = plugins
-            inputs = {**kind.identity_inputs(settings, data), **facts}
-            identities.append(self.store.identify(settings.kind, kind.VERSION, inputs))
+            inputs = {**stage.identity_inputs(settings, data), **facts}
+            identities.append(self.store.identify(settings.kind, stage.VERSION, inputs))
         return tuple(identities)
 
     def identify_predictions(self, seed: int) -> str:
@@ -177,12 +184,12 @@ class RecipeRun:
             self.store.work(identity),
             self.store.root,
             checkpoint_seconds=self.recipe.run.checkpoint_seconds,
-            progress=Watched(self.progress, check_lease) if check_lease else self.progress,
+            progress=LeaseCheckedProgress(self.progress, check_lease) if check_lease else self.progress,
             track=lambda values, step: self.track(self._name_values(values, number), step, seed),
             on_start=self._encode_targets if number == len(self.recipe.stage) - 1 else None,
             base=(lambda: self._load_start(None)) if parent else None,
         )
-        model, card, record = load_kind("stages", settings.kind).train(settings, self.opened[number], context)
+        model, card, record = load_stage(settings).train(settings, self.opened[number], context)
         if not self.distributed.is_main:
             return
         if check_lease:
@@ -198,13 +205,13 @@ class RecipeRun:
             machine = describe_hardware(self.distributed)
             self.store.publish(identity, Path(folder), {**record, "work": work, "machine": machine})
 
-    def _encode_targets(self, task: Any, encoder: Encoder) -> None:
-        """Encode what is to be predicted while a GPU trains; a processor has no time to spare."""
+    def _encode_targets(self, task: Task, encoder: Encoder) -> None:
+        """Encode what is to be predicted while a GPU trains; a CPU has no time to spare."""
         if self.distributed.is_main and self.distributed.device.type == "cuda":
             encode_ahead(task, [rows for *_, rows in self.targets], encoder, cache=self.store.root / "encoded")
 
     def _name_values(self, values: dict[str, float], number: int) -> dict[str, float]:
-        """Losses of several stages get names of their own, since each counts its steps from 0."""
+        """Losses of several stages get different names, since each counts its steps from 0."""
         if len(self.recipe.stage) == 1:
             return values
         return {f"{number}-{self.recipe.stage[number].kind}/{name}": value for name, value in values.items()}
@@ -227,7 +234,7 @@ class RecipeRun:
 
     @contextmanager
     def _claim(self, identity: str) -> Iterator[tuple[bool, Lease | None]]:
-        """Hold an artefact's lease (the leading process does); tells whether it is already complete."""
+        """Hold an artefact's lease (the main process does); yields whether it is already complete, and the lease."""
         with self.store.leases.hold(identity) if self.distributed.is_main else nullcontext() as lease:
             self.distributed.wait()
             done = torch.tensor(int(self.store.is_complete(identity)), device=self.distributed.device)
@@ -273,7 +280,7 @@ class RecipeRun:
         return self.store.root / "predictions" / identity / f"{key}.parquet"
 
 
-def build_final_task(recipe: Recipe) -> Any:
+def build_final_task(recipe: Recipe) -> Task | None:
     """The task that is scored: the last stage's; none where there is nothing to score and no task."""
     settings = getattr(recipe.stage[-1], "task", None) if recipe.stage else None
     if settings is not None:
@@ -288,7 +295,7 @@ def build_final_task(recipe: Recipe) -> Any:
 
 @contextmanager
 def named_key(key: str) -> Iterator[None]:
-    """Say of a mistake in data which key of the recipe named them."""
+    """Name the key of the recipe in an error about its data."""
     try:
         yield
     except DataError as error:
@@ -296,21 +303,21 @@ def named_key(key: str) -> Iterator[None]:
 
 
 @dataclass
-class Watched:
-    """A listener that also looks whether the work is still this process's own: two must not write one checkpoint."""
+class LeaseCheckedProgress:
+    """Progress that also checks the lease: a process that lost it must not write to the other's checkpoints."""
 
     progress: Progress
     check_lease: Callable[[], None]
-    looked: float = float("-inf")
+    checked: float = float("-inf")
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
         self.progress.begin(what, total, done)
 
     def advance(self, steps: int = 1, **facts: str) -> None:
         now = time.monotonic()
-        if now - self.looked >= HELD_SECONDS:
+        if now - self.checked >= LEASE_SECONDS:
             self.check_lease()
-            self.looked = now
+            self.checked = now
         self.progress.advance(steps, **facts)
 
     def end(self) -> None:
@@ -323,27 +330,25 @@ class Watched:
 def run_recipe(
     recipe: Recipe, *, store: Store, out: Path, progress: Progress | None = None, command: str = ""
 ) -> RecipeRun:
-    """Carry a recipe out; predictions and the record of the run are then in ``out``."""
+    """Run a recipe; predictions and the record of the run are then in ``out``."""
     distributed = setup_distributed(recipe.run)
     shown = progress if progress and distributed.is_main else NoProgress()  # else every process would say the same
-    runner = RecipeRun(recipe, store, out, distributed, shown)
-    runner.run(command=command)
-    return runner
+    run = RecipeRun(recipe, store, out, distributed, shown)
+    run.run(command=command)
+    return run
 
 
-def count_subwords(data: Any) -> float:
-    """Subwords that one epoch of a stage reads."""
-    if hasattr(data, "efforts"):
-        return float(sum(times * estimate_subwords(rows) for rows, times in data.efforts()))
-    return sum(estimate_subwords(rows) for role, rows in data.described() if role != "dev")
+def count_subwords(data: StageData) -> float:
+    """Subwords that one epoch of a stage reads: estimated as in forecasts, so that the error cancels."""
+    return float(sum(times * estimate_subwords(rows) for rows, times in data.efforts()))
 
 
 def estimate_subwords(rows: Rows) -> float:
     """Subwords of a data set, from the letters of its first rows: about four make one, and each text has two marks."""
-    if rows.fingerprint not in _known:
+    if rows.fingerprint not in _subword_estimates:
         sample = [_letters(record) for record in islice(rows, SAMPLE_ROWS)]
-        _known[rows.fingerprint] = len(rows) * (2 + statistics.mean(sample) / 4) if sample else 0.0
-    return _known[rows.fingerprint]
+        _subword_estimates[rows.fingerprint] = len(rows) * (2 + statistics.mean(sample) / 4) if sample else 0.0
+    return _subword_estimates[rows.fingerprint]
 
 
 def _letters(record: Any) -> int:

@@ -220,7 +220,7 @@ class Scheduler:
     def _handle_done(self, job: Job, seconds: float) -> None:
         self._release(job, finished=True)
         if self.store.archive is not None:
-            self.store.archive.look_again()
+            self.store.archive.refresh()
             if not self._has_results(job):
                 self._give_up(job, f"{self.store.archive.address}: has no {job.key}, though it was sent there", "")
                 return

@@ -100,7 +100,7 @@ class StudyStatus:
     cells: tuple[CellStatus, ...]
     schedulers: tuple[SchedulerStatus, ...] = ()
     seconds_left: float | None = None
-    """None where nothing is known yet, or nobody is at work."""
+    """None where nothing is known yet, or no process runs the study."""
 
     def count(self, state: str, cells: Sequence[CellStatus] | None = None) -> int:
         """Cells in a state."""
