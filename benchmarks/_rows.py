@@ -1,4 +1,4 @@
-"""What every benchmark gives: rows of ours, the peers', the ratios and the limit; printed and saved as they come."""
+"""The rows of every benchmark: our figure, the peers', ratios and limit; printed and saved as they are measured."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from crossling.files import write_atomic
+
 RESULTS = Path(__file__).parent / "results"
 LIMIT, VALUE = "limit", "value"
 """Targets that no peer has: a share of the limit, and our own figure."""
@@ -18,12 +20,12 @@ PACKAGES = ("accelerate", "scikit-learn", "numba", "pyarrow", "minicons")
 
 
 class MissingError(Exception):
-    """Something that a row needs is not here; the row is left out and this says why."""
+    """A requirement of a row is missing; the row is left out with this message."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is timed, beside what others take for the same."""
+    """One measurement, with what peers take for the same work."""
 
     name: str
     what: str
@@ -32,12 +34,12 @@ class Row:
     ours: float
     peers: dict[str, float] = field(default_factory=dict)
     limit: float | None = None
-    """What the device could do, in the same unit: its measured rate of matrix products, real subwords only."""
+    """What the device could do, in the same unit: its measured rate of matrix products, for real subwords only."""
     targets: dict[str, float] = field(default_factory=dict)
     """By peer: how many times as fast we should be. ``limit``: the share of it. ``value``: our own figure."""
     better: Literal["higher", "lower"] = "higher"
     notes: dict[str, Any] = field(default_factory=dict)
-    """How many steps each figure is from, and what else is worth keeping."""
+    """The number of timed steps behind each figure, and other facts."""
 
     def ratios(self) -> dict[str, float]:
         """How many times as fast as each peer."""
@@ -66,7 +68,7 @@ class Row:
         return replace(self, peers={**self.peers, name: value}, notes={**self.notes, **notes})
 
     def to_table(self) -> dict[str, Any]:
-        """For a file."""
+        """As a table for the results file."""
         reached = self.reached()
         return {
             "name": self.name,
@@ -85,16 +87,16 @@ class Row:
         }
 
     def to_lines(self) -> list[str]:
-        """For a reader."""
+        """As lines for the terminal."""
         own = self._judge(VALUE, show(self.targets.get(VALUE)))
         lines = [f"{self.name}: {self.what}", f"    {'ours':30} {show(self.ours):>12} {self.unit}{own}"]
         for peer, ratio in self.ratios().items():
-            told = self._judge(peer, f"{self.targets.get(peer, 0):.2f} x")
-            lines.append(f"    {peer:30} {show(self.peers[peer]):>12} {self.unit}; ours is {ratio:.2f} x{told}")
+            judged = self._judge(peer, f"{self.targets.get(peer, 0):.2f} x")
+            lines.append(f"    {peer:30} {show(self.peers[peer]):>12} {self.unit}; ours is {ratio:.2f} x{judged}")
         share = self.share()
         if share is not None:
-            told = self._judge(LIMIT, f"{100 * self.targets.get(LIMIT, 0):.0f} %")
-            lines.append(f"    {'limit':30} {show(self.limit):>12} {self.unit}; ours is {100 * share:.1f} %{told}")
+            judged = self._judge(LIMIT, f"{100 * self.targets.get(LIMIT, 0):.0f} %")
+            lines.append(f"    {'limit':30} {show(self.limit):>12} {self.unit}; ours is {100 * share:.1f} %{judged}")
         lines += [f"    {name}: {value}" for name, value in self.notes.items()]
         return lines
 
@@ -104,12 +106,12 @@ class Row:
 
 
 def round_figure(value: float | None) -> float | None:
-    """Four digits are more than any timing is good for."""
+    """Four significant digits: no timing is more precise."""
     return None if value is None else float(f"{value:.4g}")
 
 
 def show(value: float | None) -> str:
-    """A figure of any size, shortly."""
+    """A figure with three significant digits."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -132,7 +134,7 @@ class Board:
             self.left_out = dict(old["left_out"])
 
     def _check_same(self, old: Mapping[str, Any]) -> None:
-        """In one file, rows of different machines or versions could not be told apart. Missing peers do not matter."""
+        """Rows of one file must be of one machine and version. Missing peers do not matter."""
         mine = self.facts.get("machine", {})
         unlike = [name for name, value in old["machine"].items() if mine.get(name, value) != value]
         if unlike or old["quick"] != self.facts.get("quick"):
@@ -142,7 +144,7 @@ class Board:
             )
 
     def add(self, row: Row) -> None:
-        """A row that was measured, or measured again with more peers."""
+        """Add a row, or replace one that was measured again."""
         self.rows[row.name] = row
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._tables[row.name] = {**row.to_table(), "measured": when, "load": round(os.getloadavg()[0], 2)}
@@ -150,24 +152,21 @@ class Board:
         self.save()
 
     def leave_out(self, name: str, why: str) -> None:
-        """Something that cannot be measured here."""
+        """Note a row that cannot be measured here."""
         self.left_out[name] = why
         print(f"{name}: left out: {why}", flush=True)
         self.save()
 
     def save(self) -> None:
-        """All of the file, or what was there before."""
+        """Write the file atomically."""
         if self.path is None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         table = {**self.facts, "left_out": self.left_out, "rows": list(self._tables.values())}
-        partial = self.path.with_name(f"{self.path.name}.partial")
-        partial.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(self.path)
+        write_atomic(self.path, json.dumps(table, indent=1, ensure_ascii=False) + "\n")
 
 
 def describe_machine(device: Literal["cpu", "cuda"]) -> dict[str, str]:
-    """Hardware and versions, of a run with this device."""
+    """Hardware and versions of a run on this device."""
     from crossling.recipe.recipe import RunSettings
     from crossling.training.distributed import setup_distributed
     from crossling.training.hardware import describe_hardware
@@ -182,7 +181,7 @@ def describe_machine(device: Literal["cpu", "cuda"]) -> dict[str, str]:
 
 
 def clock(action: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds that something takes, and what it gives."""
+    """The seconds that a call takes, and its result."""
     began = time.perf_counter()
     result = action()
     return time.perf_counter() - began, result

@@ -1,4 +1,4 @@
-"""How fast crossling trains, and how fast the device could: what all benchmarks of training share."""
+"""Timing of crossling's training loop and of the device: shared by all training benchmarks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Scale:
 
 
 def choose_scale(device: str, *, quick: bool = False) -> Scale:
-    """Of a GPU, of a CPU, or so small that only the code is tried."""
+    """The sizes for a GPU, for a CPU, or tiny ones that only try the code."""
     where = torch.device(device)
     if quick:
         few = {"as it comes": 2, "tuned": 2, "compiled": 2, "without graphs": 2}
@@ -59,7 +59,7 @@ def choose_scale(device: str, *, quick: bool = False) -> Scale:
 
 
 def measure_matrix_rate(device: torch.device, *, quick: bool = False) -> float:
-    """Floating-point operations a second of large matrix products: the most that this device gives."""
+    """Floating-point operations per second of large matrix products: the device's limit."""
     size, rounds = (128, 2) if quick else (8192, 20) if device.type == "cuda" else (1536, 10)
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
     a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
@@ -83,14 +83,14 @@ def count_operations(size: Size, lengths: Array, *, passes: int = TRAINED) -> fl
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done what it was asked to."""
+    """Wait for the device to finish."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
 
 @contextmanager
-def room() -> Iterator[Path]:
-    """A folder, and the memory that earlier measurements held."""
+def workspace() -> Iterator[Path]:
+    """A temporary folder, after freeing the memory of earlier measurements."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -101,17 +101,17 @@ def room() -> Iterator[Path]:
 def build_run(
     model: Any, program: Any, scale: Scale, folder: Path, *, batch: int, epochs: int, capture: bool = True, **more: Any
 ) -> Any:
-    """A training, about to begin; all that is not set is as a recipe's defaults have it."""
+    """A trainer that has not begun; other settings are a recipe's defaults."""
     from crossling.training.loop import Execution, Trainer
     from crossling.training.mixture import Mixture
     from crossling.training.settings import TrainingSettings
 
     settings = TrainingSettings(epochs=epochs, batch=batch, **more)
-    execution = Execution(join(scale.device), 1, folder, checkpoint_seconds=1e9, capture=capture)
+    execution = Execution(setup_device(scale.device), 1, folder, checkpoint_seconds=1e9, capture=capture)
     return Trainer(model, program if isinstance(program, Mixture) else Mixture(program), settings, execution)
 
 
-def join(device: torch.device) -> Any:
+def setup_device(device: torch.device) -> Any:
     """Device and precision of a recipe's run: bfloat16 on a GPU, the same bits every time on a CPU."""
     from crossling.recipe.recipe import RunSettings
     from crossling.training.distributed import setup_distributed
@@ -120,7 +120,7 @@ def join(device: torch.device) -> Any:
 
 
 def take_turns(runs: dict[str, Any], rounds: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of every epoch but the first of each run, in changing order: what else goes on hits all alike."""
+    """Seconds of every epoch of each run but the first, in alternating order: other load affects all equally."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name in list(runs) if number % 2 else list(reversed(runs)):

@@ -1,7 +1,7 @@
-"""Random encoders, and made-up examples of the lengths that real ones have: no download, the same everywhere.
+"""Random encoders, and synthetic examples with the lengths of real ones: no download, the same everywhere.
 
-Subwords are drawn as in running text, the k-th most frequent one with a chance of about 1/k, so that a run uses as
-much of a vocabulary as a real one does. The very same rows go to crossling and to its peers.
+Subwords follow Zipf's law, the k-th most frequent one with a probability of about 1/k, so that a run uses as much of a
+vocabulary as a real one. Crossling and its peers get the same rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MASK = SPECIAL.index("[MASK]")
 IGNORED = -100
 WINDOW = 100
-"""Batches that are sorted by length together; in an epoch of so many, lengths are as they come."""
+"""Batches that are sorted by length together; an epoch of at least this number keeps its drawn lengths."""
 Array = np.ndarray[Any, np.dtype[Any]]
 Example = dict[str, Any]
 
@@ -186,7 +186,7 @@ def build_encoder(kind: Kind, size: Size) -> Any:
 
 
 def build_tokenizer(size: Size) -> Any:
-    """Of words that nobody uses."""
+    """A tokenizer of made-up words."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 

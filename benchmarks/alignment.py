@@ -77,12 +77,12 @@ def read_multi30k(store: Path) -> list[tuple[list[str], list[str]]]:
 
 
 def measure(options: argparse.Namespace, name: str, corpus: Corpus, gold: Gold) -> None:
-    """Score the gold pairs, which stand first in the corpus."""
+    """Score the gold pairs, which come first in the corpus."""
     ways = ("",) if any(item.startswith("method=itermax") for item in options.set) else WAYS
     for how in ways:
         taken, links = clock(partial(align_words, corpus, choose(options, how)))
         offsets = links.offsets[: len(gold) + 1]
-        tell(name, how, score_links(Links(links.pairs[: offsets[-1]], offsets), gold), taken)
+        print_score(name, how, score_links(Links(links.pairs[: offsets[-1]], offsets), gold), taken)
 
 
 def choose(options: argparse.Namespace, how: str = "") -> Any:
@@ -90,7 +90,7 @@ def choose(options: argparse.Namespace, how: str = "") -> Any:
     return parse_aligner(apply_overrides(table, options.set))
 
 
-def tell(name: str, how: str, score: AlignmentScore, taken: float) -> None:
+def print_score(name: str, how: str, score: AlignmentScore, taken: float) -> None:
     figures = f"AER {score.aer:.4f}  precision {score.precision:.4f}  recall {score.recall:.4f}"
     print(f"{name:18} {how or 'as it is':20} {figures}  {taken:.1f} s", flush=True)
 
@@ -104,7 +104,7 @@ def time_aligner(aligner: Any, corpus: Corpus, *, rounds: int) -> float:
         work = time.process_time() - work
         best = min(best, wall)
         load = os.getloadavg()[0]
-        print(f"{len(corpus):,} pairs: {wall:.1f} s, {work:.1f} processor seconds; load {load:.1f}", flush=True)
+        print(f"{len(corpus):,} pairs: {wall:.1f} s, {work:.1f} CPU seconds; load {load:.1f}", flush=True)
     return best
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning speed: crossling's loop against Hugging Face's Trainer, on the same examples in the same run.
+"""Fine-tuning speed: crossling's loop compared with Hugging Face's Trainer, on the same examples in the same run.
 
     python benchmarks/finetune.py                               # on a GPU: an encoder of mBERT's size, batches of 32
     python benchmarks/finetune.py --device cpu                  # an encoder of the offline one's size, a few steps
@@ -21,7 +21,16 @@ import numpy as np
 import torch
 
 from _rows import LIMIT, VALUE, Board, Row, describe_machine
-from _speed import Scale, batch_of, build_run, choose_scale, count_operations, measure_matrix_rate, room, time_epochs
+from _speed import (
+    Scale,
+    batch_of,
+    build_run,
+    choose_scale,
+    count_operations,
+    measure_matrix_rate,
+    time_epochs,
+    workspace,
+)
 from _synthetic import ANSWERS, CLASSES, TAGS, TEXTS, WORDS, Kind, build_encoder, make_rows, write_rows
 from _trainer import check_trainer, time_trainer
 
@@ -50,7 +59,7 @@ def measure_task(kind: Kind, scale: Scale, matrix_rate: float) -> Row:
     for way in ("as it comes", "tuned"):
         peers[f"Trainer {way}"], notes["timed steps"][way] = time_trainer(kind, scale, way=way)
     if not scale.on_gpu and not scale.quick:
-        # Once more after its peers, and the limit with it: other guests make a processor faster and slower.
+        # Again after its peers, and the limit too: other guests of the host change the CPU's speed.
         again, more = time_crossling(kind, scale)
         rates = [matrix_rate, measure_matrix_rate(scale.device)]
         ours, notes["ours, before and after its peers"] = (ours + again) / 2, [round(ours, 2), round(again, 2)]
@@ -77,22 +86,22 @@ def time_crossling(kind: Kind, scale: Scale, *, capture: bool = True) -> tuple[f
     """Examples a second; padding, steps, and operations of an average example."""
     steps = scale.steps if capture else scale.peer_steps["without graphs"]
     epochs, batch = scale.epochs if capture else scale.peer_epochs, batch_of(kind, scale)
-    with room() as folder:
+    with workspace() as folder:
         rows = make_rows(kind, steps * batch, scale.size.vocabulary, batch=batch)
         examples = write_rows(kind, rows, folder / "examples.arrow")
         model, stream = build_task(kind, scale, examples)
         run = build_run(model, stream, scale, folder / "work", batch=batch, epochs=1 + epochs, capture=capture)
         seconds = time_epochs(run, epochs, scale.device)
         facts = {
-            "padding": tell_padding(examples, batch, scale.device),
+            "padding": measure_padding(examples, batch, scale.device),
             "steps": steps * epochs,
             "operations": count_operations(scale.size, examples.lengths) / len(examples),
         }
         return len(examples) / seconds, facts
 
 
-def tell_padding(examples: Any, batch: int, device: torch.device) -> str:
-    """The share of what is computed in an epoch that is no real subword."""
+def measure_padding(examples: Any, batch: int, device: torch.device) -> str:
+    """The share of padding in an epoch."""
     from crossling.data.batching import plan_epoch
     from crossling.training.loop import trim_padding
 
@@ -124,7 +133,7 @@ def build_task(
 
 
 def build_objective(kind: Kind, name: str = "main") -> Any:
-    """What is learnt."""
+    """The objective of a kind of example."""
     from crossling.objectives import find_span, label_texts, label_words
 
     if kind is TEXTS:

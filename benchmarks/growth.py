@@ -1,4 +1,4 @@
-"""How time and memory grow: rows read, encoded and put into batches; cells planned and looked at.
+"""How time and memory grow: rows read, encoded and batched; cells planned and listed.
 
     python benchmarks/growth.py rows [ROWS ...]      default: 10000 100000 1000000
     python benchmarks/growth.py cells [CELLS ...]    default: 10 100 1000
@@ -40,10 +40,10 @@ def grow_rows(counts: list[int]) -> None:
                 case.write(folder / "rows", count)
                 case.write(folder / "rows.small", 100)
                 before = count_cpu_seconds()
-                told = run(script, case, folder, case.task)
-                assert told["rows"] == count
-                seconds = told.get("seconds", ["", "", ""])
-                grown = told["grown"] if "grown" in told else told["peak"] - told["before"]
+                found = run(script, case, folder, case.task)
+                assert found["rows"] == count
+                seconds = found.get("seconds", ["", "", ""])
+                grown = found["grown"] if "grown" in found else found["peak"] - found["before"]
                 print(kind, count, *seconds, f"{count_cpu_seconds() - before:.1f}", grown, sep="\t", flush=True)
 
 
@@ -88,14 +88,14 @@ def grow_cells(counts: list[int]) -> None:
 def grow_training(counts: list[int]) -> None:
     import torch
 
-    from _speed import build_run, choose_scale, room, wait
+    from _speed import build_run, choose_scale, wait, workspace
     from _synthetic import LANGUAGE, TEXTS, make_rows, write_rows
-    from finetune import build_task, tell_padding
+    from finetune import build_task, measure_padding
 
     scale = choose_scale("cuda" if torch.cuda.is_available() else "cpu")
     print("rows\tseconds\texamples/s\tshapes\tpadding\tRSS MB\tGPU MB")
     for count in counts:
-        with room() as folder:
+        with workspace() as folder:
             examples = write_rows(TEXTS, make_rows(TEXTS, count, LANGUAGE), folder / "examples.arrow")
             model, stream = build_task(TEXTS, scale, examples)
             run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=1)
@@ -103,14 +103,14 @@ def grow_training(counts: list[int]) -> None:
             held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             on_gpu = torch.cuda.max_memory_allocated() >> 20 if scale.on_gpu else 0
             shapes = len(getattr(run.steps, "passes", ()))
-            padding = tell_padding(examples, scale.batch, scale.device)
+            padding = measure_padding(examples, scale.batch, scale.device)
             print(
                 count, f"{seconds:.1f}", f"{count / seconds:.0f}", shapes, padding, held, on_gpu, sep="\t", flush=True
             )
 
 
 def describe(cells: int, seeds: int) -> str:
-    """A study of so many cells: plain fine-tuning, and the same at other learning rates."""
+    """A study with this number of cells: plain fine-tuning at several learning rates."""
     rates = [round(1.3e-4 * (1 + number), 6) for number in range(cells // seeds - 1)]
     first = f'seeds = {json.dumps(list(range(1, seeds + 1)))}\nbaseline = "plain"\n'
     others = f'[systems.rates.axes]\n"stage.0.lr" = {rates}\n' if rates else ""

@@ -1,4 +1,4 @@
-"""Probes for all attention heads at once beside loops over heads, on the very same cached features.
+"""Probes for all attention heads at once compared with loops over heads, on the same cached features.
 
     python benchmarks/head_probing.py                                          # the embedded corpus, offline encoder
     python benchmarks/head_probing.py --task pos --data ud:en_ewt:train --rows 1000 # needs CROSSLING_DATA
@@ -8,7 +8,7 @@ Every head's output is collected in one forward run and kept in memory. Then pro
 by head with scikit-learn's LogisticRegression, with torch.optim.LBFGS, and with our own trainer. All minimise the same
 loss to the same tolerance; the mean loss that each reached is shown, of the heads that it went over. A loop may go over
 some of the heads only (``--heads``), evenly spread; its time is then scaled to all. Rounds take turns, and the best of
-each counts. Times are wall times, with the processor's beside them. The ratio is how many times as fast all at once is;
+each counts. Times are wall times, with CPU times beside them. The ratio is how many times as fast all at once is;
 the target is 5 against the faster of the first two loops.
 """
 
@@ -139,7 +139,7 @@ def collect(encoder: str, task_name: str, data: str, limit: int, distributed: Di
 
 
 def draw_examples(count: int, heads: int, width: int, classes: int, device: torch.device) -> Examples:
-    """Features drawn at random, of which a few dimensions of each head tell the class: where no encoder is at hand."""
+    """Features drawn at random, a few dimensions of each head depending on the class, without an encoder."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(classes, (count,), generator=generator)
     centres = torch.randn(classes, heads, width, generator=generator) * (torch.arange(width) < 8) * 0.5
@@ -179,12 +179,12 @@ def compare(name: str, examples: Examples, heads: int, rounds: int, tolerance: f
         {
             "what": f"{name}: {way}",
             "seconds": seconds,
-            "processor": processor,
+            "cpu": cpu,
             "loss": losses[way],
             "ratio": seconds / ours,
             "target": TARGET,
         }
-        for way, (seconds, processor) in best.items()
+        for way, (seconds, cpu) in best.items()
     ]
 
 
@@ -205,7 +205,7 @@ def train_alone(examples: Examples, tolerance: float, heads: list[int]) -> float
 
 
 def train_sklearn(examples: Examples, tolerance: float, heads: list[int]) -> float:
-    """On the processor, in single precision, which is the faster one."""
+    """On the CPU, in single precision, which is faster."""
     from sklearn.linear_model import LogisticRegression
 
     labels = examples.labels.cpu().numpy()

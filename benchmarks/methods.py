@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 
 from _rows import VALUE, Row, clock
-from _speed import READ, Scale, batch_of, build_run, count_operations, join, room, take_turns, time_epochs, wait
+from _speed import (
+    READ,
+    Scale,
+    batch_of,
+    build_run,
+    count_operations,
+    setup_device,
+    take_turns,
+    time_epochs,
+    wait,
+    workspace,
+)
 from _synthetic import (
     ANSWERS,
     MASKED,
@@ -33,14 +44,14 @@ from _trainer import time_prediction, time_trainer
 from finetune import TITLES, build_objective, build_task
 
 COST = 1.15
-"""What a method may cost: so many times what its subwords do."""
+"""What a method may cost, relative to the subwords that it reads."""
 REPLAYED = 16
 """Sentence pairs in every step."""
 ADJUSTED = 30_000
 PAPER_SECONDS = 15 * 60
-"""What the paper on adjustment took for so many pairs on a V100."""
+"""The time that the paper on adjustment reports for ADJUSTED pairs on a V100."""
 CHOICE = 20_000
-"""Subwords that masked words are chosen among on a processor; with all 250,037, nothing else would be timed."""
+"""Vocabulary of masked words on a CPU; with all 250,037 subwords, the head alone would be timed."""
 LANGUAGES = 4
 PLAIN = "plain fine-tuning"
 Prepared = tuple[Any, Any, float]
@@ -114,7 +125,7 @@ def _compare(
     kind: Kind = TEXTS,
 ) -> Row:
     batch = batch_of(kind, scale)
-    with room() as folder:
+    with workspace() as folder:
         rows = make_rows(kind, scale.turn * batch, scale.size.vocabulary, batch=batch)
         examples = write_rows(kind, rows, folder / "examples.arrow")
         plain = (*build_task(kind, scale, examples), count_operations(scale.size, examples.lengths))
@@ -156,7 +167,7 @@ def measure_adjustment(scale: Scale, matrix_rate: float) -> Row:
     from crossling.training.mixture import Stream
 
     steps = max(2, scale.steps // 2)
-    with room() as folder:
+    with workspace() as folder:
         pairs = _write_pairs(steps * scale.batch, scale, folder)
         model = build_model(build_encoder(PAIRS, scale.size), {"kind": "last"})
         model.trim(pairs.distinct_ids())
@@ -182,11 +193,11 @@ def _write_pairs(count: int, scale: Scale, folder: Path) -> Any:
 
 
 def _build_pull(model: Any, scale: Scale, name: str, *, pull: float) -> Any:
-    """The loss on aligned words, held to the encoder as it is now."""
+    """The loss on aligned words, with the encoder's present state as reference."""
     from crossling.objectives.aligned_words import AdjustmentSettings, Objective
     from crossling.stages.word_pairs import copy_encoder, freeze_reference
 
-    reference = freeze_reference(copy_encoder(model.encoder), join(scale.device))
+    reference = freeze_reference(copy_encoder(model.encoder), setup_device(scale.device))
     return Objective(name, AdjustmentSettings(pull=pull), model.encoder, reference=reference)
 
 
@@ -207,7 +218,7 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
     if not scale.on_gpu and not scale.quick:
         scale = replace(scale, size=replace(scale.size, vocabulary=CHOICE))
     steps = max(2, scale.steps // 2)
-    with room() as folder:
+    with workspace() as folder:
         rows = make_rows(MASKED, steps * scale.batch, scale.size.vocabulary, batch=scale.batch)
         examples = write_rows(MASKED, rows, folder / "texts.arrow")
         encoder = build_encoder(MASKED, scale.size)
@@ -217,7 +228,7 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
         run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=1 + scale.epochs)
         rate = len(examples) / time_epochs(run, scale.epochs, scale.device)
         lengths = examples.lengths
-    guessed = 0.15 * lengths.mean() * (scale.size.vocabulary * scale.size.width + scale.size.width**2) * 2 * 3
+    head = 0.15 * lengths.mean() * (scale.size.vocabulary * scale.size.width + scale.size.width**2) * 2 * 3
     peer, peer_steps = time_trainer(MASKED, scale, way="tuned")
     return Row(
         "adaptation",
@@ -225,7 +236,7 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
         "examples/s",
         rate,
         {"Trainer tuned": peer},
-        limit=matrix_rate / (count_operations(scale.size, lengths) / len(lengths) + guessed),
+        limit=matrix_rate / (count_operations(scale.size, lengths) / len(lengths) + head),
         notes={"timed steps": {"ours": steps * scale.epochs, "tuned": peer_steps}},
     )
 
@@ -239,12 +250,12 @@ def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
 
     each, batch = (8, 4) if scale.quick else (4_000, 128) if scale.on_gpu else (64, 32)
     parts = [make_rows(TEXTS, each, scale.size.vocabulary, seed=10 + number) for number in range(LANGUAGES)]
-    with room() as folder:
+    with workspace() as folder:
         written = [write_rows(TEXTS, rows, folder / f"{number}.arrow") for number, rows in enumerate(parts)]
         together = JoinedExamples(written)
         model, stream = build_task(TEXTS, scale, together)
         model.to(scale.device)
-        distributed = join(scale.device)
+        distributed = setup_device(scale.device)
 
         def predict(sets: list[Any]) -> None:
             for examples in sets:

@@ -182,9 +182,9 @@ def compare(method: str, subwords: int, ours: Score, peers: dict[int, Score], *,
             seconds[batch] = min(seconds[batch], taken)
             largest = max(largest, float(np.abs(own - theirs).max()))
     best = min(seconds, key=lambda batch: seconds[batch])
-    told = ", ".join(f"{value:.1f} s at {batch}" for batch, value in seconds.items())
+    peers = ", ".join(f"{value:.1f} s at {batch}" for batch, value in seconds.items())
     print(
-        f"{method}: {own_seconds:.1f} s, {subwords / own_seconds:,.0f} subwords/s; minicons {told} texts a batch; "
+        f"{method}: {own_seconds:.1f} s, {subwords / own_seconds:,.0f} subwords/s; minicons {peers} texts a batch; "
         f"{seconds[best] / own_seconds:.1f} times as fast; scores differ by {largest:.1e} at most; "
         f"load {os.getloadavg()[0]:.1f}",
         flush=True,

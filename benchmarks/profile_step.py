@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from _speed import Scale, build_run, choose_scale, room, wait
+from _speed import Scale, build_run, choose_scale, wait, workspace
 from _synthetic import TEXTS, make_rows, write_rows
 from finetune import build_task
 
@@ -52,8 +52,8 @@ def main() -> None:
 
 
 def profile_steps(scale: Scale, steps: int) -> tuple[float, dict[str, float], dict[str, float]]:
-    """Seconds of an epoch of so many steps; of those, the device's own by kind and by name."""
-    with room() as folder:
+    """Seconds of an epoch, and of those the device's own by kind and by name."""
+    with workspace() as folder:
         rows = make_rows(TEXTS, steps * scale.batch, scale.size.vocabulary, batch=scale.batch)
         examples = write_rows(TEXTS, rows, folder / "examples.arrow")
         model, stream = build_task(TEXTS, scale, examples)

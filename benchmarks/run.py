@@ -1,13 +1,13 @@
-"""All benchmarks, row by row: ours, the peers', the ratios and the limit, measured in the same run.
+"""All benchmarks, row by row: our figure, the peers', the ratios and the limit, measured in the same run.
 
     make bench                                     # python benchmarks/run.py --device cpu
     make bench-gpu                                 # python benchmarks/run.py --device cuda
     python benchmarks/run.py --device cuda --only texts replay
     python benchmarks/run.py --device cpu --quick  # tiny sizes, a minute: only to see that everything works
 
-Rows come in the order of their importance. Each is printed and saved as soon as it is measured, so that a run that is
-cut off keeps what it has; with ``--only``, the file's other rows from the same machine stay. What is not here
-(minicons, CROSSLING_DATA) is told and left out.
+Rows come in the order of their importance. Each is printed and saved as soon as it is measured, so an interrupted run
+keeps its rows; with ``--only``, the file's other rows from the same machine stay. A row whose requirements are missing
+(minicons, CROSSLING_DATA) is left out with a message.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=tuple(ENTRIES), help=", ".join(ENTRIES))
     parser.add_argument("--quick", action="store_true", help="Tiny sizes and a few steps; the figures mean nothing.")
-    parser.add_argument("--minutes", type=float, help="Nothing is begun after so many; default: 7 on a GPU, else 30.")
+    parser.add_argument("--minutes", type=float, help="No row begins later than this; default: 7 on a GPU, else 30.")
     parser.add_argument("--out", type=Path, help="Default: benchmarks/results/cpu.json or gpu.json.")
     options = parser.parse_args(arguments)
     options.minutes = options.minutes or (7.0 if options.device == "cuda" else 30.0)
@@ -70,7 +70,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def choose_file(options: argparse.Namespace) -> Path:
-    """Where rows are saved; figures that mean nothing never stand where real ones do."""
+    """Where rows are saved; figures of a quick run never replace real ones."""
     if options.out:
         return Path(options.out)
     if options.quick:
@@ -79,13 +79,13 @@ def choose_file(options: argparse.Namespace) -> Path:
 
 
 def measure_all(options: argparse.Namespace, scale: Scale, rate: float, board: Board) -> int:
-    """One entry after the other; one that fails does not keep others from being measured."""
+    """Measure one entry after the other; a failure does not stop the others."""
     began, failed = time.monotonic(), 0
     for name, entry in ENTRIES.items():
         if (options.only and name not in options.only) or options.device not in entry.devices:
             continue
         if time.monotonic() - began > 60 * options.minutes:
-            board.leave_out(name, f"{options.minutes:g} minutes were over")
+            board.leave_out(name, f"the limit of {options.minutes:g} minutes was reached")
             continue
         board.left_out.pop(name, None)
         start = time.monotonic()
@@ -232,7 +232,6 @@ ENTRIES = {
     "auxiliary": Entry(measure_methods("auxiliary")),
     "evaluation": Entry(measure_methods("evaluation")),
     "adaptation": Entry(measure_methods("adaptation")),
-    "table": Entry(measure_methods("table")),
     "startup": Entry(measure_startup),
     "probing": Entry(measure_probing),
     "perplexity": Entry(measure_perplexity),

@@ -14,7 +14,9 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
-FACTS = ("gpu", "processor", "cores", "threads", "precision", "python", "torch", "transformers")
+FACTS = {"gpu": "GPU", "processor": "CPU", "cores": "cores", "threads": "threads", "precision": "precision"}
+FACTS |= {name: name for name in ("python", "torch", "transformers")}
+"""What is shown of a machine, and under which name."""
 MET, MISSED, FREE, TARGET = "#1f7f6c", "#d97b1f", "#3d7fb5", "#333333"
 Results = dict[str, Any]
 
@@ -33,14 +35,14 @@ def main() -> None:
 
 
 def read_results(folder: Path) -> dict[str, Results]:
-    """Each device's rows; trials at tiny sizes do not count."""
+    """Each device's rows; results of quick runs are ignored."""
     files = {name: folder / f"{name}.json" for name in ("cpu", "gpu")}
     found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
     return {name: results for name, results in found.items() if not results["quick"]}
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """The page with what stands between a pair of markers replaced."""
+    """The page with the text between two markers replaced."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if not pattern.search(text):
@@ -50,7 +52,9 @@ def fill(text: str, name: str, content: str) -> str:
 
 def tabulate(results: Results) -> str:
     """Machine, command and a table with a line for each row and peer."""
-    machine = ", ".join(f"{name} {results['machine'][name]}" for name in FACTS if name in results["machine"])
+    machine = ", ".join(
+        f"{shown} {results['machine'][name]}" for name, shown in FACTS.items() if name in results["machine"]
+    )
     rate = f"{results['matrix_rate'] / 1e12:.3g} Tflop/s of matrix products"
     lines = [f"`{results['command']}` on: {machine}; {rate}.", ""]
     lines += [
@@ -63,15 +67,15 @@ def tabulate(results: Results) -> str:
 
 
 def tabulate_row(row: Results) -> list[str]:
-    """What is timed stands in the first line; a peer in each."""
+    """The first line has the name and our figure; each line has a peer."""
     share = row["share_of_limit"]
     name = f"{row['name']}: {row['what']}"
     own = [f"{show(row['ours'])} {row['unit']}", f"{100 * share:.1f} %" if share is not None else ""]
-    targets = [tell_target(row, key) for key in ("value", "limit") if key in row["targets"]]
+    targets = [describe_target(row, key) for key in ("value", "limit") if key in row["targets"]]
     lines = []
     for number, peer in enumerate(row["peers"] or {"": None}):
         first = number == 0
-        wanted = [*(targets if first else []), *([tell_target(row, peer)] if peer in row["targets"] else [])]
+        wanted = [*(targets if first else []), *([describe_target(row, peer)] if peer in row["targets"] else [])]
         value = row["peers"].get(peer)
         ratio = f"{row['ratios'][peer]:.2f} x" if peer else ""
         cells = [name, own[0]] if first else ["", ""]
@@ -80,7 +84,7 @@ def tabulate_row(row: Results) -> list[str]:
     return lines
 
 
-def tell_target(row: Results, key: str) -> str:
+def describe_target(row: Results, key: str) -> str:
     """A target in words, and whether it is met."""
     wanted = row["targets"][key]
     words = {"limit": f"{100 * wanted:.0f} % of the limit", "value": f"{show(wanted)} {row['unit']}"}
@@ -89,7 +93,7 @@ def tell_target(row: Results, key: str) -> str:
 
 
 def show(value: float) -> str:
-    """A figure of any size, shortly."""
+    """A figure with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All that knowledge.md was made by, in order. Needs CROSSLING_DATA and a GPU; `crossling trim` first where the whole
-# encoder is too large to move (--set encoder.name=FOLDER on every study).
+# The commands behind knowledge.md, in order. Needs CROSSLING_DATA and a GPU; `crossling trim` first if the whole
+# encoder is too large to copy (--set encoder.name=FOLDER on every study).
 set -euo pipefail
 settings=(--set stage.1.lr=5e-5 --set stage.0.vocabulary=seen --set stage.0.epochs=3)
 for study in pos ner-5000 sentiment; do

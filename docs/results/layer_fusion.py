@@ -1,6 +1,6 @@
 """Draw the layer sweep: python docs/results/layer_fusion.py STUDIES (a folder with layer-fusion-pos, layer-fusion-ner).
 
-Both studies must have been compared with --all, and looked at by `crossling analyse similarity … --on ntrex`.
+Both studies must have been compared with --all, and analysed with `crossling analyse similarity … --on ntrex`.
 """
 
 from __future__ import annotations
