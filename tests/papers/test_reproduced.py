@@ -22,7 +22,7 @@ from crossling.papers.reproduce import ReproducedCell, ReproducedTable, collect_
 from crossling.papers.tables import Cell, CellSource, plan_table
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store, find_store
-from crossling.study import pool
+from crossling.study import scheduling
 from inline_pool import InlinePool
 from tiny import save_tiny
 
@@ -54,7 +54,7 @@ def test_command_line_reproduces_a_table_of_layer_fusion(
         yield InlinePool()
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pool, "open_pool", open_here)
+    monkeypatch.setattr(scheduling, "open_pool", open_here)
     settings = [f"encoder.name={deep_encoder}", *QUICK]
     command = ["crossling", "reproduce", "layer-fusion/4", *(text for one in settings for text in ("--set", one))]
     monkeypatch.setattr(sys, "argv", command)

@@ -16,9 +16,10 @@ from crossling.study import ray, ray_task
 from crossling.study.grid import load_study
 from crossling.study.memory import fit_gpu_memory
 from crossling.study.plan import plan_study, write_plan
-from crossling.study.pool import Machine, Resources, open_pool
+from crossling.study.pool import Machine, Resources
 from crossling.study.ray import RayPool, Task
 from crossling.study.ray_task import ProbedMachine, RemotePaths, TaskStart, stream_job
+from crossling.study.scheduling import open_pool
 from crossling.study.worker import Assignment, Message
 from crossling.training.distributed import Distributed
 from small_study import write_study

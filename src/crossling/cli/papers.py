@@ -78,7 +78,7 @@ def _run_plan(plan: TablePlan, *, out: Path | None, store: str | None, workers: 
     with TerminalProgress() as progress:
         from crossling.papers.reproduce import reproduce_table
         from crossling.store.artefacts import Store, find_store
-        from crossling.study.pool import open_pool
+        from crossling.study.scheduling import open_pool
 
         command = shlex.join(["crossling", *sys.argv[1:]])
         folder = out or Path("studies") / plan.study.name

@@ -57,7 +57,7 @@ def run(
     if dry_run:
         from crossling.cli.show_study import show_forecast
         from crossling.study.forecast import forecast_study
-        from crossling.study.pool import open_pool
+        from crossling.study.scheduling import open_pool
 
         with open_pool(ray) as pool:
             show_forecast(forecast_study(loaded, store=kept, out=folder, workers=workers, pool=pool))
@@ -66,8 +66,7 @@ def run(
     from crossling.report.terminal import TerminalProgress
 
     with TerminalProgress() as progress:
-        from crossling.study.pool import open_pool
-        from crossling.study.scheduling import run_study
+        from crossling.study.scheduling import open_pool, run_study
 
         command = shlex.join(["crossling", *sys.argv[1:]])
         with open_pool(ray) as pool:

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from crossling.errors import UserError
 from crossling.files import read_json
-from crossling.progress import Progress
-from crossling.recipe.recipe import RunSettings
-from crossling.store.artefacts import Store
 from crossling.study.folder import PLAN
-from crossling.study.grid import Study
-from crossling.study.worker import Assignment, Message
-from crossling.training.distributed import Distributed
+
+if TYPE_CHECKING:
+    from crossling.progress import Progress
+    from crossling.recipe.recipe import RunSettings
+    from crossling.store.artefacts import Store
+    from crossling.study.grid import Study
+    from crossling.study.worker import Assignment, Message
+    from crossling.training.distributed import Distributed
 
 GPU_SHARE = 0.9
 """Of a GPU's memory, what runs may fill."""
@@ -132,20 +133,6 @@ class WorkerPool(Protocol):
 
     def close(self) -> None:
         """Stop all workers now; checkpoints keep what they did."""
-
-
-@contextmanager
-def open_pool(ray: str | None) -> Iterator[WorkerPool]:
-    """The Ray cluster at an address, until the end of the work; this machine where no address is given."""
-    if ray is None:
-        from crossling.study.local import LocalPool
-
-        yield LocalPool()
-        return
-    from crossling.study.ray import RayPool
-
-    with RayPool.connect(ray) as pool:
-        yield pool
 
 
 def check_workers(workers: int | None) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -88,6 +89,18 @@ def run_study(
     finally:
         pool.close()
         remove_scheduler(out)
+
+
+@contextmanager
+def open_pool(ray: str | None) -> Iterator[WorkerPool]:
+    """The Ray cluster at an address, until the end of the work; this machine where no address is given."""
+    if ray is None:
+        yield LocalPool()
+        return
+    from crossling.study.ray import RayPool
+
+    with RayPool.connect(ray) as pool:
+        yield pool
 
 
 def refuse_other_study(study: Study, out: Path) -> None:
