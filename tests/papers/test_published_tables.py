@@ -34,7 +34,7 @@ def test_figure_keeps_its_marks_and_decimals() -> None:
     found = parse_figure("71.26**")
     assert (found.value, found.decimals, found.mark) == (71.26, 2, "**")
     assert (parse_figure("+0.5").value, parse_figure("-0.14").value, parse_figure("18").decimals) == (0.5, -0.14, 0)
-    assert parse_figure("").value is None, "what cannot be read is told apart from what is not there"
+    assert parse_figure("").value is None, "an unreadable figure differs from a missing one"
     squad = find_table("adjustment/8")
     assert squad.value("Original", "SQuAD hi") == squad.value("Original", "SQuAD es") == 89.26, "printed once for four"
     assert ("POS: +FA", "en") not in find_table("knowledge/6").figures, "a cell that the paper leaves out"
@@ -207,7 +207,7 @@ def test_continual_learning_helps_entities_in_one_language() -> None:
 def test_figures_quoted_in_sentences_are_in_the_tables(table: PublishedTable) -> None:
     paper = [one for one in list_tables() if one.paper == table.paper]
     printed = {figure.text.strip("*+-") for one in paper for figure in one.figures.values()}
-    told = "89.03 945.33 12.93 90.43 11.45 0.38 20.75 0.33 9.25 12.74 10.20 97.0 0.00 0.99"
+    quoted = "89.03 945.33 12.93 90.43 11.45 0.38 20.75 0.33 9.25 12.74 10.20 97.0 0.00 0.99"
     sections = "3.4 5.2 5.4"
     for sentence in table.contradictions:
-        assert set(re.findall(r"\d+\.\d+", sentence)) <= {*printed, *told.split(), *sections.split()}, sentence
+        assert set(re.findall(r"\d+\.\d+", sentence)) <= {*printed, *quoted.split(), *sections.split()}, sentence

@@ -61,9 +61,9 @@ def test_command_line_reproduces_a_table_of_layer_fusion(
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert not stop.value.code
-    told = capsys.readouterr().out
-    assert "no evidence" in told and "French is a Romance language" in told and "94.1" in told
-    assert "left out of this run (3 of 18 cells)" in told
+    shown = capsys.readouterr().out
+    assert "no evidence" in shown and "French is a Romance language" in shown and "94.1" in shown
+    assert "left out of this run (3 of 18 cells)" in shown
     out = tmp_path / "studies" / "reproduce-layer-fusion-4-small"
     lines = list(csv.DictReader((out / "reproduced.csv").read_text(encoding="utf-8").splitlines()))
     assert len(lines) == 18

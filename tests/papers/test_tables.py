@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,10 +76,10 @@ def _is_reachable(plan: TablePlan, source: CellSource) -> bool:
             if not chosen or (source.languages and len(chosen) != len(source.languages)):
                 return False
         return plan.find_score(source) in list_scores()
-    settings = plan.analyses[source.analysis]
+    settings: Any = plan.analyses[source.analysis]
     if source.probe:
-        return source.probe in settings["tasks"]
-    return all(code in [full.partition("_")[0] for full in settings["languages"]] for code in source.languages)
+        return source.probe in settings.tasks
+    return all(code in [full.partition("_")[0] for full in settings.languages] for code in source.languages)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,9 +123,8 @@ def _list_data(plan: TablePlan) -> list[str]:
             found += stage.parallel if stage.kind == "adjust" else stage.train
             found += [data for one in getattr(stage, "auxiliary", ()) for data in one.train]
     for settings in plan.analyses.values():
-        found += [settings["on"]] if "on" in settings else []
-        found += [task["on"] for task in settings.get("tasks", {}).values() if "on" in task]
-    return [name for name in found if isinstance(name, str)] + ([plan.extend.text] if plan.extend else [])
+        found += [getattr(one, "on", None) for one in (settings, *getattr(settings, "tasks", {}).values())]
+    return [name for name in found if name and isinstance(name, str)] + ([plan.extend.text] if plan.extend else [])
 
 
 def _family(data: str) -> str:
@@ -196,7 +196,8 @@ def test_settings_are_sorted_by_their_names() -> None:
     assert plan.study.settings.seeds == (3, 4)
     assert {recipe.encoder.name for recipe in recipes} == {"x"}
     assert {stage.epochs for recipe in recipes for stage in recipe.stage} == {2}
-    assert {settings["sentences"] for settings in plan.analyses.values()} == {5}
+    assert [settings.sentences for settings in plan.analyses.values()] == [5, 5]  # type: ignore[attr-defined]
+    assert plan_table("knowledge/5", "small").analyses["POS"].sentences == 8, "settings are of one call"  # type: ignore[attr-defined]
     assert plan_table("adjustment/9", "small", ["extend.pieces=7"]).extend.pieces == 7  # type: ignore[union-attr]
     with pytest.raises(RecipeError, match="extend.piece: unknown key"):
         plan_table("adjustment/9", "small", ["extend.piece=7"])

@@ -65,7 +65,7 @@ def show_plan(plan: TablePlan) -> None:
     title = f"{len(study.cells)} cells of the study: {len(systems)} systems, {seeds}; encoder {plan.encoder}"
     _print(Table(title, ("task", "system", "training", "settings"), systems, names=4).without_empty_names())
     for name, settings in plan.analyses.items():
-        print_message(f"then: {settings['kind']} of {len(plan.list_analysed(name))} systems' models ({name})")
+        print_message(f"then: {settings.kind} of {len(plan.list_analysed(name))} systems' models ({name})")
     if plan.extend is not None:
         print_message(f"before: {plan.encoder} gets up to {plan.extend.pieces:,} subwords of {plan.extend.text}")
     _show_notes(plan)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crossling.data.catalogue import open_data
 from crossling.files import write_atomic
@@ -101,7 +101,7 @@ def _extend_encoder(plan: TablePlan, out: Path, *, store: Store, progress: Progr
 
 
 def _analyse(
-    plan: TablePlan, name: str, table: Mapping[str, Any], results: Results, progress: Progress
+    plan: TablePlan, name: str, settings: AnalysisSettings, results: Results, progress: Progress
 ) -> AnalysisTable[AnalysisSettings] | None:
     """Analyse the models that cells need; the result is written into the study's folder, for the report."""
     from crossling.analyses.result import write_result
@@ -113,6 +113,7 @@ def _analyse(
         models.append(f"{PRETRAINED}={plan.encoder}")
     if not models:
         return None
-    found = analyse(models, table, progress=progress)
-    write_result(found, results.out / f"{name_file(table['kind'], name if name != table['kind'] else '')}.csv")
+    found = analyse(models, settings, progress=progress)
+    stem = name if name == settings.kind else name_file(settings.kind, name)
+    write_result(found, results.out / f"{stem}.csv")
     return found

@@ -14,11 +14,12 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from crossling.analyses.settings import AnalysisSettings, parse_settings
 from crossling.errors import RecipeError, UserError, nearest
 from crossling.papers.published import FOLDER, Figure, PublishedTable, find_table, read_data
 from crossling.recipe.identity import content_hash
-from crossling.recipe.overrides import parse_value, read_toml, set_path
-from crossling.recipe.recipe import FrozenSettings, Recipe, parse_kind, validate_table
+from crossling.recipe.overrides import apply_overrides, parse_value, read_toml
+from crossling.recipe.recipe import FrozenSettings, Recipe, validate_table
 from crossling.study.folder import name_file
 from crossling.study.grid import STUDY_KEYS, Study, merge_tables, parse_study
 
@@ -136,7 +137,7 @@ class TablePlan:
     cells: tuple[Cell, ...]
     study: Study
     """The systems that the cells need."""
-    analyses: Mapping[str, dict[str, Any]]
+    analyses: Mapping[str, AnalysisSettings]
     extend: Extension | None
     notes: tuple[str, ...]
 
@@ -309,8 +310,8 @@ class _Overrides:
 
     study: list[str] = field(default_factory=list)
     tasks: dict[str, Any] = field(default_factory=dict)
-    analysis: dict[str, Any] = field(default_factory=dict)
-    extend: dict[str, Any] = field(default_factory=dict)
+    analysis: list[str] = field(default_factory=list)
+    extend: list[str] = field(default_factory=list)
 
 
 def _sort_overrides(overrides: Iterable[str], tasks: Mapping[str, Any]) -> _Overrides:
@@ -324,7 +325,7 @@ def _sort_overrides(overrides: Iterable[str], tasks: Mapping[str, Any]) -> _Over
         head, _, rest = key.partition(".")
         named = [task for task in tasks if head in (task, task.rpartition("-")[0])]
         if head in ("analysis", "extend") and rest:
-            getattr(asked, head)[rest] = parse_value(value)
+            getattr(asked, head).append(f"{rest}={value}")
         elif named and rest:
             values = dict.fromkeys(_number_stages(rest, kinds), parse_value(value))
             asked.tasks = merge_tables(asked.tasks, {task: {"set": values} for task in named})
@@ -344,27 +345,18 @@ def _number_stages(key: str, kinds: Sequence[str]) -> list[str]:
     return [key]
 
 
-def _choose_extension(mapping: TableMapping, more: Mapping[str, Any], *, small: bool) -> Extension | None:
+def _choose_extension(mapping: TableMapping, overrides: Sequence[str], *, small: bool) -> Extension | None:
     found = mapping.small.extend if small else mapping.extend
-    if found is None or not more:
+    if found is None or not overrides:
         return found
     problems: list[str] = []
-    changed = validate_table(Extension, {**found.model_dump(), **more}, "extend", problems)
+    changed = validate_table(Extension, apply_overrides(found.model_dump(), overrides), "extend", problems)
     if changed is None:
         raise RecipeError("\n  ".join(f"--set {problem}" for problem in problems))
     return changed
 
 
-def _choose_analyses(mapping: TableMapping, more: Mapping[str, Any], *, small: bool) -> dict[str, dict[str, Any]]:
-    """The settings of the table's analyses, which are validated before anything is trained."""
-    found = {}
-    for name, settings in ((small and mapping.small.analyses) or mapping.analyses).items():
-        table = merge_tables(settings, {})
-        for key, value in more.items():
-            set_path(table, key, value)
-        problems: list[str] = []
-        parse_kind("analyses", table, key=f"analysis.{name}", problems=problems)
-        if problems:
-            raise RecipeError("\n  ".join(problems))
-        found[name] = table
-    return found
+def _choose_analyses(mapping: TableMapping, overrides: Sequence[str], *, small: bool) -> dict[str, AnalysisSettings]:
+    """The table's analyses, which are validated before anything is trained."""
+    chosen = (small and mapping.small.analyses) or mapping.analyses
+    return {name: parse_settings(apply_overrides(table, overrides)) for name, table in chosen.items()}
