@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from crossling.analyses import stored
+from crossling.analyses import Analysis, Draws, Prepares, WritesCsv, stored
 from crossling.analyses.context import AnalysisContext
 from crossling.analyses.result import AnalysisTable, find_results, write_result
 from crossling.analyses.stored import analyse_model
@@ -68,6 +70,12 @@ def test_every_kind_fulfils_the_contract(name: str, tmp_path: Path, tiny_folder:
     assert isinstance(kind.VERSION, int)
     assert kind.Settings.model_config["frozen"]
     assert set(getattr(kind, "MEASURES", ())) <= set(kind.SCHEMA.names)
+    for protocol in (Analysis, Prepares, Draws, WritesCsv):
+        for function in (one for one in vars(protocol).values() if isinstance(one, FunctionType) and one.__doc__):
+            defined = getattr(kind, function.__name__, None)
+            assert defined or protocol is not Analysis, f"{name} has no {function.__name__}"
+            wanted = [one for one in inspect.signature(function).parameters if one != "self"]
+            assert defined is None or list(inspect.signature(defined).parameters) == wanted
     settings, data = prepare(name, tmp_path)
     assert settings.kind == name
     assert data.fingerprints() == prepare(name, tmp_path)[1].fingerprints(), "the same data, the same fingerprints"

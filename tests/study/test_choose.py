@@ -156,7 +156,7 @@ def test_a_run_and_a_model_are_analysed_too(swept: Path) -> None:
     run = analyse(swept / "plain", parse_settings(SIMILARITY))
     assert set(run.table.column("seed").to_pylist()) == {1, 2}
     assert run.variants == ()
-    first = find_models([swept / "plain"]).models[0].place
+    first = find_models([swept / "plain"]).models[0].location
     assert isinstance(first, Path)
     alone = analyse(first, parse_settings(SIMILARITY))
     assert alone.table.column("cosine").to_pylist() == run.table.column("cosine").to_pylist()[:2]

@@ -81,7 +81,7 @@ def test_a_run_is_its_last_stage_or_the_one_named(run_folder: Path) -> None:
         *(("tagger@0", 1), ("tagger@0", 2)),
         *(("second", 1), ("second", 2)),
     ]
-    models = [Path(str(one.place)).name for one in found.models]
+    models = [Path(str(one.location)).name for one in found.models]
     assert models == ["finetune-1", "finetune-2", "adapt-1", "adapt-2", "finetune-1", "finetune-2"]
     assert {one.source for one in found.models} == {"de"}
     assert found.home() is None, "of several places none is home"
@@ -124,7 +124,7 @@ def test_the_base_of_every_model_is_known(run_folder: Path, tmp_path: Path, tiny
     saved = save_small(tmp_path / "saved", tiny_folder)
     found = find_models([run_folder, saved, tiny_folder, "multilingual-e5-small@x"])
     assert [one.encoder.name for one in found.models] == [str(tiny_folder)] * 4 + ["multilingual-e5-small"]
-    assert found.models[-1].place == Pretrained("multilingual-e5-small", "x")
+    assert found.models[-1].location == Pretrained("multilingual-e5-small", "x")
     assert [one.label for one in found.models[2:]] == ["saved", tiny_folder.name, "multilingual-e5-small@x"]
     assert (found.models[2].source, found.models[3].source) == ("en", None)
 

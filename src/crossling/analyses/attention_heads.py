@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ProjectionNames:
     """Where in a layer the projections are; ``joined`` is one module with query, key and value below each other."""
 
     output: str
@@ -32,13 +32,13 @@ class Places:
     joined: str = ""
 
 
-_BERT = Places("attention.output.dense", "attention.self.query", "attention.self.key", "attention.self.value")
-PLACES = {
+_BERT = ProjectionNames("attention.output.dense", "attention.self.query", "attention.self.key", "attention.self.value")
+PROJECTIONS = {
     "bert": _BERT,
     "roberta": _BERT,
     "xlm-roberta": _BERT,
-    "distilbert": Places("attention.out_lin", "attention.q_lin", "attention.k_lin", "attention.v_lin"),
-    "modernbert": Places("attn.Wo", joined="attn.Wqkv"),
+    "distilbert": ProjectionNames("attention.out_lin", "attention.q_lin", "attention.k_lin", "attention.v_lin"),
+    "modernbert": ProjectionNames("attn.Wo", joined="attn.Wqkv"),
 }
 
 
@@ -54,24 +54,24 @@ class Attention:
 def find_attention(encoder: Encoder) -> list[Attention]:
     """The attention of every layer, or an error where the encoder has no heads that stand side by side."""
     family = encoder.model.config.model_type
-    if family not in PLACES or family not in FAMILIES:
+    if family not in PROJECTIONS or family not in FAMILIES:
         raise EncoderError(
             f"{encoder.name}: no attention heads are known in a model of type {family!r}; heads of "
-            f"{', '.join(sorted(PLACES))} can be analysed"
+            f"{', '.join(sorted(PROJECTIONS))} can be analysed"
         )
-    places = PLACES[family]
+    names = PROJECTIONS[family]
     layers = encoder.model.get_submodule(FAMILIES[family].layers)
-    found = [_find_in_layer(encoder, layer, places, number) for number, layer in enumerate(layers)]
+    found = [_find_in_layer(encoder, layer, names, number) for number, layer in enumerate(layers)]
     if len(found) != encoder.layers:
         raise EncoderError(f"{encoder.name}: {len(found)} of its {encoder.layers} layers have attention of their own")
     return found
 
 
-def _find_in_layer(encoder: Encoder, layer: nn.Module, places: Places, number: int) -> Attention:
-    names = [places.joined] if places.joined else [places.query, places.key, places.value]
-    modules = [_find_linear(encoder, layer, name, number) for name in (places.output, *names)]
+def _find_in_layer(encoder: Encoder, layer: nn.Module, names: ProjectionNames, number: int) -> Attention:
+    inputs = [names.joined] if names.joined else [names.query, names.key, names.value]
+    modules = [_find_linear(encoder, layer, name, number) for name in (names.output, *inputs)]
     width = encoder.width
-    rows = 3 * width if places.joined else width
+    rows = 3 * width if names.joined else width
     fits = [modules[0].in_features == width, *(module.out_features == rows for module in modules[1:])]
     if encoder.width % encoder.heads or not all(fits):
         raise EncoderError(

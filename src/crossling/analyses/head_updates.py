@@ -78,7 +78,7 @@ def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, Analy
     """Replace ``against`` by the name of an encoder or the folder of a saved model."""
     models.check_names([name for pair in settings.compare for name in pair], setting="compare")
     if not models.against:
-        untrained = [model.label for model in models.models if isinstance(model.place, Pretrained)]
+        untrained = [model.label for model in models.models if isinstance(model.location, Pretrained)]
         if untrained:
             raise UserError(
                 f"{untrained[0]}: was not trained, so that none of its heads changed; name trained models, or what to "
@@ -88,10 +88,10 @@ def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, Analy
     if len(models.against) > 1:
         count = len(models.against)
         raise UserError(f"against {settings.against}: holds {count} models (seeds or systems); name one saved model")
-    place = models.against[0].place
-    if isinstance(place, Pretrained) and place.revision:
+    location = models.against[0].location
+    if isinstance(location, Pretrained) and location.revision:
         raise UserError(f"against {settings.against}: a revision cannot be named here; name a folder")
-    against = place.name if isinstance(place, Pretrained) else str(place)
+    against = location.name if isinstance(location, Pretrained) else str(location)
     return settings.model_copy(update={"against": against}), models
 
 

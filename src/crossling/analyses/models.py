@@ -20,7 +20,7 @@ class Pretrained:
     revision: str | None = None
 
 
-Place = Path | Pretrained
+ModelLocation = Path | Pretrained
 """Where a model is: the folder of a saved one, or an encoder that was not trained here."""
 
 
@@ -31,7 +31,7 @@ class AnalysedModel:
     task: str
     label: str
     seed: int | None
-    place: Place
+    location: ModelLocation
     source: str | None
     """The language that its labels came from; a pretrained encoder has none."""
     store: Path
@@ -96,10 +96,10 @@ class AnalysedModels:
             names = dict.fromkeys(model.name for model in self.models)
             added = () if base.name in names else self.against
             return self._add(added, {name: base.name for name in names if name != base.name})
-        known = {model.place: model.name for model in self.models if isinstance(model.place, Pretrained)}
+        known = {model.location: model.name for model in self.models if isinstance(model.location, Pretrained)}
         bases, new = {}, []
         for model in self.models:
-            if isinstance(model.place, Pretrained):
+            if isinstance(model.location, Pretrained):
                 continue
             if model.encoder not in known:
                 new.append(pretrained_model(model.encoder))

@@ -11,14 +11,16 @@ import pyarrow.parquet as pq
 
 from crossling.analyses import AnalysisData, load_analysis
 from crossling.analyses.context import AnalysisContext
-from crossling.analyses.models import Place, Pretrained
+from crossling.analyses.models import ModelLocation, Pretrained
 from crossling.analyses.settings import AnalysisSettings
 from crossling.files import replacing
 from crossling.recipe.identity import content_hash
 from crossling.registry import identify_plugins
 
 
-def analyse_model(settings: AnalysisSettings, data: AnalysisData, place: Place, context: AnalysisContext) -> pa.Table:
+def analyse_model(
+    settings: AnalysisSettings, data: AnalysisData, location: ModelLocation, context: AnalysisContext
+) -> pa.Table:
     """The table of one model, from the store where the same was asked before.
 
     ``data`` is what the kind's ``open_analysis_data`` gave for these settings.
@@ -27,13 +29,13 @@ def analyse_model(settings: AnalysisSettings, data: AnalysisData, place: Place, 
 
     kind = load_analysis(settings.kind)
     # A pretrained encoder's identity is known once it is loaded; a saved model is loaded only if it is needed.
-    loaded = load_original(place.name, revision=place.revision) if isinstance(place, Pretrained) else None
-    identity = f"encoder-{loaded[0].encoder.identity[:20]}" if loaded else _identify_folder(cast(Path, place))
+    loaded = load_original(location.name, revision=location.revision) if isinstance(location, Pretrained) else None
+    identity = f"encoder-{loaded[0].encoder.identity[:20]}" if loaded else _identify_folder(cast(Path, location))
     path = _table_path(settings, data, identity, store=context.store)
     stored = _read_table(path, kind.SCHEMA)
     if stored is not None:
         return stored
-    model, card = loaded or load_model(cast(Path, place))
+    model, card = loaded or load_model(cast(Path, location))
     model.to(context.distributed.device)
     table = kind.analyse(model, card, data, settings=settings, context=context).cast(kind.SCHEMA)
     _write_table(table, path)

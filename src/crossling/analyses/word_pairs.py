@@ -19,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Places:
+class WordPositions:
     """Words by sentence and number within it."""
 
     sentence: Array
@@ -28,9 +28,9 @@ class Places:
     def __len__(self) -> int:
         return len(self.sentence)
 
-    def take(self, chosen: Array) -> Places:
+    def take(self, chosen: Array) -> WordPositions:
         """Some of them, in the given order."""
-        return Places(self.sentence[chosen], self.word[chosen])
+        return WordPositions(self.sentence[chosen], self.word[chosen])
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class WordPairs:
     """
 
     sentences: Sentences
-    source: Places
-    target: Places
+    source: WordPositions
+    target: WordPositions
     unrelated: Array
     """Two columns: the number of a source word, and that of a target word which has nothing to do with it."""
 
@@ -77,14 +77,16 @@ def draw_pairs(
     table = np.asarray(places, np.int64)
     generator = np.random.default_rng([seed, 1])
     chosen = np.sort(generator.permutation(len(table))[:count])
-    source, target = (Places(table[chosen, 0], table[chosen, column]) for column in (1, 2))
+    source, target = (WordPositions(table[chosen, 0], table[chosen, column]) for column in (1, 2))
     unrelated = _draw_unrelated(_Relations(sentences, links), source, target, generator)
     if not len(unrelated):
         raise DataError(f"{name}: every word is related to every other one; take more sentences")
     return WordPairs(sentences, source, target, unrelated)
 
 
-def _draw_unrelated(relations: _Relations, source: Places, target: Places, generator: np.random.Generator) -> Array:
+def _draw_unrelated(
+    relations: _Relations, source: WordPositions, target: WordPositions, generator: np.random.Generator
+) -> Array:
     """For each source word a target word that it is not related to; the few go without one that find none."""
     found = np.full(len(source), -1, np.int64)
     seeking = np.arange(len(source))
@@ -116,7 +118,7 @@ class _Relations:
     def _join(self, source: Any, target: Any) -> Any:
         return source * np.int64(1 << 32) + target
 
-    def hold(self, source: Places, target: Places) -> Array:
+    def hold(self, source: WordPositions, target: WordPositions) -> Array:
         """Whether source word i and target word i are related."""
         left, right = (
             np.asarray([side[n][w] for n, w in zip(places.sentence.tolist(), places.word.tolist(), strict=True)])

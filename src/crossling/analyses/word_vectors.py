@@ -23,7 +23,7 @@ from crossling.training.loop import predict_examples
 if TYPE_CHECKING:
     from crossling.aligners.linked_text import Words
     from crossling.analyses.context import AnalysisContext
-    from crossling.analyses.word_pairs import Places
+    from crossling.analyses.word_pairs import WordPositions
     from crossling.models.model import Model
     from crossling.objectives import Arrays
 
@@ -62,14 +62,14 @@ class WordVectors:
 def embed_words(
     model: Model,
     sentences: Sequence[Words],
-    places: Places,
+    places: WordPositions,
     *,
     layer: Layer,
     pooling: str,
     name: str,
     context: AnalysisContext,
 ) -> tuple[Array, Array]:
-    """A vector for each place, and whether the encoder got to see it: the end of a very long sentence is cut off.
+    """A vector for each position, and whether the encoder read it: the end of a very long sentence is cut off.
 
     Only these vectors are held, never those of all words.
     """

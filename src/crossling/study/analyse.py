@@ -60,7 +60,7 @@ def _analyse_all(
     progress.begin(f"{settings.kind} of {len(models)} models", len(models))
     for model, code in zip(models, sources, strict=True):
         context = AnalysisContext(distributed, model.store, progress)
-        parts.append(_name_rows(analyse_model(settings, data[code], model.place, context), model))
+        parts.append(_name_rows(analyse_model(settings, data[code], model.location, context), model))
         seed = "" if model.seed is None else f" seed {model.seed}"
         progress.advance(1, last=f"{model.task} {model.label}{seed}".strip())
     progress.end()

@@ -50,7 +50,7 @@ class FoundModels:
 
     def home(self) -> Path | None:
         """The folder where results belong: that of a study, a run or a model, if it is the only argument."""
-        if len(self.arguments) > 1 or isinstance(self.models[0].place, Pretrained):
+        if len(self.arguments) > 1 or isinstance(self.models[0].location, Pretrained):
             return None
         return self.arguments[0].folder
 
