@@ -153,8 +153,8 @@ def test_a_forecast_trains_nothing_and_counts_what_is_shared(tmp_path: Path, tin
     store = Store(tmp_path / "s")
     forecast = forecast_study(study, store=store, out=tmp_path / "out", workers=1)
     assert "16 stages in all, 12 different ones: 4 serve several cells, 0 are trained already" in forecast.lines[1]
-    assert "known from elsewhere" in forecast.basis
-    hours = {workers: wall for workers, wall, _ in forecast.hours}
+    assert "a default rate" in forecast.basis
+    hours = {one.workers: one.hours for one in forecast.times}
     assert 0 < hours[2] == pytest.approx(hours[1]), "on a CPU two workers share the cores"
     assert not (tmp_path / "s" / "artefacts").exists()
     stage = store.artefact("finetune-1-x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,11 +102,11 @@ def _describe_rest(status: StudyStatus) -> str:
 def show_forecast(forecast: Forecast) -> None:
     """What a study would do."""
     head = ("task", "system", "cells", "done", "to predict", "stages to train")
-    rows = tuple(tuple(map(str, row)) for row in forecast.rows)
+    rows = tuple(tuple(map(str, astuple(variant))) for variant in forecast.variants)
     out.print(Table("", head, rows, names=2).without_empty_names().to_rich())
     for line in forecast.lines:
         print_message(line)
-    hours = tuple((str(workers), f"{wall:.3g}", f"{paid:.3g}") for workers, wall, paid in forecast.hours)
+    hours = tuple((str(one.workers), f"{one.hours:.3g}", f"{one.device_hours:.3g}") for one in forecast.times)
     unit = "GPU-hours" if forecast.on_gpu else "core-hours"
     out.print(Table("", ("workers", "hours", unit), hours, names=0).to_rich())
     print_message(forecast.basis)

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from crossling.encoders.loading import load_encoder
 from crossling.files import read_json
@@ -32,16 +31,38 @@ SATURATION = 15
 
 
 @dataclass(frozen=True)
+class VariantForecast:
+    """What is left to do for one variant."""
+
+    task: str
+    label: str
+    cells: int
+    done: int
+    to_predict: int
+    stages_to_train: int
+
+
+@dataclass(frozen=True)
+class TimeForecast:
+    """The time that a number of workers needs."""
+
+    workers: int
+    hours: float
+    """Until the last job ends."""
+    device_hours: float
+    """Of all GPUs, or of all cores."""
+
+
+@dataclass(frozen=True)
 class Forecast:
     """What ``--dry-run`` shows."""
 
-    rows: tuple[tuple[Any, ...], ...]
-    """For each variant: task, system, cells, cells done, cells to predict, stages to train."""
+    variants: tuple[VariantForecast, ...]
     lines: tuple[str, ...]
-    hours: tuple[tuple[int, float, float], ...]
-    """Workers, hours until the end, hours to pay for."""
+    times: tuple[TimeForecast, ...]
     on_gpu: bool
     basis: str
+    """Which speeds the times are computed from."""
 
 
 def forecast_study(
@@ -65,23 +86,23 @@ def forecast_study(
         f"cells, {shared.existing} are trained already, {trained} are to be trained",
         resources.describe(),
     )
-    hours = tuple(_forecast_hours(graph, seconds, count, resources) for count in _counts(resources, len(graph.jobs)))
-    return Forecast(_list_rows(study, cells, finished, graph), lines, hours, resources.device != "cpu", speeds.basis)
+    times = tuple(_forecast_time(graph, seconds, count, resources) for count in _counts(resources, len(graph.jobs)))
+    variants = _forecast_variants(study, cells, finished, graph)
+    return Forecast(variants, lines, times, resources.device != "cpu", speeds.basis)
 
 
-def _list_rows(
+def _forecast_variants(
     study: Study, cells: Sequence[PlannedCell], finished: Iterable[str], graph: JobGraph
-) -> tuple[tuple[Any, ...], ...]:
+) -> tuple[VariantForecast, ...]:
     done = set(finished)
-    rows = []
+    found = []
     for variant in study.variants:
         names = [cell.name for cell in cells if cell.folder == variant.folder]
         open_cells = [name for name in names if name not in done]
         stages = {key for name in open_cells for key in graph.cells[name] if graph.jobs[key].stage is not None}
-        rows.append(
-            (variant.task, variant.label, len(names), len(names) - len(open_cells), len(open_cells), len(stages))
-        )
-    return tuple(rows)
+        is_done = len(names) - len(open_cells)
+        found.append(VariantForecast(variant.task, variant.label, len(names), is_done, len(open_cells), len(stages)))
+    return tuple(found)
 
 
 def _counts(resources: Resources, jobs: int) -> list[int]:
@@ -91,22 +112,17 @@ def _counts(resources: Resources, jobs: int) -> list[int]:
     return sorted({*doubling, resources.workers, top})
 
 
-def _forecast_hours(
-    graph: JobGraph, seconds: Mapping[str, float], workers: int, resources: Resources
-) -> tuple[int, float, float]:
-    """Hours until the last job ends when jobs go to free workers in their order."""
+def _forecast_time(graph: JobGraph, seconds: Mapping[str, float], workers: int, resources: Resources) -> TimeForecast:
+    """Jobs go to free workers in their order."""
     if resources.device == "cpu":
         # A worker has resources.threads threads; more workers than cores for them share what there is.
         slow = max(1.0, workers * resources.threads / resources.cores)
     else:
         slow = max(1.0, workers / (resources.gpus * SATURATION))
     total = _simulate(graph, {key: value * slow for key, value in seconds.items()}, workers) / 3600
-    paid = total * (
-        max(1, min(resources.gpus, workers))
-        if resources.device != "cpu"
-        else min(resources.cores, workers * resources.threads)
-    )
-    return workers, total, paid
+    on_cpu = resources.device == "cpu"
+    used = min(resources.cores, workers * resources.threads) if on_cpu else max(1, min(resources.gpus, workers))
+    return TimeForecast(workers, total, total * used)
 
 
 def _simulate(graph: JobGraph, seconds: Mapping[str, float], workers: int) -> float:
@@ -178,8 +194,8 @@ class Speeds:
 
 
 def _describe_basis(
-    measured: Mapping[Any, float],
-    found: Mapping[Any, Sequence[float]],
+    measured: Mapping[tuple[str, str], float],
+    found: Mapping[tuple[str, str], Sequence[float]],
     wanted: Iterable[tuple[str, str]],
     resources: Resources,
 ) -> str:
