@@ -25,7 +25,7 @@ def test_every_data_set_is_listed_whole(capsys: pytest.CaptureFixture[str], monk
     printed = capsys.readouterr().out
     for name, version in list_entries():
         shown = f"{name}@{version}" if version else name
-        [row] = [line for line in printed.splitlines() if line.startswith(f"│ {shown} ")]
+        [row] = [line for line in printed.splitlines() if line.startswith(f" {shown} ")]
         entry = describe(name, version)
         assert ("embedded" in row) == (not entry.hub and not entry.folder), row
     assert "xquad:context=en,question=zh" in printed

@@ -33,7 +33,7 @@ def show(capsys: pytest.CaptureFixture[str], found: list[dict[str, Any]], output
 
 
 def squeeze(text: str) -> str:
-    return "".join(c for c in text if c not in " \n│┃")
+    return "".join(c for c in text if c not in " \n")
 
 
 def test_spans_are_listed_by_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,7 @@ def test_spans_are_listed_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     printed = show(capsys, found, "table")
     [row] = [line for line in printed.splitlines() if "PER" in line]
-    assert [cell.strip() for cell in row.strip("│").split("│")] == ["3", "[b]我", "PER", "2–6", "0.88"]
+    assert row.split() == ["3", "[b]我", "PER", "2–6", "0.88"]
     assert "B-PER" not in printed
     assert any("7" in line and "no span" in line for line in printed.splitlines())
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from crossling.data.languages import name_of
 from crossling.data.records import TaggedSentence
 from crossling.errors import UserError
-from crossling.report.terminal import make_table, out, print_facts, print_message
+from crossling.report.table import Table
+from crossling.report.terminal import out, print_facts, print_message
 
 if TYPE_CHECKING:
     from crossling.data.catalogue import SetDescription
@@ -21,18 +19,17 @@ def show_catalogue() -> None:
     """All data sets by name, with what is at hand."""
     from crossling.data.catalogue import describe, list_entries
 
-    table = make_table("set", "task", "languages", "splits", "found")
-    table.columns[0].no_wrap = True
+    rows: list[tuple[str, ...]] = []
     parts: list[str] = []
     for name, version in list_entries():
         entry = describe(name, version)
         languages = " ".join(entry.languages) if len(entry.languages) <= 8 else f"{len(entry.languages)} languages"
         more = " and more" if entry.other_languages else ""
         shown = f"{name}@{version}" if version else name
-        table.add_row(shown, entry.task, languages + more, " ".join(entry.splits), _name_place(entry))
+        rows.append((shown, entry.task, languages + more, " ".join(entry.splits), _name_place(entry)))
         if entry.roles:
             parts.append(f"{shown}:{entry.roles[0]}=en,{entry.roles[1]}={entry.languages[-1]}")
-    out.print(table)
+    out.print(Table("", ("set", "task", "languages", "splits", "found"), tuple(rows), names=5).to_rich())
     print_message(f"Parts of a row in a language each: {' '.join(parts)}")
     print_message("Look into one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
 
@@ -59,11 +56,9 @@ def show_rows(rows: Rows, count: int) -> None:
         counts = rows.count_labels()
     except UserError:
         return
-    table = Table("label", "count", "share")
     total = sum(counts.values()) or 1
-    for label, number in counts.items():
-        table.add_row(escape(label), f"{number:,}", f"{100 * number / total:.1f} %")
-    out.print(table)
+    shares = tuple((label, f"{number:,}", f"{100 * number / total:.1f} %") for label, number in counts.items())
+    out.print(Table("", ("label", "count", "share"), shares).to_rich())
 
 
 def _describe_record(record: Any) -> dict[str, str]:
@@ -105,12 +100,13 @@ def show_encoder(encoder: Any) -> None:
 def show_coverage(coverage: Any) -> None:
     """How well an encoder can write a language."""
     print_facts(coverage.facts())
-    table = make_table("language cut alike", "similarity", "subwords a word there")
-    near = [neighbour for neighbour in coverage.neighbours if neighbour.similarity >= 0.01]
-    for language, similarity, fertility in near:
-        table.add_row(f"{language} {name_of(language)}", f"{similarity:.2f}", f"{fertility:.2f}")
+    near = tuple(
+        (f"{language} {name_of(language)}", f"{similarity:.2f}", f"{fertility:.2f}")
+        for language, similarity, fertility in coverage.neighbours
+        if similarity >= 0.01
+    )
     if near:
-        out.print(table)
+        out.print(Table("", ("language cut alike", "similarity", "subwords a word there"), near).to_rich())
     compared = " ".join(language for language, _, _ in coverage.neighbours)
     print_message(
         ("" if near else "No language of the embedded corpus is cut alike. ")
@@ -122,10 +118,8 @@ def show_coverage(coverage: Any) -> None:
 def show_extended(extended: Any) -> None:
     """What an encoder got for a language, and what it needs next."""
     print_facts(extended.facts())
-    table = make_table("this text", "before", "now")
-    for name, (before, now) in extended.changes().items():
-        table.add_row(name, before, now)
-    out.print(table)
+    changes = tuple((name, before, now) for name, (before, now) in extended.changes().items())
+    out.print(Table("", ("this text", "before", "now"), changes).to_rich())
     print_message(
         "The rows of the new subwords are a first guess, the mean of what they are made of. Adapt the encoder to text "
         "of the language before you fine-tune it, by a stage such as:\n\n" + extended.next_recipe()

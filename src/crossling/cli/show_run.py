@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from crossling.errors import UserError, nearest
 from crossling.report.run_summary import TERMINAL_SCORES, score_tables
-from crossling.report.terminal import make_table, out, print_facts, print_message
+from crossling.report.table import Table
+from crossling.report.terminal import out, print_facts, print_message
 
 if TYPE_CHECKING:
     from crossling.report.run_summary import RunSummary
@@ -32,10 +32,8 @@ def show_run(summary: RunSummary, folder: Path, *, program: str = "crossling") -
 def show_check(report: Any) -> None:
     """A resolved recipe, its data, its memory."""
     out.print(escape(report.recipe), soft_wrap=True)
-    table = make_table("role", "data set", "language", "rows", "skipped")
-    for role, rows in report.data:
-        table.add_row(role, escape(rows.name), rows.language, f"{len(rows):,}", str(rows.skipped))
-    out.print(table)
+    sets = tuple((role, rows.name, rows.language, f"{len(rows):,}", str(rows.skipped)) for role, rows in report.data)
+    out.print(Table("", ("role", "data set", "language", "rows", "skipped"), sets, names=3).to_rich())
     print_facts(report.forecast)
 
 
@@ -62,38 +60,39 @@ def _print_columns(found: Iterable[dict[str, Any]]) -> None:
 def _print_table(found: Iterable[dict[str, Any]]) -> None:
     items = list(found)
     if items and "spans" in items[0]:
-        out.print(_tabulate_parts(items, "spans", "span", "label"))
+        table = _tabulate_parts(items, "spans", "span", "label")
     elif items and "words" in items[0]:
-        out.print(_tabulate_parts(items, "words", "word", "tag"))
+        table = _tabulate_parts(items, "words", "word", "tag")
     else:
-        out.print(_tabulate_items(items))
+        table = _tabulate_items(items)
+    out.print(table.to_rich())
 
 
 _WRITERS = {"table": _print_table, "conll": _print_columns, "jsonl": _print_json}
 
 
 def _tabulate_parts(items: Sequence[dict[str, Any]], parts: str, name: str, label: str) -> Table:
-    """A row for every span (or word) of every text, with where it stands in its line."""
-    table = make_table("line", name, label, "characters", "confidence")
+    """A row for every span (or word) of every text, with its place in the line."""
+    rows: list[tuple[str, ...]] = []
     for item in items:
+        line = str(item["line"])
         for part in item[parts]:
-            characters = f"{part['start']}–{part['end']}"
-            cells = (part[name], part[label], characters, f"{part['confidence']:.2f}")
-            table.add_row(str(item["line"]), *map(escape, cells))
+            place = f"{part['start']}–{part['end']}"
+            rows.append((line, part[name], part[label], place, f"{part['confidence']:.2f}"))
         if not item[parts]:
-            table.add_row(str(item["line"]), f"[dim]no {name}[/]")
-        table.add_section()
-    return table
+            rows.append((line, f"no {name}", "", "", ""))
+    return Table("", ("line", name, label, "characters", "confidence"), tuple(rows), names=3)
 
 
 def _tabulate_items(items: Sequence[dict[str, Any]]) -> Table:
     """A row for every text, pair or question; the context of an answer would hide the rest."""
     columns = [name for name in (items[0] if items else {}) if name not in ("context", "start", "end")]
     answers = bool(items) and "answer" in items[0]
-    table = make_table(*columns, *(["characters"] if answers else []))
+    rows = []
     for item in items:
         cells = [f"{item[n]:.2f}" if isinstance(item[n], float) else str(item[n]) for n in columns]
         if answers:
             cells.append(f"{item['start']}–{item['end']}" if item["start"] >= 0 else "")
-        table.add_row(*map(escape, cells))
-    return table
+        rows.append(tuple(cells))
+    head = (*columns, *(["characters"] if answers else []))
+    return Table("", head, tuple(rows), names=len(head))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RowKind = Literal["", "source", "average", "head"]
 """A plain row, a language trained on, a mean over other rows, the heading of the rows below it."""
+SHORT = 24
+"""Letters of a word in the first column that a terminal does not wrap."""
 PADDING = 3
 """Blanks between two columns in the terminal."""
 _STYLES: dict[RowKind, str | None] = {"": None, "source": "cyan", "average": "italic", "head": "bold"}
@@ -232,6 +234,7 @@ class Terminal:
                 justify="right" if right else "left",
                 overflow="fold",
                 min_width=longest if right else 1,
+                no_wrap=number == 0 and longest <= SHORT and not any(" " in row[0] for row in table.rows),
             )
         for number, (row, kind) in enumerate(zip(table.rows, table._kinds(), strict=True)):
             if number and number == table._first_average():

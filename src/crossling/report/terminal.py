@@ -49,14 +49,6 @@ def print_facts(facts: Mapping[str, object]) -> None:
     out.print(table)
 
 
-def make_table(*columns: str) -> Table:
-    """A table that breaks long text, which may hold no space, and never cuts it off."""
-    table = Table()
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
-
-
 def format_seconds(seconds: float) -> str:
     """A duration in words that fit its size."""
     if seconds < 90:
