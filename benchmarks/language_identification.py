@@ -1,7 +1,7 @@
-"""How well cleaning finds sentences that were left untranslated, in pairs whose script does not give them away.
+"""How well cleaning finds untranslated sentences, also in language pairs of one script.
 
-    CROSSLING_DATA=… python benchmarks/language_identity.py                   # NTREX, a tenth of the targets replaced
-    CROSSLING_DATA=… python benchmarks/language_identity.py --share 0.3 en-de de-nl
+    CROSSLING_DATA=… python benchmarks/language_identification.py                   # NTREX, a tenth of the targets replaced
+    CROSSLING_DATA=… python benchmarks/language_identification.py --share 0.3 en-de de-nl
 
 In a share of the pairs the target is replaced by a source sentence of another row. ``found`` is how many of those are
 left out for their language, ``wrong`` how many of the others are.
@@ -64,7 +64,7 @@ def measure(name: str, share: float, seed: int) -> tuple[int, float, float]:
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pairs", nargs="*", help="pairs of NTREX; a dozen where not given")
+    parser.add_argument("pairs", nargs="*", help="pairs of NTREX; default: a dozen")
     parser.add_argument("--share", type=float, default=0.1, help="of the targets that are replaced")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
