@@ -22,6 +22,7 @@ from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.registry import identify_plugins, load_kind
 from crossling.scores.predictions import Predictions
+from crossling.tasks import Task
 from crossling.training.distributed import Distributed
 from crossling.training.loop import predict_examples
 
@@ -33,7 +34,7 @@ Outputs = Iterable[tuple[Batch, dict[str, Any]]]
 _encoding = Lock()
 
 
-def check_kind(task: Any, rows: Rows) -> Rows:
+def check_kind(task: Task, rows: Rows) -> Rows:
     """The rows, or an error if the task cannot read their kind."""
     if rows.kind is not task.record:
         raise DataError(
@@ -43,7 +44,7 @@ def check_kind(task: Any, rows: Rows) -> Rows:
     return rows
 
 
-def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Path, labels: Sequence[str]) -> Examples:
+def encode_rows(task: Task, rows: Sequence[Rows], encoder: Encoder, *, cache: Path, labels: Sequence[str]) -> Examples:
     """Encoded examples of one or more sets, from the cache if they were encoded before."""
     facts = {
         "rows": [part.fingerprint for part in rows],
@@ -65,7 +66,7 @@ def encode_rows(task: Any, rows: Sequence[Rows], encoder: Encoder, *, cache: Pat
         return write_examples(path, task.encode(chunks, encoder, labels=labels))
 
 
-def encode_ahead(task: Any, sets: Sequence[Rows], encoder: Encoder, *, cache: Path) -> Thread:
+def encode_ahead(task: Task, sets: Sequence[Rows], encoder: Encoder, *, cache: Path) -> Thread:
     """Encode sets in a thread, while a model trains, as :func:`predict_sets` will need them.
 
     Errors are ignored here: :func:`predict_sets` raises them.
@@ -81,14 +82,14 @@ def encode_ahead(task: Any, sets: Sequence[Rows], encoder: Encoder, *, cache: Pa
     return thread
 
 
-def predict_rows(model: Model, task: Any, rows: Rows, **settings: Any) -> Predictions:
+def predict_rows(model: Model, task: Task, rows: Rows, **settings: Any) -> Predictions:
     """What a model predicts for every row of one set; settings are those of :func:`predict_sets`."""
     return next(predict_sets(model, task, [rows], **settings))
 
 
 def predict_sets(
     model: Model,
-    task: Any,
+    task: Task,
     sets: Sequence[Rows],
     *,
     head: str,
@@ -134,7 +135,7 @@ def plan_stream(lengths: Array, batch: int, device: torch.device) -> list[Batch]
     return plan_prediction(lengths, most, LONG * batch)
 
 
-def _list_labels(task: Any, rows: Rows) -> tuple[str, ...]:
+def _list_labels(task: Task, rows: Rows) -> tuple[str, ...]:
     unseen = sorted(set(task.collect_labels([rows])) - set(task.labels)) if len(rows) else []
     return (*task.labels, *unseen)
 

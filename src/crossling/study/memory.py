@@ -31,7 +31,7 @@ from crossling.recipe.recipe import Recipe
 from crossling.stages import load_stage
 from crossling.study.pool import Resources
 from crossling.study.recipe_run import RecipeRun, build_final_task
-from crossling.tasks import build_task
+from crossling.tasks import Task, build_task
 from crossling.training.tracking import check_trackers
 
 MEGABYTE = 1e6
@@ -158,7 +158,7 @@ def length_of(settings: Any) -> int:
     return int(settings.task.length if hasattr(settings, "task") else settings.length)
 
 
-def _encode_sample(task: Any, rows: Rows, encoder: Encoder, *, length: int) -> list[np.ndarray[Any, Any]]:
+def _encode_sample(task: Task | None, rows: Rows, encoder: Encoder, *, length: int) -> list[np.ndarray[Any, Any]]:
     """The first rows as the stage reads them; what its task does not read (translations, other tasks' rows) as text."""
     if task is not None and rows.kind is task.record:
         chunks = islice(rows.chunks(SAMPLE), 1)

@@ -133,6 +133,7 @@ class RecipeRun:
         task = build_final_task(self.recipe)
         seen: set[Path] = set()
         for entry, language, rows in self.targets:
+            assert task is not None  # without a task there are no targets
             check_kind(task, rows)
             path = prediction_path(Path(), 0, entry, language)
             if path in seen:
