@@ -1,4 +1,4 @@
-"""The page stands alone, treats all text as text, and shows every language, score and example."""
+"""The page needs no network, escapes all text, and shows every language, score and example."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from crossling.data.languages import name_of
 from crossling.report.charts import draw_bar, draw_confusion
-from crossling.report.run_page import mark_answers, render_run, title_of
+from crossling.report.run_page import mark_answers, render_run
 from crossling.report.run_summary import (
     AnswerSample,
     LanguageResult,
@@ -262,14 +262,6 @@ def test_mark_answers() -> None:
     assert pieces[0][1] == " … " and len(pieces[1][1]) < 200
     assert mark_answers("no answer here", gold=(), predicted="") == (("near", "no answer here"),)
     assert mark_answers("", gold=("a",), predicted="b") == ()
-
-
-def test_titles() -> None:
-    assert [title_of(name) for name in ("span_f1", "qa_f1", "xtreme_pos_f1")] == [
-        "span F1",
-        "QA F1",
-        "XTREME POS F1",
-    ]
 
 
 def test_reports_need_no_torch() -> None:

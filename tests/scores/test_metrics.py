@@ -24,6 +24,7 @@ from crossling.scores.metrics import (
     per_example,
     score,
     span_counts,
+    title_of,
 )
 from crossling.scores.predictions import Predictions
 
@@ -236,3 +237,11 @@ def test_every_score_is_explained_and_every_task_has_a_main_one() -> None:
     assert (main_score("pos"), main_score("qa"), main_score("mine")) == ("accuracy", "qa_f1", "accuracy")
     with pytest.raises(UserError, match="span_f1"):
         explain("spanf1")
+
+
+def test_titles() -> None:
+    assert [title_of(name) for name in ("span_f1", "qa_f1", "xtreme_pos_f1")] == [
+        "span F1",
+        "QA F1",
+        "XTREME POS F1",
+    ]

@@ -36,7 +36,7 @@ from crossling.report.run_summary import (
     score_table,
     score_tables,
 )
-from crossling.scores.metrics import explain, list_scores
+from crossling.scores.metrics import explain, list_scores, title_of
 
 HUES = 8
 """Colours that the style sheet has for tags, besides 0 for none."""
@@ -135,12 +135,6 @@ def write_run(summary: RunSummary, folder: Path) -> None:
     for table in (score_data(summary, data) for data in summary.data_sets):
         write_atomic(folder / f"{table.stem}.csv", table.to_csv())
     write_atomic(folder / "page.html", render_run(summary))
-
-
-def title_of(score: str) -> str:
-    """A score's name as a heading: `span_f1` becomes `span F1`."""
-    special = {"f1": "F1", "qa": "QA", "pos": "POS", "xtreme": "XTREME"}
-    return " ".join(special.get(word, word) for word in score.split("_"))
 
 
 def _is_taken(summary: RunSummary, name: str) -> bool:

@@ -10,11 +10,10 @@ from markupsafe import Markup
 
 from crossling.report.charts import Chart
 from crossling.report.page import render_page
-from crossling.report.run_page import title_of
 from crossling.report.system_tables import ComparisonTable, View
 from crossling.report.table import Table, markdown_text
 from crossling.report.wording import ComparisonSummary
-from crossling.scores.metrics import explain, list_scores
+from crossling.scores.metrics import explain, list_scores, title_of
 
 LARGEST = 2_000_000
 """Bytes of a page."""

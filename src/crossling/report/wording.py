@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from crossling.data.languages import group_of, name_of
-from crossling.report.run_page import title_of
 from crossling.report.run_summary import format_percent
+from crossling.scores.metrics import title_of
 from crossling.scores.significance import Comparison, Difference, Result
 
 LISTED = 6

@@ -109,6 +109,12 @@ def list_scores() -> tuple[str, ...]:
     return tuple(_EXPLANATIONS)
 
 
+def title_of(score: str) -> str:
+    """A score's name as a heading: `span_f1` becomes `span F1`."""
+    special = {"f1": "F1", "qa": "QA", "pos": "POS", "xtreme": "XTREME"}
+    return " ".join(special.get(word, word) for word in score.split("_"))
+
+
 def main_score(task: str, scheme: Scheme = "none") -> str:
     """The score to show first for a task; a tagger of spans of any name is judged by its spans."""
     return "span_f1" if scheme == "bio" else MAIN_SCORE.get(task, "accuracy")
