@@ -103,7 +103,7 @@ def test_run_prints_a_row_for_every_language_and_the_next_command(
 
 
 def test_demo_runs_its_study_with_overrides(crossling: Crossling, tmp_path: Path, tiny_folder: Path) -> None:
-    """All four systems and the report, with a tiny encoder and a few sentences."""
+    """The first run, all systems, the analysis and the report, with a tiny encoder and a few sentences."""
     few = '"{0}.train" = "phrasebook-ner:en:train[:16]", "{0}.dev" = "phrasebook-ner:en:dev[:5]", "{0}.epochs" = 1'
     plain, second = few.format("stage.0"), few.format("stage.1")
     second += ', "stage.0.parallel" = "phrasebook-parallel:en-de", "stage.0.sentences" = 6'
@@ -116,14 +116,14 @@ def test_demo_runs_its_study_with_overrides(crossling: Crossling, tmp_path: Path
         f"systems.plain.set={{ {plain} }}",
         f'systems.dlfa.set={{ {plain}, "stage.0{fusion} }}',
         f"systems.adjusted.set={{ {second} }}",
-        f'systems.together.set={{ {second}, "stage.1{fusion} }}',
     ]
     done = crossling("demo", *(part for value in small for part in ("--set", value)))
     assert done.code == 0, done.err
-    assert {"study.json", "comparison.json", "report.html", "report.md"} <= list_files(tmp_path / "demo")
-    assert all(system in done.out for system in ("plain", "dlfa", "adjusted", "together"))
+    assert {"run/page.html", "study/comparison.json", "study/report.html"} <= list_files(tmp_path / "demo")
+    assert "distances" in (tmp_path / "demo/study/report.html").read_text(encoding="utf-8")
+    assert all(system in done.out for system in ("plain", "dlfa", "adjusted"))
     assert "no evidence" in done.out
-    assert re.search(r"echo .* \| \S*crossling predict demo/plain --language ru", done.out)
+    assert re.search(r"echo .* \| \S*crossling predict demo/run --language ru", done.out)
 
 
 def test_check_shows_recipe_data_and_memory_and_trains_nothing(
@@ -266,7 +266,7 @@ def test_interrupted_run_names_how_to_continue(
     monkeypatch.setattr("crossling.training.loop.fit", interrupt)
     done = crossling("run", write_recipe(tmp_path, tiny_folder))
     assert done.code == 130
-    assert "the same command goes on from the last checkpoint" in done.err
+    assert "the same command continues from the last checkpoint" in done.err
 
 
 def test_full_disk_is_a_user_error_and_other_os_errors_are_not(

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crossling.cli.analyse import run_analysis
 from crossling.cli.options import RecipeArgument, SetOption, StoreOption, name_command, name_program
+
+if TYPE_CHECKING:
+    from crossling.recipe.recipe import Recipe
+    from crossling.store.artefacts import Store
+
+DISTANCES = {"kind": "distances", "on": "phrasebook-parallel", "languages": ["de", "hi", "zh"], "sentences": 60}
+"""The analysis of the demo."""
 
 
 def demo(
@@ -15,33 +23,44 @@ def demo(
     overrides: SetOption = None,
     store: StoreOption = None,
 ) -> None:
-    """A tour in minutes, offline: methods compared, with a report."""
+    """A tour in minutes, offline: methods compared, with a report.
+
+    An entity tagger learns from English sentences and is scored in eight languages. Then other ways to train it are
+    compared with it, with tests of significance; last, what they do to words of different languages is analysed.
+    """
     from importlib.resources import files
 
-    from crossling.cli.show_study import show_comparison, show_report
+    from crossling.cli.show_study import show_comparison, show_outcome, show_report
     from crossling.report.terminal import TerminalProgress, print_message
     from crossling.store.artefacts import Store, find_store
     from crossling.study.compare import compare_study
     from crossling.study.grid import load_study
+    from crossling.study.local import LocalPool
+    from crossling.study.plan import fix_threads
     from crossling.study.report import report_study
     from crossling.study.scheduling import run_study
 
-    study = load_study(Path(str(files("crossling").joinpath("recipes/demo-study.toml"))), overrides or ())
+    loaded = load_study(Path(str(files("crossling").joinpath("recipes/demo-study.toml"))), overrides or ())
+    folder, kept, pool = out / "study", Store(find_store(store)), LocalPool()
+    pool.measure(loaded, folder, workers=None)
+    study = fix_threads(loaded, pool.resources.threads)  # so that the study finds what the first run trained
+    seed, plain = study.settings.seeds[0], study.variants[0]
+    print_message("1. An entity tagger: it learns from English sentences alone, and is scored in other languages.")
+    _run(plain.recipe.model_copy(update={"seeds": (seed,)}), out / "run", kept)
+    print_message("\n2. Other ways to train it, two seeds each, compared with the first.")
     with TerminalProgress() as progress:
-        outcome = run_study(
-            study, out=out, store=Store(find_store(store)), workers=None, progress=progress, command=name_command()
-        )
+        outcome = run_study(study, out=folder, store=kept, progress=progress, command=name_command())
     if outcome.failed:
-        from crossling.cli.show_study import show_outcome
-
-        show_outcome(outcome, out)
+        show_outcome(outcome, folder)
         raise typer.Exit(1)
-    show_comparison(compare_study(out), out)
-    show_report(report_study(out))
-    print_message(
-        "This is a tour of simple, generated sentences: what wins here is no evidence of what wins on real text."
-    )
-    print_message(f"next:    echo 'Мария работает в Берлине.' | {name_program()} predict {out / 'plain'} --language ru")
+    show_comparison(compare_study(folder), folder)
+    print_message("\n3. Words and their translations: how near are they to each other, before and after training?")
+    trained = [f"plain={out / 'run'}", f"{study.variants[-1].system}={folder / study.variants[-1].folder}"]
+    run_analysis([f"pretrained={plain.recipe.encoder.name}", *trained], DISTANCES, out=folder / "distances.csv")
+    print_message("\n4. All of it on one page.")
+    show_report(report_study(folder))
+    print_message("\nThe sentences are simple and generated: what wins here is no evidence of what wins on real text.")
+    print_message(f"next:    echo 'Мария работает в Берлине.' | {name_program()} predict {out / 'run'} --language ru")
 
 
 def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOption = None) -> None:
@@ -64,22 +83,24 @@ def run(
 
     A killed run continues with the same command.
     """
-    from crossling.cli.show_run import show_run
     from crossling.recipe.recipe import load_recipe
-    from crossling.report.terminal import TerminalProgress, print_error
     from crossling.store.artefacts import Store, find_store
+
+    _run(load_recipe(recipe, overrides or ()), out or Path("runs") / recipe.stem, Store(find_store(store)))
+
+
+def _run(recipe: Recipe, out: Path, store: Store) -> None:
+    from crossling.cli.show_run import show_run
+    from crossling.report.terminal import TerminalProgress, print_error
     from crossling.study.recipe_run import run_recipe
     from crossling.study.run_report import report_run
 
-    loaded, folder = load_recipe(recipe, overrides or ()), out or Path("runs") / recipe.stem
     try:
         with TerminalProgress() as progress:
-            done = run_recipe(
-                loaded, store=Store(find_store(store)), out=folder, progress=progress, command=name_command()
-            )
+            done = run_recipe(recipe, store=store, out=out, progress=progress, command=name_command())
     except KeyboardInterrupt:
-        print_error("stopped; the same command goes on from the last checkpoint")
+        print_error("stopped; the same command continues from the last checkpoint")
         raise typer.Exit(130) from None
     summary = report_run(done)
     if done.distributed.is_main and summary.results:
-        show_run(summary, folder, program=name_program())
+        show_run(summary, out, program=name_program())
