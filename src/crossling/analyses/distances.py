@@ -24,7 +24,7 @@ from crossling.analyses.word_pairs import WordPairs, draw_pairs
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.languages import find_language
 from crossling.errors import DataError
-from crossling.report.figures import draw_figure
+from crossling.report.figures import draw_figure, make_swatch
 from crossling.report.table import Table
 
 if TYPE_CHECKING:
@@ -300,9 +300,7 @@ def draw_histograms(models: Mapping[str, Sequence[Mapping[str, Any]]], *, title:
             lowest = drawing.axes[min(rows, len(models) - column * rows) - 1, column]
             lowest.set_xlabel(axis)
             lowest.tick_params(labelbottom=True)
-        from matplotlib.patches import Rectangle
-
-        shapes = [Rectangle((0, 0), 1, 1, color=colour, alpha=0.6) for colour in COLOURS]
+        shapes = [make_swatch(colour, alpha=0.6) for colour in COLOURS]
         names = ("related", "unrelated")
         drawing.figure.legend(shapes, names, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
         drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=12)

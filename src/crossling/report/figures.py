@@ -48,6 +48,13 @@ def draw_figure(*, rows: int = 1, columns: int = 1, size: tuple[float, float], *
             pyplot.close(figure)
 
 
+def make_swatch(colour: str, *, alpha: float) -> Any:
+    """A patch of colour for a legend."""
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((0, 0), 1, 1, color=colour, alpha=alpha)
+
+
 @dataclass(frozen=True)
 class HeatMap:
     """A matrix with names for its rows and columns; none where there is no value."""

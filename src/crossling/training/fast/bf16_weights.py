@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossling.models.model import Model
 from crossling.training.fast.cpu_operations import ReplacedFunctions
 from crossling.training.fast.fused_linear import FusedEmbedding, FusedLinear, SideStream, group_names
 from crossling.training.loss import add_terms
 
 if TYPE_CHECKING:
+    from crossling.models.model import Model
     from crossling.objectives import Objective, Terms
 
 PREFIX = "encoder."
