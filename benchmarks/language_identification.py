@@ -1,6 +1,6 @@
 """How well cleaning finds untranslated sentences, also in language pairs of one script.
 
-    CROSSLING_DATA=… python benchmarks/language_identification.py                   # NTREX, a tenth of the targets replaced
+    CROSSLING_DATA=… python benchmarks/language_identification.py  # NTREX, a tenth of the targets replaced
     CROSSLING_DATA=… python benchmarks/language_identification.py --share 0.3 en-de de-nl
 
 In a share of the pairs the target is replaced by a source sentence of another row. ``found`` is how many of those are
