@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-import typer
-import typer.main
 
-from crossling.cli.main import app
+from command_line import parse_command
 from crossling.papers.published import find_table, load_paper
 
 ROOT = Path(__file__).parent.parent
@@ -66,12 +63,7 @@ def _name(node: ast.stmt) -> str:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_of_the_page_are_valid(line: str) -> None:
-    _, *words = shlex.split(line)
-    command = typer.main.get_command(app)
-    while hasattr(command, "commands"):
-        _, command, words = command.resolve_command(typer.Context(command), words)
-    _, rest, _ = command.make_parser(typer.Context(command)).parse_args(list(words))
-    assert rest == [], f"{line}: too many arguments"
+    command, words = parse_command(line)
     if command.name == "reproduce":
         assert find_table(words[0])
     if command.name == "run":
