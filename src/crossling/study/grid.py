@@ -132,7 +132,7 @@ class Study:
     settings: StudySettings
     variants: tuple[Variant, ...]
     overrides: tuple[str, ...] = ()
-    criteria: tuple[Any, ...] = field(default=())
+    criteria: tuple[FrozenSettings, ...] = field(default=())
     """For each choice, the settings of its criterion."""
 
     @property

@@ -28,7 +28,7 @@ from crossling.inference.evaluate import check_kind
 from crossling.models.model import build_model
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe
-from crossling.stages import load_stage
+from crossling.stages import StageSettings, load_stage
 from crossling.study.pool import Resources
 from crossling.study.recipe_run import RecipeRun, build_final_task
 from crossling.tasks import Task, build_task
@@ -136,9 +136,10 @@ def _open_targets(recipe: Recipe, store: Path, problems: list[str]) -> list[tupl
     return opened
 
 
-def measure_load(settings: Any, data: Sequence[Rows], encoder: Encoder) -> Load:
+def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder) -> Load:
     """The largest batch and the subwords in use, from the first rows of each set."""
-    task = build_task(settings.task, ()) if hasattr(settings, "task") else None
+    task_settings = getattr(settings, "task", None)
+    task = build_task(task_settings, ()) if task_settings is not None else None
     longest, used, met, expected = 0, np.zeros(0, np.int64), 0, 0.0
     for rows in data:
         examples = _encode_sample(task, rows, encoder, length=length_of(settings))
@@ -153,9 +154,10 @@ def measure_load(settings: Any, data: Sequence[Rows], encoder: Encoder) -> Load:
     return Load(batch, pad_length(longest), min(int(subwords), encoder.vocabulary))
 
 
-def length_of(settings: Any) -> int:
-    """Subwords of an example at most: the task's, or the stage's own."""
-    return int(settings.task.length if hasattr(settings, "task") else settings.length)
+def length_of(settings: StageSettings) -> int:
+    """Subwords of an example at most: by the task, or by the stage."""
+    with_length: Any = getattr(settings, "task", settings)
+    return int(with_length.length)
 
 
 def _encode_sample(task: Task | None, rows: Rows, encoder: Encoder, *, length: int) -> list[np.ndarray[Any, Any]]:

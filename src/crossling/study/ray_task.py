@@ -112,6 +112,7 @@ def stream_job(paths: RemotePaths, assignment: Assignment, recipe: str, *, node:
         yield replace(start, problem=str(error))
         return
     yield start
+    import_all()
     if paths.address is not None:
         write_atomic(worker.paths.out / assignment.folder / RECIPE, recipe)
     threading.Thread(target=worker.run, args=(assignment,), name=assignment.cell, daemon=True).start()
@@ -131,7 +132,6 @@ def _open_worker(paths: RemotePaths) -> tuple[Worker, SimpleQueue[Message]]:
     if problem := paths.find_problem():
         raise UserError(problem)
     messages: SimpleQueue[Message] = SimpleQueue()
-    import_all()
     # The scheduler writes events down: appending to a file is not safe on network folders.
     worker = Worker(
         paths.resolve(),
