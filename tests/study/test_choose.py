@@ -1,4 +1,4 @@
-"""How good picks are: ranks, regret, a blind pick beside them; and the analyses and criteria of a whole small study."""
+"""How good choices are: ranks, regret, a random pick beside them; analyses and criteria of a whole small study."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crossling.errors import ArtefactError, RecipeError
 from crossling.store.artefacts import Store
 from crossling.study.analyse import analyse, average_models
 from crossling.study.cell_scores import score_cells
-from crossling.study.choose import BEST, CHANCE, Pick, expect_blind, judge_choices, rank_pick, sum_up
+from crossling.study.choose import BEST, CHANCE, Pick, expect_random, judge_choices, rank_pick, summarise_picks
 from crossling.study.compare import compare_study
 from crossling.study.folder import read_plan
 from crossling.study.grid import load_study
@@ -66,7 +66,7 @@ def test_ranks_are_shared_by_equals_and_regret_is_from_the_best() -> None:
     assert rank_pick(scores, "b") == (1, 0.0)
     assert rank_pick(scores, "a") == rank_pick(scores, "c") == (2, pytest.approx(0.3))
     assert rank_pick(scores, "d") == (4, pytest.approx(0.6))
-    rank, share, regret = expect_blind(scores)
+    rank, share, regret = expect_random(scores)
     assert (rank, share) == (fmean([2, 1, 2, 4]), 3 / 4)
     assert regret == pytest.approx(0.8 - fmean(scores.values()))
 
@@ -77,7 +77,7 @@ def test_records_count_picks_among_the_best_three() -> None:
         for seed, rank in ((1, 1), (2, 3), (3, 4))
     ]
     other = Pick("source_dev", "pos", "dlfa", 1, "layer 9", 9, 11, 0.02)
-    margin, source_dev = sum_up([*picks, other])
+    margin, source_dev = summarise_picks([*picks, other])
     assert (margin.criterion, margin.picks, source_dev.picks) == ("margin", 3, 1)
     assert margin.mean_rank == pytest.approx(8 / 3)
     assert margin.share_of_best == pytest.approx(2 / 3)

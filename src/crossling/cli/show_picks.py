@@ -10,7 +10,7 @@ from crossling.study.choose import BEST, Judgement
 
 
 def show_judgement(judgement: Judgement, folder: Path) -> None:
-    """Every pick made with all seeds, then each criterion's record beside that of a blind pick."""
+    """Every pick made with all seeds, then each criterion's record beside that of a random pick."""
     picks = tuple(
         (p.task, p.system, p.criterion, p.chosen, f"{p.rank} of {p.values}", _points(p.regret))
         for p in judgement.picks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -153,7 +153,7 @@ class Pick:
 
 
 @dataclass(frozen=True)
-class Record:
+class CriterionRecord:
     """A criterion's picks, summed up."""
 
     criterion: str
@@ -169,7 +169,7 @@ class Judgement:
     """What ``crossling study choices`` shows."""
 
     picks: tuple[Pick, ...]
-    records: tuple[Record, ...]
+    records: tuple[CriterionRecord, ...]
     notes: tuple[str, ...] = ()
 
     def list_picks(self) -> Table:
@@ -197,20 +197,20 @@ def rank_pick(scores: Mapping[str, float], chosen: str) -> tuple[int, float]:
     return 1 + sum(score > own for score in scores.values()), max(scores.values()) - own
 
 
-def expect_blind(scores: Mapping[str, float]) -> tuple[float, float, float]:
-    """What a blind pick has on average: rank, chance of the best three, regret."""
+def expect_random(scores: Mapping[str, float]) -> tuple[float, float, float]:
+    """What a random pick has on average: rank, chance of the best three, regret."""
     outcomes = [rank_pick(scores, label) for label in scores]
     ranks, regrets = [rank for rank, _ in outcomes], [regret for _, regret in outcomes]
     return fmean(ranks), fmean(rank <= BEST for rank in ranks), fmean(regrets)
 
 
-def sum_up(picks: Iterable[Pick]) -> list[Record]:
+def summarise_picks(picks: Iterable[Pick]) -> list[CriterionRecord]:
     """For each criterion its mean rank, how often it picked among the best three, and its mean regret."""
     by_criterion: dict[str, list[Pick]] = {}
     for pick in picks:
         by_criterion.setdefault(pick.criterion, []).append(pick)
     return [
-        Record(
+        CriterionRecord(
             criterion,
             len(some),
             fmean(pick.rank for pick in some),
@@ -232,7 +232,7 @@ def judge_choices(out: Path) -> Judgement:
     cells = score_cells(plan, out)
     picks: list[Pick] = []
     notes: list[str] = []
-    blind: dict[str, tuple[float, float, float]] = {}
+    random_picks: dict[str, tuple[float, float, float]] = {}
     for choose in plan.settings.choose:
         for variants in group_variants(plan.variants, choose.system, choose.axis):
             scores = _mean_scores(variants, cells, seeds=len(plan.settings.seeds))
@@ -240,9 +240,10 @@ def judge_choices(out: Path) -> Judgement:
                 notes.append(f"{choose.system}: not judged yet; some of its cells are not finished, or have no target")
                 continue
             found = _pick(choose, variants, scores, plan=plan, out=out)
-            blind[f"{found[0].task} {found[0].system} {choose.axis}"] = expect_blind(scores)
+            random_picks[f"{found[0].task} {found[0].system} {choose.axis}"] = expect_random(scores)
             picks += found
-    return Judgement(tuple(picks), (*_sum_up_apart(picks), *_describe_blind(list(blind.values()))), tuple(notes))
+    records = (*_summarise_by_seeds(picks), *_describe_random(list(random_picks.values())))
+    return Judgement(tuple(picks), records, tuple(notes))
 
 
 def _mean_scores(
@@ -280,15 +281,21 @@ def _pick(
     return picks
 
 
-def _sum_up_apart(picks: Sequence[Pick]) -> list[Record]:
+def _summarise_by_seeds(picks: Sequence[Pick]) -> list[CriterionRecord]:
     """Picks with one seed's models, and with all seeds', are not mixed."""
-    with_all, with_one = ([p for p in picks if (p.seed is None) == whole] for whole in (True, False))
-    named = [(record, "all seeds") for record in sum_up(with_all)] + [(r, "one seed") for r in sum_up(with_one)]
-    return [Record(f"{r.criterion}, {seen}", r.picks, r.mean_rank, r.share_of_best, r.mean_regret) for r, seen in named]
+    by_seeds = {
+        "all seeds": [pick for pick in picks if pick.seed is None],
+        "one seed": [pick for pick in picks if pick.seed is not None],
+    }
+    return [
+        replace(record, criterion=f"{record.criterion}, {seeds}")
+        for seeds, some in by_seeds.items()
+        for record in summarise_picks(some)
+    ]
 
 
-def _describe_blind(expected: Sequence[tuple[float, float, float]]) -> list[Record]:
+def _describe_random(expected: Sequence[tuple[float, float, float]]) -> list[CriterionRecord]:
     if not expected:
         return []
     rank, share, regret = (fmean(values) for values in zip(*expected, strict=True))
-    return [Record(CHANCE, len(expected), rank, share, regret)]
+    return [CriterionRecord(CHANCE, len(expected), rank, share, regret)]
