@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from crossling.analyses import AnalysisContext
 from crossling.analyses._probes.features import collect_features, extract_heads
 from crossling.analyses._probes.training import InMemory, train_probes
-from crossling.analyses.context import AnalysisContext
 from crossling.data.catalogue import open_data
 from crossling.models.model import load_original
 from crossling.recipe.recipe import RunSettings

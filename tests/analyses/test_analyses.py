@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from crossling.analyses import Analysis, Draws, Prepares, WritesCsv, stored
-from crossling.analyses.context import AnalysisContext
+from crossling.analyses import Analysis, AnalysisContext, Draws, Prepares, WritesCsv, stored
 from crossling.analyses.result import AnalysisTable, find_results, write_result
 from crossling.analyses.stored import analyse_model
 from crossling.encoders.loading import load_encoder

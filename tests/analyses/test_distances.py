@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from crossling.aligners import neural
 from crossling.aligners.linked_text import Sentences
-from crossling.analyses.context import AnalysisContext
+from crossling.analyses import AnalysisContext
 from crossling.analyses.distances import (
     PANELS,
     Data,

@@ -12,10 +12,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from crossling.analyses import head_probe
+from crossling.analyses import AnalysisContext, head_probe
 from crossling.analyses._probes.features import collect_features, extract_heads
 from crossling.analyses._probes.training import InMemory, apply_probes, train_probes
-from crossling.analyses.context import AnalysisContext
 from crossling.analyses.head_probe import (
     Settings,
     collect_heads,

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from crossling.analyses import head_updates
+from crossling.analyses import AnalysisContext, head_updates
 from crossling.analyses.attention_heads import capture_heads, find_attention
-from crossling.analyses.context import AnalysisContext
 from crossling.analyses.head_updates import PARTS, list_head_weights, measure_updates
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder

@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from crossling.analyses import masked_word_heads, perplexity
-from crossling.analyses.context import AnalysisContext
+from crossling.analyses import AnalysisContext, masked_word_heads, perplexity
 from crossling.analyses.models import AnalysedModels, Pretrained, pretrained_model
 from crossling.analyses.perplexity import SubwordPredictor, score_copies
 from crossling.analyses.result import AnalysisTable, write_result

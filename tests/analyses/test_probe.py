@@ -11,7 +11,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from crossling.analyses import probe
+from crossling.analyses import AnalysisContext, probe
 from crossling.analyses._probes.features import (
     OnDisk,
     collect_features,
@@ -30,7 +30,6 @@ from crossling.analyses._probes.probing import (
     score_confusions,
 )
 from crossling.analyses.attention_heads import capture_heads
-from crossling.analyses.context import AnalysisContext
 from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.errors import DataError

@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from crossling.analyses.context import AnalysisContext
+from crossling.analyses import AnalysisContext
 from crossling.analyses.similarity import (
     SCHEMA,
     Settings,

@@ -9,21 +9,39 @@ options of its settings. torch is imported inside functions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
+from crossling.progress import NoProgress, Progress
 from crossling.registry import load_kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from crossling.analyses.context import AnalysisContext
     from crossling.analyses.models import AnalysedModels
     from crossling.analyses.result import AnalysisTable
     from crossling.analyses.settings import AnalysisSettings
     from crossling.models.model import Model, ModelCard
     from crossling.report.figures import HeatMap
     from crossling.report.table import Table
+    from crossling.training.distributed import Distributed
+
+
+@dataclass(frozen=True)
+class AnalysisContext:
+    """Where to compute, and where encoded text and finished tables are kept."""
+
+    distributed: Distributed
+    store: Path
+    progress: Progress = field(default_factory=NoProgress)
+    batch: int = 128
+    """Sentences in a batch; results do not depend on it."""
+
+    @property
+    def encoded(self) -> Path:
+        """The folder of encoded examples."""
+        return self.store / "encoded"
 
 
 class AnalysisData(Protocol):

@@ -28,7 +28,7 @@ from crossling.report.figures import draw_figure, make_swatch
 from crossling.report.table import Table
 
 if TYPE_CHECKING:
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext
     from crossling.analyses.result import AnalysisTable
     from crossling.models.model import Model, ModelCard
 

@@ -44,7 +44,7 @@ from crossling.report.figures import HeatMap, draw_heat_maps
 from crossling.report.table import Table
 
 if TYPE_CHECKING:
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext
     from crossling.analyses.result import AnalysisTable
     from crossling.analyses.settings import AnalysisSettings
     from crossling.models.model import Model, ModelCard

@@ -26,8 +26,8 @@ from crossling.report.table import Table
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from crossling.analyses import AnalysisContext
     from crossling.analyses.attention_heads import Attention
-    from crossling.analyses.context import AnalysisContext
     from crossling.analyses.result import AnalysisTable
     from crossling.encoders.encoder import Encoder
     from crossling.models.model import Model, ModelCard

@@ -40,7 +40,7 @@ from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.loop import Execution
 
 if TYPE_CHECKING:
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext
     from crossling.analyses.perplexity import HeadTraining
 
 VERSION = 1

@@ -38,7 +38,7 @@ from crossling.training.settings import HeadSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext
     from crossling.analyses.masked_word_heads import KnownHead
     from crossling.analyses.result import AnalysisTable
     from crossling.encoders.masked_word_head import MaskedWordHead

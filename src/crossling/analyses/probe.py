@@ -44,7 +44,7 @@ from crossling.scores.metrics import explain, score
 from crossling.scores.predictions import SCHEMAS, Kind, Predictions, Scheme
 
 if TYPE_CHECKING:
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext
     from crossling.analyses.result import AnalysisTable
     from crossling.analyses.settings import AnalysisSettings
     from crossling.models.model import Model, ModelCard

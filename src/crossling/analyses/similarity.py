@@ -33,7 +33,7 @@ from crossling.recipe.identity import content_hash
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext
     from crossling.analyses.result import AnalysisTable
     from crossling.models.model import Model, ModelCard
     from crossling.objectives import Arrays

@@ -9,8 +9,7 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crossling.analyses import AnalysisData, load_analysis
-from crossling.analyses.context import AnalysisContext
+from crossling.analyses import AnalysisContext, AnalysisData, load_analysis
 from crossling.analyses.models import ModelLocation, Pretrained
 from crossling.analyses.settings import AnalysisSettings
 from crossling.files import replacing

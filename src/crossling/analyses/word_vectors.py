@@ -22,7 +22,7 @@ from crossling.training.loop import predict_examples
 
 if TYPE_CHECKING:
     from crossling.aligners.linked_text import Words
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext
     from crossling.analyses.word_pairs import WordPositions
     from crossling.models.model import Model
     from crossling.objectives import Arrays

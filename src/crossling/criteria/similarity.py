@@ -39,8 +39,7 @@ class SimilaritySettings(FrozenSettings):
 
 def mean_similarity(cells: Sequence[FinishedCell], context: ChoiceContext[SimilaritySettings], *, column: str) -> float:
     """The mean over seeds and languages of one column of the similarity analysis."""
-    from crossling.analyses import similarity
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext, similarity
     from crossling.analyses.stored import analyse_model
     from crossling.training.distributed import setup_distributed
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from crossling.analyses import Measures, Prepares, load_analysis
-from crossling.analyses.context import AnalysisContext
+from crossling.analyses import AnalysisContext, Measures, Prepares, load_analysis
 from crossling.analyses.correlation import Variant
 from crossling.analyses.models import AnalysedModel, AnalysedModels
 from crossling.analyses.result import AnalysisTable

@@ -29,7 +29,7 @@ from crossling.recipe.identity import content_hash
 from crossling.training.loop import predict_examples
 
 if TYPE_CHECKING:
-    from crossling.analyses.context import AnalysisContext
+    from crossling.analyses import AnalysisContext
     from crossling.data.rows import Rows
     from crossling.models.model import Model
     from crossling.objectives import Arrays

@@ -21,8 +21,8 @@ from crossling.scores.predictions import UNSEEN
 from crossling.tasks import build_task, parse_task
 
 if TYPE_CHECKING:
+    from crossling.analyses import AnalysisContext
     from crossling.analyses._probes.features import Extract, Sites
-    from crossling.analyses.context import AnalysisContext
     from crossling.models.model import Model, ModelCard
 
 Array = np.ndarray[Any, np.dtype[Any]]
