@@ -17,11 +17,16 @@ from typing import Any
 import pytest
 
 from chaos import wait_until_gone
+from crossling.progress import NoProgress
 from crossling.store.artefacts import Store
 from crossling.study.grid import load_study
+from crossling.study.plan import plan_study, write_plan
+from crossling.study.pool import Resources
+from crossling.study.ray import RayPool
 from crossling.study.ray_task import REPORT_SECONDS
 from crossling.study.recipe_run import run_recipe
 from crossling.study.status import find_schedulers, read_status
+from crossling.study.worker import Assignment
 from small_study import (
     events_of,
     finish,
@@ -92,12 +97,17 @@ def _parent(process: int) -> int | None:
         return None
 
 
-@pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoNodes]:
+def _secure_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that only this test can join."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")  # nobody else who reaches the port gets in
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     pytest.importorskip("ray", reason="needs Ray: pip install 'crossling[distributed]'")
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoNodes]:
+    _secure_ray(monkeypatch)
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("CROSSLING_CACHE", str(tmp_path / "cache-scheduler"))
@@ -214,6 +224,44 @@ def test_stopped_or_killed_scheduler_leaves_no_worker_and_continues(
     assert (weights_of(store), predictions_of(out)) == expected
     assert redone(out) == []
     assert read_status(out).count("done") == 6
+
+
+def test_tasks_share_a_gpu_in_fresh_processes(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks with half of a GPU each run side by side. The GPU is one by name only: recipes train on the CPU."""
+    _secure_ray(monkeypatch)
+    from ray.cluster_utils import Cluster
+
+    store, out = Store(tmp_path / "store"), tmp_path / "out"
+    study = load_study(write_study(tmp_path, tiny_folder, STUDY))
+    cells, runs = plan_study(study, store, out)
+    write_plan(study, cells, out, store=store, runs=runs)
+    jobs = [Assignment(c.stages[0], c.name, c.folder, c.seed, 0, c.stages[0], None, 1) for c in cells[:4]]
+    head = {"num_cpus": 4, "num_gpus": 1, "object_store_memory": MEMORY, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        with RayPool.connect(cluster.address) as pool:
+            pool.resources = Resources("cuda", 2, 1, 2, 1).divide(threads=1)
+            pool.open(study, out, store, progress=NoProgress())
+            processes, running, most = set(), set(), 0
+            while jobs or pool.tasks:
+                for _ in range(min(len(jobs), pool.scale(len(jobs)))):
+                    pool.start(jobs.pop())
+                for message in pool.poll(0.2):
+                    if message.kind == "started":
+                        processes.add(message.process)
+                        running.add(message.key)
+                    elif message.kind == "done":
+                        running.discard(message.key)
+                    assert message.kind in ("started", "progress", "event", "done"), message.error
+                    most = max(most, len(running))
+            pool.close()
+    finally:
+        cluster.shutdown()
+    assert all(store.is_complete(cell.stages[0]) for cell in cells[:4])
+    assert len(processes) == 4, "a process that used a GPU is not used again"
+    assert most == 2
 
 
 def _weights_at(bucket: Path) -> dict[str, str]:
