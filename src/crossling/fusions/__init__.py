@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast
 
 from pydantic import BeforeValidator, Field
 
 from crossling.errors import RecipeError
 from crossling.recipe.recipe import FrozenSettings
+from crossling.registry import load_kind
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,10 +40,17 @@ class Fusion(Protocol):
 
 
 class FusionKind(Protocol[SettingsT]):
-    """What the module of a kind defines, besides its settings."""
+    """What a kind's module defines, besides its ``Settings``."""
 
     def build(self, settings: SettingsT, *, layers: int, width: int) -> Fusion:
         """The module for an encoder with this number of layers and this width."""
+
+
+def build_fusion(table: dict[str, Any], *, layers: int, width: int) -> Fusion:
+    """The fusion that a recipe's table names, for an encoder with this number of layers and this width."""
+    module = load_kind("fusions", str(table["kind"]))
+    kind = cast("FusionKind[FrozenSettings]", module)
+    return kind.build(module.Settings.model_validate(table), layers=layers, width=width)
 
 
 if not TYPE_CHECKING:

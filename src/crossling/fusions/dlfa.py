@@ -35,7 +35,7 @@ class Settings(FrozenSettings):
     where the weights are multiplied with the mean of the two layers."""
     start: Literal["random", "identity"] = "random"
     """random: from the first step about half of each layer; identity: the last layer exactly, and what training makes
-    of it. Either moves with the learning rate, which identity wants much higher than an encoder does."""
+    of it. identity needs a much higher learning rate than an encoder does."""
     lr: LearningRate = None
     """The module's own learning rate; default: the stage's."""
 

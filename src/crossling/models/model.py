@@ -22,9 +22,9 @@ from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
 from crossling.encoders.trimming import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
-from crossling.fusions import Fusion
+from crossling.fusions import Fusion, build_fusion
 from crossling.models.heads import Head
-from crossling.registry import identify_plugins, load_kind
+from crossling.registry import identify_plugins
 
 ROWS = "vocabulary.rows"
 """The name under which a weights file lists the subword rows that it holds."""
@@ -95,9 +95,7 @@ class ModelCard:
 
 def build_model(encoder: Encoder, fusion: dict[str, Any]) -> Model:
     """An encoder with the fusion that a recipe names, and no head yet."""
-    kind = load_kind("fusions", fusion["kind"])
-    settings = kind.Settings.model_validate(fusion)
-    return Model(encoder, kind.build(settings, layers=encoder.layers, width=encoder.width))
+    return Model(encoder, build_fusion(fusion, layers=encoder.layers, width=encoder.width))
 
 
 def weights_of(model: Model) -> dict[str, Tensor]:
@@ -114,7 +112,7 @@ def save_model(model: Model, card: ModelCard, folder: Path) -> None:
     save_file(weights_of(model), folder / "model.safetensors")
     shapes = {name: head.shape() for name, head in model.heads.items() if isinstance(head, Head)}
     base = Path(card.encoder).expanduser()
-    # A folder is named in full, so that the model is found from wherever it is used.
+    # The full path of a folder, so that the model is found from any working directory.
     encoder = str(base.resolve()) if base.is_dir() else card.encoder
     card = replace(card, heads=shapes, encoder=encoder, plugins=card.custom_kinds())
     (folder / "model.json").write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
@@ -144,7 +142,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
     """Put stored weights into a model whose subword table is whole, or trimmed to the very same rows.
 
-    The encoder then knows which rows differ from its base's, for a stage that goes on from here to store them too.
+    The encoder then knows which rows differ from its base's, so that a later stage stores them too.
     """
     rows = weights.pop(ROWS, None)
     if model.trimmed is None:

@@ -110,7 +110,7 @@ def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage
     )
     record["held_out"]["after"] = work.measure()
     work.report(record["held_out"])
-    work.model.heads.clear()  # the encoder is what goes on from here; a head is trained or loaded anew
+    work.model.heads.clear()  # later stages use the encoder alone
     record |= {
         "steps": position.step,
         "best_step": position.best_step,

@@ -320,7 +320,7 @@ def _encode(task: Task, rows: tuple[Rows, ...], context: StageContext) -> Exampl
 
 
 def _encode_main(settings: Settings, task: Task, data: Data, context: StageContext) -> Examples:
-    """The main task's examples, those of small languages repeated where a temperature asks for it."""
+    """The main task's examples, those of small languages repeated by the temperature."""
     if settings.temperature == 1.0:
         return _encode(task, data.train, context)
     import numpy as np

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from crossling.data.rows import Rows
     from crossling.encoders.encoder import Encoder
     from crossling.objectives.find_span import Objective
+    from crossling.tasks import SplitWords
 
 VERSION = 1
 SCALARS = ("row", "context_from", "first", "last")
@@ -138,7 +139,7 @@ class Task:
         refuse_words(words)
         return read_fields(lines, 2, name=name)
 
-    def arrange(self, inputs: Sequence[Any], split: Any) -> dict[str, list[Any]]:
+    def arrange(self, inputs: Sequence[Any], split: SplitWords) -> dict[str, list[Any]]:
         """Columns of rows to predict from pairs of question and context."""
         check_inputs(inputs, is_pair, "a pair of question and context")
         nothing: list[list[Any]] = [[] for _ in inputs]
@@ -150,7 +151,7 @@ class Task:
             "starts": nothing,
         }
 
-    def present(self, predictions: Predictions, inputs: Sequence[Any], split: Any) -> list[dict[str, Any]]:
+    def present(self, predictions: Predictions, inputs: Sequence[Any], split: SplitWords) -> list[dict[str, Any]]:
         """Every question with its answer, the answer's characters in the context, and confidence."""
         return [
             {

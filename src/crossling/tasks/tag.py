@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from crossling.data.rows import Rows
     from crossling.encoders.encoder import Encoder
     from crossling.objectives.label_words import Objective
+    from crossling.tasks import SplitWords
 
 VERSION = 1
 Score = Literal[
@@ -35,7 +36,6 @@ Score = Literal[
     "xtreme_pos_f1",
     "xtreme_pos_f1_2020",
 ]
-Split = Callable[[str], Sequence[tuple[str, int, int]]]
 
 
 class Settings(FrozenSettings):
@@ -157,13 +157,13 @@ class Task:
                 sentences[-1][1].append(word)
         return sentences
 
-    def arrange(self, inputs: Sequence[Any], split: Split) -> dict[str, list[Any]]:
+    def arrange(self, inputs: Sequence[Any], split: SplitWords) -> dict[str, list[Any]]:
         """Columns of rows to predict from texts or lists of words."""
         check_inputs(inputs, lambda item: all(isinstance(word, str) for word in item), "a text or a list of words")
         words = [[word for word, _, _ in locate_words(item, split)] for item in inputs]
         return {"words": words, "tags": [[""] * len(sentence) for sentence in words]}
 
-    def present(self, predictions: Predictions, inputs: Sequence[Any], split: Split) -> list[dict[str, Any]]:
+    def present(self, predictions: Predictions, inputs: Sequence[Any], split: SplitWords) -> list[dict[str, Any]]:
         """For every input its words, each with characters, tag and confidence; of spans also where each one lies.
 
         Words that were given are shown as if one space stood between them. A span is as sure as its least sure word.
@@ -188,7 +188,7 @@ class Task:
         return items
 
 
-def locate_words(item: str | Sequence[str], split: Split) -> list[tuple[str, int, int]]:
+def locate_words(item: str | Sequence[str], split: SplitWords) -> list[tuple[str, int, int]]:
     """The words of a text with their characters; of given words, as if one space stood between them."""
     if isinstance(item, str):
         return list(split(item))
@@ -207,7 +207,7 @@ def join_spans(text: str, words: Sequence[dict[str, Any]]) -> list[dict[str, Any
 
 
 def split_to_fit(counts: np.ndarray[Any, Any], room: int) -> Iterator[tuple[int, int]]:
-    """Spans of words whose subwords fit into ``room``; a word that is longer alone gets a span of its own."""
+    """Spans of words whose subwords fit into ``room``; a word that is longer alone gets its own span."""
     start, used = 0, 0
     for word, count in enumerate(counts.tolist()):
         if used and used + count > room:

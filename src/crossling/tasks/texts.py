@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from crossling.encoders.encoder import Encoder
     from crossling.encoders.tokenization import Ragged
     from crossling.objectives.label_texts import Objective
+    from crossling.tasks import SplitWords
 
 
 class TextSettings(FrozenSettings):
@@ -38,7 +39,7 @@ class TextTask:
 
     fields: tuple[str, ...]
 
-    def __init__(self, settings: Any, labels: tuple[str, ...]) -> None:
+    def __init__(self, settings: TextSettings, labels: tuple[str, ...]) -> None:
         self.settings = settings
         self.labels = labels
 
@@ -97,7 +98,7 @@ class TextTask:
         refuse_words(words)
         return read_fields(lines, len(self.fields), name=name)
 
-    def arrange(self, inputs: Sequence[Any], split: Any) -> dict[str, list[Any]]:
+    def arrange(self, inputs: Sequence[Any], split: SplitWords) -> dict[str, list[Any]]:
         """Columns of rows to predict."""
         if len(self.fields) == 1:
             check_inputs(inputs, lambda item: isinstance(item, str), "a text")
@@ -107,7 +108,7 @@ class TextTask:
         columns = {field: [text[place] for text in texts] for place, field in enumerate(self.fields)}
         return {**columns, "label": [""] * len(texts)}
 
-    def present(self, predictions: Predictions, inputs: Sequence[Any], split: Any) -> list[dict[str, Any]]:
+    def present(self, predictions: Predictions, inputs: Sequence[Any], split: SplitWords) -> list[dict[str, Any]]:
         """Every input with its class and confidence."""
         codes, sure = predictions.column("predicted").tolist(), predictions.column("confidence").tolist()
         texts = zip(*(self.arrange(inputs, split)[field] for field in self.fields), strict=True)
@@ -122,13 +123,13 @@ class TextTask:
 
 
 def refuse_words(words: bool) -> None:
-    """Only taggers read words that are split already."""
+    """Reject ``--words``, which only taggers read."""
     if words:
         raise DataError("--words: only a tagger reads words that are split already; this model reads running text")
 
 
 def check_inputs(inputs: Sequence[Any], fits: Callable[[Any], bool], what: str) -> None:
-    """Refuse what a task cannot read, with its place among the inputs."""
+    """Raise an error for the first input that a task cannot read."""
     for number, item in enumerate(inputs):
         if not isinstance(item, str | list | tuple) or not fits(item):
             raise DataError(f"input {number}: {str(item)[:60]!r} is not {what}, which this model reads")

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a killed run needs to go on as if nothing had happened.
+"""Checkpoints: all that a killed run needs to continue to the same result.
 
 A checkpoint is a folder that is complete once its marker exists, which is written last; the one before is deleted only
 then. Weights and optimiser are safetensors, the rest is JSON: nothing is ever unpickled.
@@ -27,7 +27,10 @@ MARKER = "complete"
 
 @dataclass
 class Position:
-    """How far training has come. The random state is a function of seed, step and process, so it needs no storing."""
+    """How far a training run has come, as it is stored in a checkpoint.
+
+    The random state is a function of seed, step and process, so it is not stored.
+    """
 
     step: int = 0
     best_score: float | None = None
@@ -66,7 +69,7 @@ class Checkpoints:
             (folder / "position.json").write_text(json.dumps(asdict(position)), encoding="utf-8")
             (folder / MARKER).touch()
         except (OSError, SafetensorError) as error:
-            log.warning("%s: no checkpoint written (%s); training goes on. Free some disk space.", folder, error)
+            log.warning("%s: no checkpoint written (%s); training continues. Free some disk space.", folder, error)
             shutil.rmtree(folder, ignore_errors=True)
             return False
         for other in self.folder.glob("step-*"):

@@ -13,7 +13,7 @@ from crossling.errors import UserError
 from crossling.recipe.recipe import RunSettings
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-"""Options of glibc's mallopt: how much free memory is too much to keep, and how large a block stands alone."""
+"""Options of glibc's mallopt: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Distributed:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this is the process that writes files."""
         return self.rank == 0
 
     def sum_gradients(self, model: nn.Module) -> None:
@@ -49,28 +49,28 @@ class Distributed:
         return float(total)
 
     def broadcast(self, values: Tensor) -> Tensor:
-        """The first process's tensor, everywhere."""
+        """Copy the first process's tensor to all processes."""
         if self.size > 1:
             torch.distributed.broadcast(values, src=0)
         return values
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait for all processes."""
         if self.size > 1:
             torch.distributed.barrier()
 
 
 def setup_distributed(settings: RunSettings) -> Distributed:
-    """Choose device, precision and threads as a recipe asks, and meet the other processes, if any."""
+    """Set device, precision and threads as a recipe says, and join the other processes, if any."""
     if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("run.device = 'cuda': torch sees no CUDA device here. Leave it at 'auto', or mend the driver.")
+        raise UserError("run.device = 'cuda': torch finds no CUDA device. Leave it at 'auto', or repair the driver.")
     on_gpu = settings.device != "cpu" and torch.cuda.is_available()
     if settings.threads:
         torch.set_num_threads(settings.threads)
     torch.use_deterministic_algorithms(settings.deterministic or not on_gpu, warn_only=True)
-    # What finds reads of memory that was never written takes a hundredth of a step.
+    # Filling uninitialised memory, a check for bugs, takes a hundredth of a step.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # Its plans for attention take a tenth of a second or two for every new length; sentences then go no faster.
+    # cuDNN's attention plans for 0.1 to 0.2 s at every new length, and is then no faster.
     torch.backends.cuda.enable_cudnn_sdp(False)
     if settings.deterministic and on_gpu:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -87,8 +87,8 @@ def setup_distributed(settings: RunSettings) -> Distributed:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed for the next step: asked for anew, every page of it is cleared first, which
-    takes a fiftieth of a step. Where there is no such setting, nothing happens."""
+    """Have the C library keep freed memory for the next step: the system clears every new page first, which takes a
+    fiftieth of a step. A C library without this setting is left as it is."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
