@@ -16,6 +16,11 @@ from crossling.errors import ArtefactError, RecipeError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import load_recipe, parse_recipe
 from crossling.registry import FAMILIES, add_plugin, identify_plugins, list_kinds, load_kind
+from crossling.store.artefacts import Store
+from crossling.study.grid import load_study
+from crossling.study.recipe_run import RecipeRun
+from crossling.study.scheduling import run_study
+from crossling.training.distributed import setup_distributed
 
 PAGE = Path(__file__).parent.parent / "docs" / "recipes.md"
 TRAIN = "phrasebook-ner:en:train[:40]"
@@ -73,14 +78,16 @@ def install_package(site: Path, monkeypatch: pytest.MonkeyPatch, *points: str, n
 def test_custom_fusion_in_a_file_trains_and_predicts(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In a study: its worker is another process, which knows no plugin but by the stored recipe."""
     write_plugin(tmp_path / "mine")
-    recipe = write_recipe(tmp_path, tiny_folder, plugins={"fusions": ["mine/gated_mean.py"]})
-    summary = crossling.run(recipe, out=tmp_path / "out")
-    assert [result.language for result in summary.results] == ["de"]
-    # Another process knows no plugin but by the stored recipe: a worker of a study, or crossling predict.
+    write_recipe(tmp_path, tiny_folder, plugins={"fusions": ["mine/gated_mean.py"]}, run={"threads": 1})
+    study = tmp_path / "study.toml"
+    study.write_text('seeds = [1]\nbaseline = "gated"\n[systems.gated]\nrecipe = "gated.toml"\n', encoding="utf-8")
+    outcome = run_study(load_study(study), out=tmp_path / "out", store=Store(tmp_path / "store"))
+    assert outcome.done == 1 and not outcome.failed
     monkeypatch.setattr(registry, "_plugins", {})
     monkeypatch.chdir("/")
-    model = crossling.load(tmp_path / "out")
+    model = crossling.load(tmp_path / "out" / "gated")
     assert model.card.fusion == {"kind": "gated_mean", "layer": 1}
     said = crossling.predict(model, ["Anna lives in Paris."], language="en")
     crossling.save(model, tmp_path / "saved")
@@ -109,10 +116,6 @@ def test_custom_fusion_of_an_installed_package_trains(
 
 
 def test_content_of_a_plugin_counts_in_stages_that_use_it(tiny_folder: Path, tmp_path: Path) -> None:
-    from crossling.store.artefacts import Store
-    from crossling.study.recipe_run import RecipeRun
-    from crossling.training.distributed import setup_distributed
-
     def identify() -> tuple[str, ...]:
         recipe = load_recipe(path)
         run = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
@@ -142,6 +145,29 @@ def test_model_trained_with_edited_plugin_is_not_loaded(tiny_folder: Path, tmp_p
     plugin.write_text(read_listing() + "\n# Another version.\n", encoding="utf-8")
     with pytest.raises(ArtefactError, match=r"fusions\.gated_mean has changed"):
         crossling.load(tmp_path / "saved", plugins={"fusions": [str(plugin)]})
+
+
+def test_criterion_of_a_study_may_be_a_plugin(tiny_folder: Path, tmp_path: Path) -> None:
+    criterion = """
+from typing import Literal
+from crossling.recipe.recipe import FrozenSettings
+LABELS = "none"
+class Settings(FrozenSettings):
+    kind: Literal["lowest"] = "lowest"
+def score(cells, context):
+    return 0.0
+"""
+    write_plugin(tmp_path)
+    (tmp_path / "lowest.py").write_text(criterion, encoding="utf-8")
+    write_recipe(tmp_path, tiny_folder, plugins={"fusions": ["gated_mean.py"], "criteria": ["lowest.py"]})
+    study = tmp_path / "study.toml"
+    study.write_text(
+        'seeds = [1]\nbaseline = "gated"\n[systems.gated]\nrecipe = "gated.toml"\n'
+        '[systems.gated.axes]\n"stage.1.fusion.layer" = [1, 2]\n'
+        '[[choose]]\nsystem = "gated"\naxis = "stage.1.fusion.layer"\ncriterion = "lowest"\n',
+        encoding="utf-8",
+    )
+    assert [settings.kind for settings in load_study(study).criteria] == ["lowest"]
 
 
 def test_resolved_recipe_names_the_absolute_path(tiny_folder: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The Python interface: load an encoder, fine-tune, evaluate, predict, save, load; or run a whole recipe.
 
 What is trained here is kept in the store by identity, as the command line keeps it: the same call again trains
-nothing, and a killed one goes on from its last checkpoint.
+nothing, and a killed one continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ from crossling.training.distributed import setup_distributed
 
 __all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
 
-DataSpec = str | Mapping[str, Any]
+Table = Mapping[str, Any]
+"""What a TOML table holds."""
+DataSpec = str | Table
+"""A data set's name, or a table as in a recipe."""
+Input = str | Sequence[str]
+"""A text; a sentence as a list of words; a pair of texts, or of question and context."""
 Plugins = Mapping[str, Sequence[str]]
 """Files that define custom kinds, by family: ``{"fusions": ["gated.py"]}``."""
 
 
 def finetune(
     encoder: str | Encoder,
-    task: str | Mapping[str, Any],
+    task: str | Table,
     train: DataSpec | Sequence[DataSpec],
     *,
     seed: int = 1,
@@ -105,7 +110,7 @@ def evaluate(
     return {language: score(predictions) for (language, _), predictions in zip(opened, found, strict=True)}
 
 
-def predict(model: Predictor, inputs: Sequence[Any], *, language: str) -> list[dict[str, Any]]:
+def predict(model: Predictor, inputs: Sequence[Input], *, language: str) -> list[dict[str, Any]]:
     """What a model says of new texts, lists of words, pairs, or ``(question, context)``; offsets are in characters."""
     return model.predict(inputs, language=language)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from crossling.cli.options import name_command
 
 if TYPE_CHECKING:
     from crossling.papers.tables import TablePlan
@@ -80,7 +80,7 @@ def _run_plan(plan: TablePlan, *, out: Path | None, store: str | None, workers: 
         from crossling.store.artefacts import Store, find_store
         from crossling.study.scheduling import open_pool
 
-        command = shlex.join(["crossling", *sys.argv[1:]])
+        command = name_command()
         folder = out or Path("studies") / plan.study.name
         with open_pool(ray) as pool:
             made = reproduce_table(

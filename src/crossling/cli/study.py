@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from crossling.cli.options import name_command
 
 app = typer.Typer(no_args_is_help=True, help="Compare systems over tasks and seeds, with significance.")
 
@@ -34,7 +34,7 @@ StoreOption = Annotated[
 def run(
     study: StudyArgument,
     workers: Annotated[
-        int | None, typer.Option(help="Processes side by side; default: 1 on a CPU, as many as fit on GPUs.")
+        int | None, typer.Option(help="Worker processes; default: 1 on a CPU, as many as fit on GPUs.")
     ] = None,
     overrides: SetOption = None,
     out: OutOption = None,
@@ -47,7 +47,10 @@ def run(
         typer.Option(metavar="ADDRESS", help="Use the machines of the Ray cluster there: HOST:PORT, or auto."),
     ] = None,
 ) -> None:
-    """Run every cell of a study. Killed and started again, it goes on; started twice, both share the work."""
+    """Train and predict every cell of a study.
+
+    A killed study continues with the same command; started twice, both share the work.
+    """
     from crossling.store.artefacts import Store, find_store
     from crossling.study.folder import default_out
     from crossling.study.grid import load_study
@@ -68,10 +71,9 @@ def run(
     with TerminalProgress() as progress:
         from crossling.study.scheduling import open_pool, run_study
 
-        command = shlex.join(["crossling", *sys.argv[1:]])
         with open_pool(ray) as pool:
             outcome = run_study(
-                loaded, out=folder, store=kept, workers=workers, progress=progress, command=command, pool=pool
+                loaded, out=folder, store=kept, workers=workers, progress=progress, command=name_command(), pool=pool
             )
     show_outcome(outcome, folder)
     if outcome.failed:
@@ -82,9 +84,9 @@ def run(
 def status(
     study: FolderArgument,
     out: OutOption = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it until the study is over.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it until the study is over.")] = False,
 ) -> None:
-    """Show which cells are done, running, waiting or failed, and the time left."""
+    """See which cells are done, running, waiting or failed, and the time left."""
     from crossling.cli.show_study import show_status, watch_status
     from crossling.study.folder import find_out
     from crossling.study.status import read_status
@@ -113,7 +115,7 @@ def compare(
         str | None, typer.Option("--score", help="Another score of the stored predictions than the tasks' own.")
     ] = None,
 ) -> None:
-    """Compare all systems with the baseline, with significance; writes tables into the study's folder."""
+    """Compare all systems with the baseline: tables with tests of significance."""
     from crossling.cli.show_study import show_comparison
     from crossling.study.compare import compare_study
     from crossling.study.folder import find_out
@@ -133,7 +135,7 @@ def report(
         Path | None, typer.Option("--store", help="Where records of training are; default: where the study left them.")
     ] = None,
 ) -> None:
-    """Write a study's report: one page with all that is known of it, and every table as Markdown, LaTeX and CSV."""
+    """Write a study's report: one page, and every table as Markdown, LaTeX and CSV."""
     from crossling.cli.show_study import show_report
     from crossling.study.folder import find_out
     from crossling.study.report import report_study
@@ -143,7 +145,7 @@ def report(
 
 @app.command()
 def choices(study: FolderArgument, out: OutOption = None) -> None:
-    """Judge what each choose table picks, with all seeds' models and with one's, by the scores nobody may choose by."""
+    """Judge the values that choose tables pick, by the scores in the target languages."""
     from crossling.cli.show_picks import show_judgement
     from crossling.study.choose import judge_choices
     from crossling.study.folder import find_out

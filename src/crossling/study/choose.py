@@ -101,6 +101,7 @@ def choose_value(
 ) -> Choice:
     """The value that a criterion picks, given the finished cells of each variant by its label."""
     criterion = choose.criterion if isinstance(choose.criterion, Mapping) else {"kind": choose.criterion}
+    recipes = {variant.label: load_recipe(out / variant.folder / "recipe.toml") for variant in variants}
     kind = load_criterion(criterion["kind"])
     problems: list[str] = []
     settings = parse_kind("criteria", criterion, key="choose.criterion", problems=problems)
@@ -109,8 +110,7 @@ def choose_value(
     facts: dict[str, Any] = {}
     scores = {}
     for variant in variants:
-        recipe = load_recipe(out / variant.folder / "recipe.toml")
-        context = ChoiceContext(variant.task, recipe, plan.store, settings, facts)
+        context = ChoiceContext(variant.task, recipes[variant.label], plan.store, settings, facts)
         scores[variant.label] = float(kind.score(finished[variant.label], context))
     best = max(variants, key=lambda variant: scores[variant.label])
     others = {key: value for key, value in best.axes.items() if key != choose.axis}

@@ -184,13 +184,13 @@ def parse_study(tables: Mapping[str, Any], path: Path, overrides: Iterable[str] 
     if settings is None:
         raise _to_error(path, problems)
     _check_names(settings, problems)
-    criteria = tuple(
-        _parse_criterion(choice.criterion, key="choose.criterion", problems=problems) for choice in settings.choose
-    )
     variants: list[Variant] = []
     if not problems:
         everywhere = [text for text in overrides if text not in own]
         variants = list(_expand(settings, path.parent, everywhere, problems))
+    criteria = tuple(  # after recipes, whose plugins may define one
+        _parse_criterion(choice.criterion, key="choose.criterion", problems=problems) for choice in settings.choose
+    )
     if problems:
         raise _to_error(path, problems)
     _check_folders(variants, path)
