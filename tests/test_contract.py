@@ -5,6 +5,7 @@ Readers have more of their own in data/test_readers_contract.py.
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -15,11 +16,14 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from crossling.errors import RecipeError
+from crossling.fusions import FusionKind
 from crossling.inference.predictor import Predictor
 from crossling.models.model import save_model
 from crossling.objectives import Objective
 from crossling.recipe.recipe import freeze
 from crossling.registry import DEFINES, FAMILIES, list_kinds, load_kind
+from crossling.stages import Stage
+from crossling.tasks import Task
 from examples import make_rows
 from trained import list_inputs, train_tiny, wrap
 
@@ -129,3 +133,22 @@ def test_every_task_on_every_fusion_trains_is_saved_and_predicts_the_same(
     assert loaded.predict(inputs) == before
     assert len(before) == len(inputs)
     assert loaded.card.fusion == table
+
+
+PROTOCOLS: dict[str, Any] = {"fusions": FusionKind, "stages": Stage, "tasks": Task}
+
+
+@pytest.mark.parametrize(("family", "kind"), [(family, kind) for family in PROTOCOLS for kind in list_kinds(family)])
+def test_every_kind_has_the_functions_of_its_protocol(family: str, kind: str) -> None:
+    """With the same parameters: modules are not checked against a protocol by the type checker."""
+    module = load_kind(family, kind)
+    defined = module.Task if family == "tasks" else module
+    wanted = {name: value for name, value in vars(PROTOCOLS[family]).items() if inspect.isroutine(value)}
+    wanted = {name: value for name, value in wanted.items() if not name.startswith("_")}
+    assert wanted
+    for name, value in wanted.items():
+        function = value.__func__ if isinstance(value, staticmethod) else value
+        found, stated = (
+            [p for p in inspect.signature(f).parameters if p != "self"] for f in (getattr(defined, name), function)
+        )
+        assert found == stated, name

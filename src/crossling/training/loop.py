@@ -79,26 +79,26 @@ def fit(
     *,
     evaluate: Callable[[], float] | None = None,
 ) -> Position:
-    """Train a model on its main stream and what goes with it; with ``evaluate``, end with the best epoch's weights.
+    """Train a model on a stream or a mixture of streams; with ``evaluate``, end with the best epoch's weights.
 
     Continues from the last checkpoint in the execution's folder, if there is one.
     """
     mixture = main if isinstance(main, Mixture) else Mixture(main)
     if any(not len(stream.examples) for stream in mixture.streams()):
         raise UserError(f"{execution.what}: no examples to train on")
-    run = Trainer(model, mixture, settings, execution)
-    run.position = run.checkpoints.restore(model, run.optimiser)
-    execution.progress.begin(execution.what, run.total_steps, run.position.step)
-    while run.position.step < run.total_steps:
-        run.train_epoch()
+    trainer = Trainer(model, mixture, settings, execution)
+    trainer.position = trainer.checkpoints.restore(model, trainer.optimiser)
+    execution.progress.begin(execution.what, trainer.total_steps, trainer.position.step)
+    while trainer.position.step < trainer.total_steps:
+        trainer.train_epoch()
         if evaluate is not None:
-            run.keep_if_best(evaluate())
-        if run.is_time_to_save():
-            run.save_checkpoint()
+            trainer.keep_if_best(evaluate())
+        if trainer.is_time_to_save():
+            trainer.save_checkpoint()
     execution.progress.end()
     if evaluate is not None:
-        run.load_best()
-    return run.position
+        trainer.load_best()
+    return trainer.position
 
 
 class Trainer:
