@@ -167,7 +167,7 @@ def score(cells, context):
         '[[choose]]\nsystem = "gated"\naxis = "stage.1.fusion.layer"\ncriterion = "lowest"\n',
         encoding="utf-8",
     )
-    assert [settings.kind for settings in load_study(study).criteria] == ["lowest"]
+    assert load_study(study).settings.choose[0].criterion_table == {"kind": "lowest"}, "an unknown kind is an error"
 
 
 def test_resolved_recipe_names_the_absolute_path(tiny_folder: Path, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ axis = "stage.0.lr"
         "pos/only",
     ]
     assert study.variants[2].recipe.stage[0].lr == 2e-3
-    assert study.criteria[0].kind == "source_dev"
+    assert study.settings.choose[0].criterion_table == {"kind": "source_dev"}
 
 
 def test_overrides_reach_every_recipe_or_the_study(tmp_path: Path, tiny_folder: Path) -> None:

@@ -100,7 +100,7 @@ def choose_value(
     out: Path,
 ) -> Choice:
     """The value that a criterion picks, given the finished cells of each variant by its label."""
-    criterion = choose.criterion if isinstance(choose.criterion, Mapping) else {"kind": choose.criterion}
+    criterion = choose.criterion_table
     recipes = {variant.label: load_recipe(out / variant.folder / "recipe.toml") for variant in variants}
     kind = load_criterion(criterion["kind"])
     problems: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from crossling.study.folder import PlannedCell
 from crossling.study.grid import Study
 from crossling.study.local import LocalPool
 from crossling.study.memory import fit_gpu_memory
-from crossling.study.plan import Job, JobGraph, count_shared, find_finished, fix_threads, plan_study
+from crossling.study.plan import Job, JobGraph, find_finished, fix_threads, plan_study
 from crossling.study.pool import Resources, WorkerPool
 from crossling.study.recipe_run import RecipeRun, count_subwords, estimate_subwords
 
@@ -78,12 +79,13 @@ def forecast_study(
     graph = JobGraph.from_cells(cells, finished=finished, is_trained=store.is_complete)
     speeds = Speeds.measure(store, resources, runs)
     seconds = {job.key: speeds.estimate(job, runs[job.folder]) for job in graph.jobs.values()}
-    shared = count_shared(cells, store)
-    trained = sum(job.stage is not None for job in graph.jobs.values())
+    uses = Counter(identity for cell in cells for identity in cell.stages)
+    trained = sum(map(store.is_complete, uses))
+    to_train = sum(job.stage is not None for job in graph.jobs.values())
     lines = (
         f"{len(cells)} cells, {len(finished)} of them done",
-        f"{shared.stages} stages in all, {shared.distinct} different ones: {shared.serving_several} serve several "
-        f"cells, {shared.existing} are trained already, {trained} are to be trained",
+        f"{uses.total()} stages in all, {len(uses)} different ones: {sum(n > 1 for n in uses.values())} serve several "
+        f"cells, {trained} are trained already, {to_train} are to be trained",
         resources.describe(),
     )
     times = tuple(_forecast_time(graph, seconds, count, resources) for count in _counts(resources, len(graph.jobs)))

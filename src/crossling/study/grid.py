@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,11 @@ class ChooseSettings(FrozenSettings):
     axis: str
     criterion: Any = "source_dev"
     """A criterion's name, or a table with its kind and settings."""
+
+    @property
+    def criterion_table(self) -> Any:
+        """The criterion as a table."""
+        return {"kind": self.criterion} if isinstance(self.criterion, str) else self.criterion
 
 
 class StudySettings(FrozenSettings):
@@ -132,18 +137,11 @@ class Study:
     settings: StudySettings
     variants: tuple[Variant, ...]
     overrides: tuple[str, ...] = ()
-    criteria: tuple[FrozenSettings, ...] = field(default=())
-    """For each choice, the settings of its criterion."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """All cells: one seed of everything first, so that systems can be compared early."""
         return tuple(Cell(variant, seed) for seed in self.settings.seeds for variant in self.variants)
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks; one empty name where the study has no table of them."""
-        return tuple(self.settings.tasks) or ("",)
 
     @property
     def identity(self) -> str:
@@ -188,13 +186,12 @@ def parse_study(tables: Mapping[str, Any], path: Path, overrides: Iterable[str] 
     if not problems:
         everywhere = [text for text in overrides if text not in own]
         variants = list(_expand(settings, path.parent, everywhere, problems))
-    criteria = tuple(  # after recipes, whose plugins may define one
-        _parse_criterion(choice.criterion, key="choose.criterion", problems=problems) for choice in settings.choose
-    )
+    for choice in settings.choose:  # after recipes, whose plugins may define a criterion
+        parse_kind("criteria", choice.criterion_table, key="choose.criterion", problems=problems)
     if problems:
         raise _to_error(path, problems)
     _check_folders(variants, path)
-    return Study(path.stem, settings, tuple(variants), overrides, criteria)
+    return Study(path.stem, settings, tuple(variants), overrides)
 
 
 def _to_error(path: Path, problems: list[str]) -> RecipeError:
@@ -240,10 +237,6 @@ def _check_system(name: str, system: SystemSettings, settings: StudySettings, pr
     if system.set.keys() & system.axes.keys():
         both = ", ".join(sorted(system.set.keys() & system.axes.keys()))
         problems.append(f"{key}: {both} is both set and an axis")
-
-
-def _parse_criterion(value: Any, *, key: str, problems: list[str]) -> Any:
-    return parse_kind("criteria", {"kind": value} if isinstance(value, str) else value, key=key, problems=problems)
 
 
 def _expand(settings: StudySettings, folder: Path, overrides: list[str], problems: list[str]) -> Iterator[Variant]:

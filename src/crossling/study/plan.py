@@ -6,9 +6,8 @@ All of it is known before anything is trained.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,7 @@ from crossling.encoders.cache import EncoderCache
 from crossling.errors import DataError, UserError
 from crossling.files import read_json, write_atomic
 from crossling.recipe.overrides import to_toml
-from crossling.recipe.recipe import Recipe, RunSettings
+from crossling.recipe.recipe import RunSettings
 from crossling.store.artefacts import Store
 from crossling.study.folder import (
     COMPLETE,
@@ -60,37 +59,24 @@ def plan_study(
     cells = []
     for cell in study.cells:
         setup(cell.variant.recipe.run)  # the number of threads counts in identities
-        cells.append(_plan_cell(cell.variant, cell.seed, cell.name, runs[cell.variant.folder]))
+        variant, run = cell.variant, runs[cell.variant.folder]
+        names = (cell.name, variant.folder, variant.task, variant.system, variant.label)
+        identities = run.identify_stages(cell.seed), run.identify_predictions(cell.seed)
+        cells.append(PlannedCell(*names, cell.seed, *identities))
     return cells, runs
-
-
-def _plan_cell(variant: Variant, seed: int, name: str, run: RecipeRun) -> PlannedCell:
-    return PlannedCell(
-        name,
-        variant.folder,
-        variant.task,
-        variant.system,
-        variant.label,
-        seed,
-        run.identify_stages(seed),
-        run.identify_predictions(seed),
-    )
 
 
 def fix_threads(study: Study, threads: int) -> Study:
     """The study with a number of CPU threads where a recipe names none: it is part of what results are known by."""
 
-    def fix(recipe: Recipe) -> Recipe:
-        if recipe.run.threads is not None:
-            return recipe
-        return recipe.model_copy(update={"run": recipe.run.model_copy(update={"threads": threads})})
+    def fix(variant: Variant) -> Variant:
+        run = variant.recipe.run
+        if run.threads is not None:
+            return variant
+        fixed = {"run": run.model_copy(update={"threads": threads})}
+        return replace(variant, recipe=variant.recipe.model_copy(update=fixed))
 
-    variants = tuple(_with_recipe(variant, fix(variant.recipe)) for variant in study.variants)
-    return Study(study.name, study.settings, variants, study.overrides, study.criteria)
-
-
-def _with_recipe(variant: Variant, recipe: Recipe) -> Variant:
-    return Variant(variant.task, variant.system, variant.axes, recipe, variant.label)
+    return replace(study, variants=tuple(map(fix, study.variants)))
 
 
 def write_plan(
@@ -140,27 +126,6 @@ def find_finished(
         elif clean:
             path.unlink(missing_ok=True)
     return finished
-
-
-@dataclass(frozen=True)
-class Shared:
-    """How much training cells have in common."""
-
-    stages: int
-    distinct: int
-    existing: int
-    serving_several: int
-
-
-def count_shared(cells: Sequence[PlannedCell], store: Store) -> Shared:
-    """Stages of all cells, how many of them are different, already trained, and used by several cells."""
-    uses = Counter(identity for cell in cells for identity in cell.stages)
-    return Shared(
-        stages=sum(uses.values()),
-        distinct=len(uses),
-        existing=sum(store.is_complete(identity) for identity in uses),
-        serving_several=sum(count > 1 for count in uses.values()),
-    )
 
 
 @dataclass
