@@ -8,7 +8,7 @@ Rows: pairs of texts are read, encoded with the tokenizer of multilingual-e5-sma
 pairs are read and cleaned, each number in a process of its own; its start counts in the CPU seconds. The memory is the
 process's peak less what it held before it read, the pages of mapped files included.
 
-Cells: a study of tiny cells is planned, its folder laid out, its board made and its status read, with every cell's
+Cells: a study of tiny cells is planned, its folder laid out, its job graph made and its status read, with every cell's
 marker in place; nothing is trained.
 
 Training: one epoch of pairs of texts with an encoder of mBERT's size, the capturing of graphs included. Subwords are as
@@ -62,7 +62,7 @@ def grow_cells(counts: list[int]) -> None:
     from small_study import write_study
     from tiny import save_tiny
 
-    print("cells\tload s\tplan s\twrite s\tboard s\tfinished s\tstatus s\tplan MB")
+    print("cells\tload s\tplan s\twrite s\tgraph s\tfinished s\tstatus s\tplan MB")
     for count in counts:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -73,7 +73,7 @@ def grow_cells(counts: list[int]) -> None:
             planning, (cells, runs) = clock(lambda s=study, t=store, o=out: plan_study(s, t, o))
             assert len(cells) == count
             laying, _ = clock(lambda s=study, c=cells, t=store, o=out, r=runs: write_plan(s, c, o, store=t, runs=r))
-            boarding, _ = clock(
+            graphing, _ = clock(
                 lambda c=cells, t=store: JobGraph.from_cells(c, finished=(), is_trained=t.is_complete).count()
             )
             for cell in cells:
@@ -81,7 +81,7 @@ def grow_cells(counts: list[int]) -> None:
             finding, _ = clock(lambda c=cells, r=runs, o=out: find_finished(c, r, o, clean=False))
             looking, status = clock(lambda o=out: read_status(o))
             assert status.count("done") == count
-            times = [f"{value:.2f}" for value in (loading, planning, laying, boarding, finding, looking)]
+            times = [f"{value:.2f}" for value in (loading, planning, laying, graphing, finding, looking)]
             print(count, *times, f"{(out / 'study.json').stat().st_size / 1e6:.2f}", sep="\t", flush=True)
 
 

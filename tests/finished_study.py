@@ -76,7 +76,7 @@ def make_record(dev_score: float) -> dict[str, object]:
 
 
 def make_predictions(right: float, seed: int, *, spans: bool) -> Predictions:
-    """Tags of which about so many are right."""
+    """Tags of which about this share is right."""
     dice = np.random.default_rng(seed)
     gold = [[int(code) for code in dice.integers(0, 2, 4)] for _ in range(ROWS)]
     guesses = [[code if dice.random() < right else 1 - code for code in sentence] for sentence in gold]

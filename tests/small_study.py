@@ -80,7 +80,7 @@ def study_command(verb: str, *arguments: Any) -> list[str]:
 
 
 def start(*arguments: Any) -> subprocess.Popen[str]:
-    """``crossling study run`` in a process of its own."""
+    """``crossling study run`` in a new process."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CROSSLING_STORE": ""}
     return subprocess.Popen(
         study_command("run", *arguments),

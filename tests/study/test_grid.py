@@ -1,4 +1,4 @@
-"""Study files: what they expand to, and every mistake told at once."""
+"""Study files: what they expand to, and every mistake reported at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run would read and need: everything missing told at once, and memory as it is then taken."""
+"""Checks before a run: everything missing is reported at once, and the memory forecast holds."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_all_data_is_opened_and_described(tmp_path: Path, tiny_folder: Path) -> 
 def test_everything_missing_is_reported_at_once(tmp_path: Path, tiny_folder: Path) -> None:
     tables = make_tables(tiny_folder, train="phrasebook-ner:sw")
     tables["evaluate"] += [{"on": "phrasebook-ner", "languages": ["xx"]}, {"on": "phrasebook-qa", "languages": ["hi"]}]
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         inspect_recipe(parse_recipe(tables), store=tmp_path)
     assert re.search(
         r"3 problems with the data\n  stage\.0: .*'sw'.*\n  evaluate\.1: .*'xx'.*\n  evaluate\.2: .*Question",
-        str(told.value),
+        str(caught.value),
     )
 
 
@@ -112,8 +112,8 @@ def test_memory_falls_with_trimming_and_recomputing_and_rises_with_batches(tiny_
 def test_forecast_lists_weights_activations_and_overhead(tiny_folder: Path) -> None:
     encoder = load_encoder(str(tiny_folder))
     tables = make_tables(tiny_folder)
-    told = forecast_memory(parse_recipe(tables), encoder, [Load(32, 24, 70)])["stage.0"]
-    assert re.match(r"about 0\.8 GB on a CPU: .* activations of 32 x 24 subwords, .*; trimmed to about 70 of 229", told)
+    line = forecast_memory(parse_recipe(tables), encoder, [Load(32, 24, 70)])["stage.0"]
+    assert re.match(r"about 0\.8 GB on a CPU: .* activations of 32 x 24 subwords, .*; trimmed to about 70 of 229", line)
     tables["stage"][0]["weight_decay"] = 0.01
     assert "trimmed" not in forecast_memory(parse_recipe(tables), encoder, [Load(32, 24, 70)])["stage.0"]
 

@@ -63,7 +63,7 @@ Begin = Callable[..., "subprocess.Popen[str]"]
 
 @dataclass
 class TwoNodes:
-    """A cluster of two nodes with one CPU each; each has a folder of its own for what it brings from an address."""
+    """A cluster of two nodes with one CPU each; each has a separate folder for what it fetches from an address."""
 
     cluster: Any
     second: Any

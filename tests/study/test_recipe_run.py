@@ -181,7 +181,7 @@ def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path) -> None
             [*launcher, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        assert (done.stdout + done.stderr).count("epoch 1: dev") == 1, "progress is told by one process"
+        assert (done.stdout + done.stderr).count("epoch 1: dev") == 1, "one process shows progress"
         record = json.loads(next(store.glob("artefacts/*/complete.json")).read_text(encoding="utf-8"))
         assert record["machine"]["processes"] == str(processes)
         losses[processes] = [row["loss"] for row in record["history"] if "loss" in row]

@@ -77,7 +77,7 @@ def test_states_come_from_markers_and_running_jobs(tmp_path: Path) -> None:
     assert states(out)["plain/seed-1"] == "done"
     assert states(out)["plain/seed-2"] == "waiting", "a marker of other work does not count"
     assert states(out)["fused/seed-1"] == "failed"
-    assert read_status(out).seconds_left is None, "nobody is at work"
+    assert read_status(out).seconds_left is None, "no process runs it"
     write_scheduler(out, "s", workers=2, working=[work("plain/seed-3")])
     status = read_status(out)
     assert states(out)["plain/seed-3"] == "running"
