@@ -12,7 +12,11 @@ from crossling.report.terminal import out, print_facts, print_message
 
 if TYPE_CHECKING:
     from crossling.data.catalogue import SetDescription
+    from crossling.data.records import Record
     from crossling.data.rows import Rows
+    from crossling.encoders.coverage import Coverage
+    from crossling.encoders.encoder import Encoder
+    from crossling.encoders.extending import Extended
 
 
 def show_catalogue() -> None:
@@ -31,7 +35,7 @@ def show_catalogue() -> None:
             parts.append(f"{shown}:{entry.roles[0]}=en,{entry.roles[1]}={entry.languages[-1]}")
     out.print(Table("", ("set", "task", "languages", "splits", "found"), tuple(rows), names=5).to_rich())
     print_message(f"Parts of a row in a language each: {' '.join(parts)}")
-    print_message("Look into one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
+    print_message("Show rows of one: crossling data show panx:de. A folder of data sets is named by CROSSLING_DATA.")
 
 
 def _name_place(entry: SetDescription) -> str:
@@ -39,7 +43,7 @@ def _name_place(entry: SetDescription) -> str:
         return f"{len(entry.available)} at hand"
     if entry.hub:
         return f"hub: {entry.hub}"
-    return "your own files" if entry.folder else "embedded"
+    return "custom files" if entry.folder else "embedded"
 
 
 def show_rows(rows: Rows, count: int) -> None:
@@ -61,7 +65,7 @@ def show_rows(rows: Rows, count: int) -> None:
     out.print(Table("", ("label", "count", "share"), shares).to_rich())
 
 
-def _describe_record(record: Any) -> dict[str, str]:
+def _describe_record(record: Record) -> dict[str, str]:
     """A record's fields in words; tags stand at their words, but for those outside of spans."""
     if isinstance(record, TaggedSentence):
         pairs = zip(record.words, record.tags, strict=True)
@@ -70,7 +74,7 @@ def _describe_record(record: Any) -> dict[str, str]:
     return {n: " ".join(map(str, v)) if isinstance(v, tuple) else str(v) for n, v in values.items()}
 
 
-def show_cleaning(data: Any, rows: Rows) -> None:
+def show_cleaning(data: str | dict[str, Any], rows: Rows) -> None:
     """What the checks of a cleaned set can tell, and what they cannot."""
     from crossling.data.cleaning import explain_checks
 
@@ -78,7 +82,7 @@ def show_cleaning(data: Any, rows: Rows) -> None:
         print_message(f"Languages: {explain_checks(data['clean'], rows.language)}.")
 
 
-def show_encoder(encoder: Any) -> None:
+def show_encoder(encoder: Encoder) -> None:
     """Sizes of an encoder."""
     parameters = sum(p.numel() for p in encoder.parameters())
     facts = {
@@ -97,7 +101,7 @@ def show_encoder(encoder: Any) -> None:
     print_facts(facts)
 
 
-def show_coverage(coverage: Any) -> None:
+def show_coverage(coverage: Coverage) -> None:
     """How well an encoder can write a language."""
     print_facts(coverage.facts())
     near = tuple(
@@ -115,7 +119,7 @@ def show_coverage(coverage: Any) -> None:
     )
 
 
-def show_extended(extended: Any) -> None:
+def show_extended(extended: Extended) -> None:
     """What an encoder got for a language, and what it needs next."""
     print_facts(extended.facts())
     changes = tuple((name, before, now) for name, (before, now) in extended.changes().items())

@@ -17,6 +17,7 @@ from crossling.report.terminal import out, print_facts, print_message
 
 if TYPE_CHECKING:
     from crossling.report.run_summary import RunSummary
+    from crossling.study.memory import Inspection
 
 
 def show_run(summary: RunSummary, folder: Path, *, program: str = "crossling") -> None:
@@ -29,7 +30,7 @@ def show_run(summary: RunSummary, folder: Path, *, program: str = "crossling") -
     print_message(f"next:    {program} {summary.next_command.removeprefix('crossling ')}")
 
 
-def show_check(report: Any) -> None:
+def show_check(report: Inspection) -> None:
     """A resolved recipe, its data, its memory."""
     out.print(escape(report.recipe), soft_wrap=True)
     sets = tuple((role, rows.name, rows.language, f"{len(rows):,}", str(rows.skipped)) for role, rows in report.data)

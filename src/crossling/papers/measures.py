@@ -66,7 +66,7 @@ class Results:
         recipe = self.recipe((source.task, system))
         entry = recipe.evaluate[source.evaluate]
         languages = choose_languages(entry, source)
-        name = source.score or recipe.stage[-1].task.score
+        name = source.score or recipe.main_score
         return {
             seed: 100
             * fmean(self._read(prediction_path(self.out / folder, seed, entry, code))[name] for code in languages)
@@ -130,7 +130,7 @@ def measure_best(results: Results, source: CellSource) -> Values:
 def measure_best_layer(results: Results, source: CellSource) -> Values:
     """The layer that the best system fuses."""
     best = _find_best(results, source)
-    return {None: float(results.recipe((source.task, best)).stage[-1].fusion["layer"])} if best else {}
+    return {None: float(results.recipe((source.task, best)).stage[-1].model_dump()["fusion"]["layer"])} if best else {}
 
 
 def _find_best(results: Results, source: CellSource) -> str:

@@ -159,8 +159,7 @@ class TablePlan:
 
     def find_score(self, source: CellSource) -> str:
         """The score that the paper's figure is."""
-        score: str = source.score or self.find_recipe(source.needs[0]).stage[-1].task.score
-        return score
+        return source.score or self.find_recipe(source.needs[0]).main_score
 
     def list_analysed(self, analysis: str) -> list[SystemKey]:
         """The systems that an analysis is of, among them those that others are compared with."""

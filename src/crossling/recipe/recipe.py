@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -24,6 +24,12 @@ from pydantic import (
 from crossling.errors import RecipeError, nearest
 from crossling.recipe.overrides import apply_overrides, read_toml
 from crossling.registry import add_plugin, list_kinds, load_kind
+
+if TYPE_CHECKING:
+    from crossling.stages import StageSettings as StageTable
+    from crossling.tasks import TaskSettings
+else:
+    StageTable = Any  # validated by the settings of its kind, which this package does not know
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -107,11 +113,21 @@ class Recipe(FrozenSettings):
     source: str = "en"
     """The language that labels come from, and that selects checkpoints."""
     encoder: EncoderSettings
-    stage: tuple[Any, ...] = ()
+    stage: tuple[StageTable, ...] = ()
     evaluate: tuple[EvaluateSettings, ...] = ()
     run: RunSettings = RunSettings()
     plugins: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Custom kinds: Python files by family, ``{ fusions = ["gated.py"] }``, relative to the recipe. They are run."""
+
+    @property
+    def task(self) -> TaskSettings | None:
+        """The settings of the task that the last stage learns; none where it learns no task."""
+        return getattr(self.stage[-1], "task", None) if self.stage else None
+
+    @property
+    def main_score(self) -> str:
+        """The score that selects checkpoints and comes first in tables; empty where no task is learnt."""
+        return self.task.score if self.task else ""
 
     @field_validator("seeds", "stage", "evaluate", mode="before")
     @classmethod

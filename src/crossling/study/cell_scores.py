@@ -46,7 +46,7 @@ def score_cells(plan: StudyPlan, out: Path) -> list[CellScores]:
 
 def _score_cell(recipe: Recipe, folder: Path, seed: int) -> tuple[dict[tuple[str, str], float], float | None]:
     trained = trained_languages(recipe)
-    name = recipe.stage[-1].task.score
+    name = recipe.main_score
     scores: dict[tuple[str, str], float] = {}
     others = []
     for entry in recipe.evaluate:

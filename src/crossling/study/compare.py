@@ -281,7 +281,7 @@ def _read_predictions(recipe: Recipe, folder: Path, seeds: Sequence[int]) -> dic
 
 def _main_scores(recipe: Recipe) -> dict[str, str]:
     """The score that the last stage's task names, for each data set."""
-    return {set_name(entry): recipe.stage[-1].task.score for entry in recipe.evaluate}
+    return {set_name(entry): recipe.main_score for entry in recipe.evaluate}
 
 
 def _write(result: StudyComparison, out: Path, *, score: str | None) -> tuple[str, ...]:

@@ -283,9 +283,8 @@ class RecipeRun:
 
 def build_final_task(recipe: Recipe) -> Task | None:
     """The task that is scored: the last stage's; none where there is nothing to score and no task."""
-    settings = getattr(recipe.stage[-1], "task", None) if recipe.stage else None
-    if settings is not None:
-        return build_task(settings, ())
+    if recipe.task is not None:
+        return build_task(recipe.task, ())
     if recipe.evaluate and recipe.stage:
         raise RecipeError(
             f"evaluate: the last stage, {recipe.stage[-1].kind!r}, learns no task that could be scored; end with a "

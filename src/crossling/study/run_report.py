@@ -42,22 +42,21 @@ def report_run(run: RecipeRun) -> RunSummary:
 def summarise_run(out: Path, *, store: Path) -> RunSummary:
     """Everything that tables and the page show of a run."""
     recipe, record = load_recipe(out / "recipe.toml"), read_run_record(out)
-    final = recipe.stage[-1]
     results = [
         _gather(recipe, entry, language, spec, out=out, store=store)
         for entry in recipe.evaluate
         for language, spec in entry.specs()
     ]
-    task = getattr(final, "task", None)  # a recipe may end before fine-tuning
-    trained = [open_data(spec, split="train", store=store) for spec in final.train] if task else []
+    labelled = recipe.stage[-1].model_dump()["train"] if recipe.task else ()
+    trained = [open_data(spec, split="train", store=store) for spec in labelled]
     tested = [open_data(spec, split=entry.split, store=store) for entry in recipe.evaluate for _, spec in entry.specs()]
     skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in (*trained, *tested) if rows.skipped]
     return RunSummary(
         title=out.name,
         encoder=record.encoder or recipe.encoder.name,
-        task=task_name(task) if task else "",
+        task=task_name(recipe.task) if recipe.task else "",
         source=recipe.source,
-        main_score=task.score if task else "",
+        main_score=recipe.main_score,
         results=tuple(results),
         recipe=to_toml(recipe.model_dump(mode="json")),
         seeds=recipe.seeds,
