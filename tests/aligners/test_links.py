@@ -12,7 +12,7 @@ from crossling.aligners.links import build_links, link_best, read_links, write_l
 from crossling.errors import DataError
 
 
-def test_links_come_back_sorted_and_once(tmp_path: Path) -> None:
+def test_links_round_trip_sorted_and_unique(tmp_path: Path) -> None:
     write_links(build_links([[(2, 0), (0, 1), (2, 0)], [], [(10, 3)]]), tmp_path / "links")
     assert (tmp_path / "links").read_text() == "0-1 2-0\n\n10-3\n"
     assert list(read_links(tmp_path / "links")) == [[(0, 1), (2, 0)], [], [(10, 3)]]
@@ -34,19 +34,19 @@ def test_links_counted_from_one(tmp_path: Path) -> None:
         ("0-0\n0-0\n0-0\n", "has 3 lines, but there are 2 sentence pairs"),
     ],
 )
-def test_links_that_are_not(tmp_path: Path, text: str, told: str) -> None:
+def test_wrong_links_are_refused(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "links").write_text(text)
     with pytest.raises(DataError, match=told):
         read_links(tmp_path / "links", sizes=[(1, 1), (3, 2)])
 
 
-def test_a_word_before_the_first(tmp_path: Path) -> None:
+def test_word_below_base_is_refused(tmp_path: Path) -> None:
     (tmp_path / "links").write_text("1-1\n0-1\n")
     with pytest.raises(DataError, match="links:2: the link 0-1 names a word 0, but words are counted from 1"):
         read_links(tmp_path / "links", base=1)
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_undecodable_bytes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "links").write_bytes(b"0-0\n\xff\n")
     with pytest.raises(DataError, match="links:2: the line has bytes that are not UTF-8"):
         read_links(tmp_path / "links")
@@ -58,7 +58,7 @@ def test_best_words_become_links() -> None:
     assert list(link_best(best, offsets, turned=True)) == [[(0, 1)], [], [(0, 0), (1, 0)]]
 
 
-def test_two_files_or_one(tmp_path: Path) -> None:
+def test_corpus_is_read_from_two_files_or_one(tmp_path: Path) -> None:
     (tmp_path / "en").write_text("the cat\nthe dog sleeps\n")
     (tmp_path / "de").write_text("die Katze\nder Hund schläft\n")
     (tmp_path / "both").write_text("the cat ||| die Katze\nthe dog sleeps ||| der Hund schläft\n")
@@ -77,19 +77,19 @@ def test_two_files_or_one(tmp_path: Path) -> None:
         ("", "", "has no sentences"),
     ],
 )
-def test_text_that_cannot_be_aligned(tmp_path: Path, left: str, right: str, told: str) -> None:
+def test_unparallel_text_is_refused(tmp_path: Path, left: str, right: str, told: str) -> None:
     (tmp_path / "en").write_text(left)
     (tmp_path / "de").write_text(right)
     with pytest.raises(DataError, match=told):
         read_corpus(tmp_path / "en", tmp_path / "de")
 
 
-def test_one_file_without_two_sides(tmp_path: Path) -> None:
+def test_joint_file_needs_two_sides(tmp_path: Path) -> None:
     (tmp_path / "both").write_text("a ||| b\na b\n")
     with pytest.raises(DataError, match="both:2: not two sides"):
         read_corpus(tmp_path / "both")
 
 
-def test_an_empty_side_of_pairs_in_memory() -> None:
+def test_empty_side_in_memory_is_refused() -> None:
     with pytest.raises(DataError, match="sentence pair 2 has an empty side"):
         build_corpus([(["a"], ["b"]), ([], ["b"])])

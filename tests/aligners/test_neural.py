@@ -47,7 +47,7 @@ def mutual_best(encoder: Encoder, left: tuple[str, ...], right: tuple[str, ...],
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_batches_link_as_single_pairs_do(family: str) -> None:
+def test_batches_give_same_links_as_single_pairs(family: str) -> None:
     encoder = tiny_encoder(family)
     corpus = make_corpus()
     found = align_with(encoder, corpus, Settings(layer=2, batch=4))
@@ -56,7 +56,7 @@ def test_batches_link_as_single_pairs_do(family: str) -> None:
     assert list(found) == expected
 
 
-def test_the_same_sentence_is_linked_to_itself() -> None:
+def test_identical_sentences_are_linked_word_by_word() -> None:
     words = ["the", "red", "cat", "eats", "fish"]
     links = align_with(tiny_encoder(), build_corpus([(words, words)]), Settings(layer=1))
     assert links[0] == [(k, k) for k in range(5)]
@@ -64,7 +64,7 @@ def test_the_same_sentence_is_linked_to_itself() -> None:
     assert links[0] == [(k, k) for k in range(5)]
 
 
-def test_transport_through_an_encoder() -> None:
+def test_transport_links_stay_inside_sentences() -> None:
     corpus = make_corpus()
     plain = align_with(tiny_encoder(), corpus, Settings(layer=1))
     carried = align_with(tiny_encoder(), corpus, Settings(layer=1, method="transport", temperature=0.01))
@@ -73,7 +73,7 @@ def test_transport_through_an_encoder() -> None:
         assert all(i < source and j < target for i, j in row) and row
 
 
-def test_a_sentence_too_long_is_linked_as_far_as_it_is_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_long_sentence_is_linked_up_to_max_length(caplog: pytest.LogCaptureFixture) -> None:
     encoder = tiny_encoder()
     words = ["cat", "dog"] * 300
     with caplog.at_level(logging.WARNING):
@@ -87,7 +87,7 @@ def everything(cosine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.ones(cosine.shape[:2], dtype=torch.bool), torch.ones(cosine.shape[::2], dtype=torch.bool)
 
 
-def test_itermax_by_hand() -> None:
+def test_itermax_matches_hand_example() -> None:
     # Round 1: (0,0) and (1,1) choose each other. Round 2: source word 2 wants target word 1 (0.9 of it), which has
     # nobody better that is still free; target word 2 wants source word 0.
     cosine = torch.tensor([[[0.9, 0.1, 0.5], [0.2, 0.8, 0.1], [0.1, 0.7, -0.9]]])
@@ -104,7 +104,7 @@ def test_itermax_links_no_padding() -> None:
     assert {tuple(place) for place in found.nonzero().tolist()} <= {(0, 0), (0, 1)}
 
 
-def test_transport_gives_every_word_its_share() -> None:
+def test_transport_plan_has_uniform_marginals() -> None:
     torch.manual_seed(0)
     cosine = torch.rand(2, 4, 5)
     source = torch.tensor([[True] * 4, [True, True, False, False]])
@@ -118,7 +118,7 @@ def test_transport_gives_every_word_its_share() -> None:
     assert torch.allclose(plan[1, :2, :3], alone[0], atol=1e-6)
 
 
-def test_transport_holds_back_a_word_that_is_near_to_all() -> None:
+def test_transport_limits_a_word_near_to_all() -> None:
     cosine = torch.tensor([[[0.9, 0.88], [0.8, 0.1]]])  # source word 0 is nearest to both
     assert cosine[0].argmax(0).tolist() == [0, 0]
     assert transport_words(cosine, *everything(cosine), temperature=0.05)[0].argmax(0).tolist() == [1, 0]

@@ -16,7 +16,7 @@ def gold_file(folder: Path, text: str) -> Path:
     return folder / "gold"
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_scores_match_hand_example(tmp_path: Path) -> None:
     gold = read_gold(gold_file(tmp_path, "1-1 2-2 2p3\n1-2\n"))
     assert gold.base == 1
     # Proposed 4: (0,0) sure, (1,2) possible, (1,0) wrong; and (0,1) sure. Sure are 3, of which (1,1) is missed.
@@ -28,7 +28,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert score.aer == pytest.approx(1 - (2 + 3) / (4 + 3))
 
 
-def test_the_gold_links_themselves_are_perfect(tmp_path: Path) -> None:
+def test_gold_links_score_perfectly(tmp_path: Path) -> None:
     gold = read_gold(gold_file(tmp_path, "1-1 2p2\n\n"))
     assert score_links(build_links([[(0, 0)], []]), gold).aer == 0
     assert score_links(build_links([[(0, 0), (1, 1)], []]), gold).aer == 0
@@ -36,7 +36,7 @@ def test_the_gold_links_themselves_are_perfect(tmp_path: Path) -> None:
     assert (nothing.precision, nothing.recall, nothing.f1, nothing.aer) == (1, 0, 0, 1)
 
 
-def test_where_counting_begins(tmp_path: Path) -> None:
+def test_base_is_detected(tmp_path: Path) -> None:
     assert read_gold(gold_file(tmp_path, "1-1\n2-2\n")).sure == ({(0, 0)}, {(1, 1)})
     assert read_gold(gold_file(tmp_path, "1-1\n0-2\n")).sure == ({(1, 1)}, {(0, 2)})
     assert read_gold(gold_file(tmp_path, "1-1\n2-2\n"), base=0).sure == ({(1, 1)}, {(2, 2)})
@@ -44,7 +44,7 @@ def test_where_counting_begins(tmp_path: Path) -> None:
         read_gold(gold_file(tmp_path, "1-1\n0-2\n"), base=1)
 
 
-def test_gold_that_is_not(tmp_path: Path) -> None:
+def test_wrong_gold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="gold:2: '1=1' is no link such as 3-4"):
         read_gold(gold_file(tmp_path, "1-1\n1=1\n"))
     with pytest.raises(DataError, match="1 lines of links, but 2 lines of gold"):

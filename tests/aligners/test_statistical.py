@@ -89,7 +89,7 @@ def number(sentences: Sentences) -> Sentences:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_same_as_the_slow_one(seed: int) -> None:
+def test_compiled_model_equals_plain_python(seed: int) -> None:
     source, target = made_up_text(seed)
     slow = Slow(source, target, Settings())
     for iteration in range(4):
@@ -103,7 +103,7 @@ def test_same_as_the_slow_one(seed: int) -> None:
         assert joint[best + 1] == pytest.approx(max(joint), rel=1e-5)  # of equals it may be either
 
 
-def test_only_pairs_that_occur_are_stored() -> None:
+def test_only_cooccurring_pairs_are_stored() -> None:
     found = fit_direction(build_ragged([[0, 1, 0], [2]]), build_ragged([[0, 1], [2, 0]]), Settings())
     table = found.table
     assert [table.columns[a:b].tolist() for a, b in pairwise(table.rows)] == [
@@ -116,7 +116,7 @@ def test_only_pairs_that_occur_are_stored() -> None:
     assert table.probability(1, 2) == 0
 
 
-def test_threads_do_not_change_a_bit() -> None:
+def test_result_does_not_depend_on_threads() -> None:
     source, target = (build_ragged(side) for side in made_up_text(3))
     before = numba.get_num_threads()
     results = []
@@ -153,14 +153,14 @@ def test_words_that_occur_together_are_linked() -> None:
     assert links[4] == [(0, 0), (1, 1), (2, 2)]
 
 
-def test_both_directions_turn_around() -> None:
+def test_swapped_sides_give_swapped_links() -> None:
     corpus = small_text()
     there = align(corpus, Settings(symmetrize="intersection"))
     back = align(Corpus(corpus.target, corpus.source), Settings(symmetrize="intersection"))
     assert [[(j, i) for i, j in row] for row in there] == [sorted(row) for row in back]
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     told: list[tuple[str, object]] = []
 
     class Listener:

@@ -36,11 +36,11 @@ BACKWARD = {(0, 0), (1, 1), (2, 2), (3, 4), (4, 0)}
         ("grow-diag-final-and", {(0, 0), (1, 1), (1, 2), (2, 2), (2, 3), (3, 4), (4, 4)}),
     ],
 )
-def test_by_hand(how: str, expected: Grid) -> None:
+def test_symmetrizations_match_hand_example(how: str, expected: Grid) -> None:
     assert merge(FORWARD, BACKWARD, how, (5, 5)) == expected
 
 
-def test_final_takes_what_no_link_is_beside() -> None:
+def test_final_adds_isolated_links() -> None:
     # (3, 0) shares its target word with (0, 0), and its source word is free; of (2, 3) both words are free.
     forward, backward = {(0, 0), (2, 3)}, {(0, 0), (3, 0)}
     assert merge(forward, backward, "grow-diag", (4, 4)) == {(0, 0)}
@@ -55,7 +55,7 @@ def test_final_takes_forward_links_first() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_order_of_generosity(seed: int) -> None:
+def test_symmetrizations_are_nested(seed: int) -> None:
     dice = random.Random(seed)
     sizes = 7, 9
     forward = {(dice.randrange(7), j) for j in range(9)}
@@ -68,12 +68,12 @@ def test_order_of_generosity(seed: int) -> None:
         assert found[less] <= found[more]
 
 
-def test_many_pairs_at_once_are_each_by_itself() -> None:
+def test_pairs_are_symmetrized_independently() -> None:
     rows = [[(0, 0)], [], [(0, 1), (1, 0)]]
     corpus = build_corpus([(["a"] * 2, ["b"] * 2)] * 3)
     assert list(symmetrize(build_links(rows), build_links(rows), corpus, how="intersection")) == rows
 
 
-def test_an_unknown_way() -> None:
+def test_unknown_symmetrization_is_refused() -> None:
     with pytest.raises(RecipeError, match="Did you mean 'grow-diag-final-and'"):
         merge(set(), set(), "grow-diag-final-an", (1, 1))

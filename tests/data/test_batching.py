@@ -34,9 +34,7 @@ def _write(path: Path, ragged: list[list[int]], size: int) -> Examples:
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
-def test_what_was_written_is_read_back_whatever_the_chunks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
+def test_examples_round_trip_with_any_chunk_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(batching, "CHUNK", 5)
     rows = [list(range(n % 4 + 1)) for n in range(23)]
     examples = _write(tmp_path / "e.arrow", rows, size)
@@ -48,11 +46,11 @@ def test_what_was_written_is_read_back_whatever_the_chunks(
     assert examples.distinct_ids().tolist() == [0, 1, 2, 3]
 
 
-def test_no_examples_are_no_error(tmp_path: Path) -> None:
+def test_empty_examples_are_allowed(tmp_path: Path) -> None:
     assert len(write_examples(tmp_path / "none.arrow", iter(()))) == 0
 
 
-def test_a_writer_that_dies_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_writer_leaves_no_file(tmp_path: Path) -> None:
     def chunks():  # type: ignore[no-untyped-def]
         yield {"ids": [np.zeros(2, np.int32)]}
         raise RuntimeError("killed")
@@ -69,9 +67,7 @@ def test_a_writer_that_dies_leaves_nothing_behind(tmp_path: Path) -> None:
     seed=st.integers(0, 5),
     epoch=st.integers(0, 3),
 )
-def test_an_epoch_visits_every_example_once_in_full_batches(
-    lengths: list[int], batch: int, seed: int, epoch: int
-) -> None:
+def test_epoch_visits_every_example_once_in_full_batches(lengths: list[int], batch: int, seed: int, epoch: int) -> None:
     array = np.array(lengths, np.int32)
     plan = plan_epoch(array, batch, seed=seed, epoch=epoch)
     assert sorted(np.concatenate([b.rows for b in plan]).tolist()) == list(range(len(lengths)))
@@ -82,7 +78,7 @@ def test_an_epoch_visits_every_example_once_in_full_batches(
 
 @settings(max_examples=60, deadline=None)
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=30), batch=st.integers(1, 4), share=st.integers(1, 40))
-def test_lengths_are_the_cheapest_of_all_that_could_be_chosen(lengths: list[int], batch: int, share: int) -> None:
+def test_chosen_lengths_have_least_cost(lengths: list[int], batch: int, share: int) -> None:
     """All sets of lengths are tried: each length has its price, each batch costs its padding."""
     array = np.array(lengths, np.int32)
     longest = np.sort(array)[::-1][::batch]
@@ -132,14 +128,14 @@ def test_padding_is_below_a_twentieth_of_what_random_batches_pad() -> None:
 
 
 @given(lengths=st.lists(st.integers(1, 300), max_size=200), batch=st.integers(1, 64))
-def test_prediction_covers_everything_within_its_token_budget(lengths: list[int], batch: int) -> None:
+def test_prediction_covers_all_rows_within_token_budget(lengths: list[int], batch: int) -> None:
     plan = plan_prediction(np.array(lengths, np.int32), batch, tokens=1_000)
     covered = np.concatenate([b.rows for b in plan]).tolist() if plan else []
     assert sorted(covered) == list(range(len(lengths)))
     assert all(len(b.rows) <= batch and (len(b.rows) == 1 or len(b.rows) * b.length <= 1_000) for b in plan)
 
 
-def test_columns_are_padded_to_the_batch(tmp_path: Path) -> None:
+def test_columns_are_padded_to_batch_length(tmp_path: Path) -> None:
     examples = _write(tmp_path / "e.arrow", [[5], [6, 7], [8, 9, 10]], 2)
     matrix = pad_column(examples, "ids", batching.Batch(np.array([2, 0]), 4), size=3, fill=-1)
     assert matrix.tolist() == [[8, 9, 10, -1], [5, -1, -1, -1], [-1, -1, -1, -1]]

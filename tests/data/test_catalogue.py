@@ -55,7 +55,7 @@ def open_words(spec: Any, folder: Path, split: str = "") -> list[str]:
     return [row.words[0] for row in open_data(spec, split=split, store=folder / "store")]  # type: ignore[union-attr]
 
 
-def test_split_of_the_spec_wins_and_rows_are_sliced(folder: Path) -> None:
+def test_split_in_spec_wins_and_rows_are_sliced(folder: Path) -> None:
     put(folder, "panx/dev-hi.tsv", bio(10))
     put(folder, "panx/train-hi.tsv", "t\tO\n")
     assert open_words("panx:hi", folder, "train") == ["t"]
@@ -67,7 +67,7 @@ def test_split_of_the_spec_wins_and_rows_are_sliced(folder: Path) -> None:
     assert (rows.name, rows.language) == ("panx:hi:dev[2:4]", "hi")
 
 
-def test_limit_and_nested_samples(folder: Path) -> None:
+def test_smaller_sample_is_part_of_larger_one(folder: Path) -> None:
     put(folder, "panx/train-hi.tsv", bio(50))
     assert open_words({"data": "panx:hi", "limit": 3}, folder, "train") == ["w0", "w1", "w2"]
     small = open_words({"data": "panx:hi", "limit": 5, "sample_seed": 1}, folder, "train")
@@ -77,7 +77,7 @@ def test_limit_and_nested_samples(folder: Path) -> None:
     assert len(open_words({"data": "panx:hi", "limit": 500}, folder, "train")) == 50
 
 
-def test_ones_own_files(folder: Path, tmp_path: Path) -> None:
+def test_custom_files_are_read(folder: Path, tmp_path: Path) -> None:
     put(folder, "mine.tsv", bio(3) + "broken\n")
     table = {"format": "bio", "path": str(folder / "mine.tsv"), "language": "sw", "limit": 2}
     with pytest.raises(DataError, match=r"mine.tsv:10"):
@@ -86,7 +86,7 @@ def test_ones_own_files(folder: Path, tmp_path: Path) -> None:
     assert (len(rows), rows.skipped, rows.language) == (2, 1, "sw")
 
 
-def test_paths_start_from_the_folder_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_start_from_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "home/sw.tsv", bio(3))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     table = {"format": "bio", "path": "~/sw.tsv", "language": "sw", "limit": 2}
@@ -113,7 +113,7 @@ def test_paths_start_from_the_folder_one_is_in(tmp_path: Path, monkeypatch: pyte
         (["panx:hi"], "not list"),
     ],
 )
-def test_tables_that_are_wrong(folder: Path, table: Any, told: str) -> None:
+def test_wrong_tables_are_refused(folder: Path, table: Any, told: str) -> None:
     put(folder, "panx/train-hi.tsv", bio(1))
     with pytest.raises(DataError) as error:
         open_data(table, split="train", store=folder / "store")
@@ -142,14 +142,14 @@ def test_tables_that_are_wrong(folder: Path, table: Any, told: str) -> None:
         ("xnli@mixed:premise=de,hypothesis=en:dev", "has one language"),
     ],
 )
-def test_specs_that_are_wrong(folder: Path, spec: str, told: str) -> None:
+def test_wrong_specs_are_refused(folder: Path, spec: str, told: str) -> None:
     put(folder, "xnli/dev-de.tsv", "a\tb\tneutral\nc\td\tneutral\n")
     with pytest.raises(DataError) as error:
         open_data(spec, store=folder / "store")
     assert told in str(error.value)
 
 
-def test_what_is_not_there_is_told_with_where_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_set_error_says_where_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(folder, "panx/dev-de.tsv", bio(1))
     put(folder, "panx/train-de.tsv", bio(1))
     with pytest.raises(DataError) as error:
@@ -171,7 +171,7 @@ def test_what_is_not_there_is_told_with_where_to_get_it(folder: Path, monkeypatc
         open_data("xnli:de:test", store=folder / "store")
 
 
-def test_the_split_that_is_shown(folder: Path) -> None:
+def test_default_split_is_an_available_one(folder: Path) -> None:
     put(folder, "panx/dev-de.tsv", bio(1))
     put(folder, "panx/train-de.tsv", bio(1))
     assert choose_split("panx:de") == "dev", "of those available"
@@ -180,7 +180,7 @@ def test_the_split_that_is_shown(folder: Path) -> None:
     assert choose_split("taxinli:en") == "train" and choose_split("phrasebook-ner:hi") == "test"
 
 
-def test_treebanks(folder: Path) -> None:
+def test_language_stands_for_one_treebank(folder: Path) -> None:
     put(folder, "ud/UD_German-GSD/de_gsd-ud-dev.conllu", conllu("gsd"))
     put(folder, "ud/UD_German-GSD/de_gsd-ud-test.conllu", conllu("gsd"))
     put(folder, "ud/UD_German-PUD/de_pud-ud-test.conllu", conllu("pud"))
@@ -206,14 +206,14 @@ def test_treebanks(folder: Path) -> None:
     assert "ud:en_gum:train" in describe("ud").available
 
 
-def test_xtremes_treebanks_are_joined_in_order(folder: Path) -> None:
+def test_xtreme_treebanks_are_joined_in_order(folder: Path) -> None:
     put(folder, "ud-treebanks-v2.5/UD_English-GUM/en_gum-ud-train.conllu", conllu("gum"))
     put(folder, "ud-treebanks-v2.5/UD_English-EWT/en_ewt-ud-train.conllu", conllu("ewt", "w e"))
     put(folder, "ud-treebanks-v2.5/UD_German-GSD/de_gsd-ud-train.conllu", conllu("gsd"))
     assert open_words("ud@2.5-xtreme:en:train", folder) == ["ewt", "we", "gum"]
 
 
-def test_sets_of_every_shape(folder: Path) -> None:
+def test_every_layout_is_read(folder: Path) -> None:
     put(folder, "xnli/test-de.tsv", "a\tb\nc\td\n")
     put(folder, "xnli/test_labels.txt", "entailment\ncontradictory\n")
     put(folder, "umsab/german/val_text.txt", "gut\nschlecht")
@@ -254,7 +254,7 @@ def test_sets_of_every_shape(folder: Path) -> None:
         open_data({"data": "wikimatrix:hi-en", "threshold": 1.1}, split="train", store=store)
 
 
-def test_parallel_sets_in_several_layouts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_sets_are_read_from_several_layouts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = folder / "store"
     with pytest.raises(DataError) as error:
         open_data("wikimatrix:ko-en:train", store=store)
@@ -275,14 +275,14 @@ def test_parallel_sets_in_several_layouts(folder: Path, monkeypatch: pytest.Monk
         open_data("wikimatrix:ko-en:train", store=store)
 
 
-def test_a_number_of_rows_that_is_not_the_published_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unpublished_row_count_is_warned_of(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(folder, "panx/dev-sw.tsv", bio(998))
     with caplog.at_level(logging.WARNING):
         open_data("panx:sw:dev[:10]", store=folder / "store")
     assert "panx:sw:dev: found 998 rows where the published set has 1,000" in caplog.text
 
 
-def test_questions_and_contexts_in_a_language_each(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_question_and_context_may_have_different_languages(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     qa = {"id": "1", "question": "Where?", "answers": [{"text": "Arusha", "answer_start": 14}]}
     document = {"data": [{"paragraphs": [{"context": "Asha lives in Arusha.", "qas": [qa]}]}]}
     names = {
@@ -301,7 +301,7 @@ def test_questions_and_contexts_in_a_language_each(folder: Path, caplog: pytest.
     assert "question=en,context=es:dev: found 1 rows where the published set has 500" in caplog.text
 
 
-def test_every_declaration_holds_together() -> None:
+def test_every_declaration_is_consistent() -> None:
     for name in list_sets():
         base = load_declaration(name)
         for declared in [base, *(load_declaration(name, version) for version in base.versions)]:
@@ -320,7 +320,7 @@ def test_every_declaration_holds_together() -> None:
                 assert split in declared.splits, (name, key)
 
 
-def test_descriptions(folder: Path) -> None:
+def test_description_lists_available_files(folder: Path) -> None:
     put(folder, "xnli/dev-de.tsv", "a\tb\tneutral\n")
     told = describe("xnli")
     assert told.kind == "LabelledPair" and told.task == "nli" and len(told.languages) == 15
@@ -333,7 +333,7 @@ def test_descriptions(folder: Path) -> None:
     assert describe("xnli", "mixed").available == ("xnli@mixed:de:dev",)
 
 
-def test_phrasebook_sets(tmp_path: Path) -> None:
+def test_phrasebook_sets_need_no_files(tmp_path: Path) -> None:
     for name in (name for name in list_sets() if name.startswith("phrasebook-")):
         language = "en-hi" if name == "phrasebook-parallel" else "hi"
         rows = open_data({"data": f"{name}:{language}", "rows": 20}, split="dev", store=tmp_path)
@@ -344,7 +344,7 @@ def test_phrasebook_sets(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not REAL, reason="CROSSLING_DATA is not set")
 @pytest.mark.parametrize("name", list_sets())
-def test_real_files_have_the_published_numbers_of_rows(name: str, tmp_path: Path) -> None:
+def test_real_files_have_published_row_counts(name: str, tmp_path: Path) -> None:
     declared = load_declaration(name)
     available = describe(name).available
     if not available:

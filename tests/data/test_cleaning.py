@@ -64,7 +64,7 @@ def make_text(dice: random.Random, syllables: tuple[str, ...]) -> str:
         ({}, "नमस्ते", "", ""),
     ],
 )
-def test_what_makes_a_pair_unfit(more: dict[str, Any], source: str, target: str, reason: str) -> None:
+def test_unfit_pairs_are_dropped_with_reason(more: dict[str, Any], source: str, target: str, reason: str) -> None:
     assert find_reason(ParallelPair(source, target), Cleaning(**{**OFF, **more}), ("en", "hi")) == reason
     kept, dropped = clean([ParallelPair(source, target)], **more)
     assert (len(kept), dropped) == ((0, {reason: 1}) if reason else (1, {}))
@@ -79,7 +79,7 @@ def test_words_are_counted_in_any_script(text: str, count: int) -> None:
     assert len(split_side(text)) == count
 
 
-def test_duplicates_are_known_again_however_they_are_written() -> None:
+def test_duplicates_are_found_despite_case_and_spaces() -> None:
     pairs = [
         ParallelPair("One  day", "x"),
         ParallelPair("two", "y"),
@@ -92,7 +92,7 @@ def test_duplicates_are_known_again_however_they_are_written() -> None:
 
 @settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(st.lists(st.lists(st.integers(0, 60), max_size=20), max_size=12))
-def test_the_compact_set_agrees_with_a_plain_one(chunks: list[list[int]]) -> None:
+def test_hash_set_agrees_with_python_set(chunks: list[list[int]]) -> None:
     seen, plain = HashSet(), set[int]()
     for chunk in chunks:
         expected = []
@@ -103,7 +103,7 @@ def test_the_compact_set_agrees_with_a_plain_one(chunks: list[list[int]]) -> Non
     assert sum(map(len, seen._runs)) == len(plain) and len(seen._runs) <= 8
 
 
-def test_sides_in_the_wrong_language_are_found_without_being_told_the_languages() -> None:
+def test_side_classifier_finds_swapped_languages() -> None:
     dice = random.Random(1)
     pairs = [ParallelPair(make_text(dice, LATIN), make_text(dice, OTHER)) for _ in range(300)]
     untranslated = {i: ParallelPair(pairs[i].source, make_text(dice, LATIN)) for i in range(0, 300, 10)}
@@ -115,13 +115,13 @@ def test_sides_in_the_wrong_language_are_found_without_being_told_the_languages(
     assert dropped == {"whose target reads like English": 30, "whose source reads like Swahili": 6}
 
 
-def test_leaning_is_the_mean_of_log_ratios() -> None:
+def test_log_ratio_is_mean_over_trigrams() -> None:
     model = SideClassifier(["abcdefghijk " * 3], ["lmnopqrstuv " * 3])
     first, second, short, none = model.log_ratios(["abcdefghijklm", "lmnopqrstuvabc", "lmn", "1 2 3"])
     assert first < 0 < second and short == none == 0
 
 
-def test_chunks_and_linked_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cleaning_works_across_chunks_and_on_linked_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaning, "CHUNK_PAIRS", 3)
     pairs = [LinkedPair((str(i % 5), "a"), ("b",), ()) for i in range(10)]
     kept, dropped = clean(pairs, duplicates=True)
@@ -133,7 +133,7 @@ def test_chunks_and_linked_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(list(read)) == 7, "no more than a chunk is taken in at a time"
 
 
-def test_cleaned_rows_come_from_a_table_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cleaned_rows_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "en").write_text("one\ntwo\ntwo\nthree\n\nfour", encoding="utf-8")
     (tmp_path / "hi").write_text("एक\nदो\nदो\nthree\nx\nचार", encoding="utf-8")
     table: dict[str, Any] = {"format": "parallel", "source": str(tmp_path / "en"), "target": str(tmp_path / "hi")}
@@ -161,12 +161,12 @@ def test_cleaned_rows_come_from_a_table_and_are_kept(tmp_path: Path, monkeypatch
         ({"data": "phrasebook-parallel:en-hi", "clean": {"min_words": 90}}, r"no rows \(5 left out \(5 under 90 words"),
     ],
 )
-def test_cleaning_that_cannot_be(table: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_wrong_cleaning_settings_are_refused(table: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=told):
         open_data({"clean": {}, "rows": 5, **table}, split="dev", store=tmp_path)
 
 
-def test_what_the_checks_can_tell_is_said() -> None:
+def test_explanation_names_what_checks_can_find() -> None:
     assert "script cannot tell English from Spanish; sides finds English in place of Spanish" in explain_checks(
         {}, "en-es"
     )
@@ -176,7 +176,7 @@ def test_what_the_checks_can_tell_is_said() -> None:
     assert explain_checks({"sides": False, "script": 0}, "en-hi") == "no language is checked"
 
 
-def test_scripts_of_languages() -> None:
+def test_script_share_by_language() -> None:
     assert find_scripts("sr") == ("Cyrillic", "Latin") and find_scripts("sr_Latn") == ("Latin",)
     assert find_scripts("ja") == ("Hiragana", "Katakana", "Han") and find_scripts("xx") == ()
     for language in list_languages():
@@ -187,6 +187,6 @@ def test_scripts_of_languages() -> None:
 
 @pytest.mark.skipif(not REAL, reason="CROSSLING_DATA is not set")
 @pytest.mark.parametrize("pair", ["en-ko", "fi-tr", "de-nl", "es-it", "en-zh"])
-def test_good_real_text_is_nearly_all_kept(pair: str, tmp_path: Path) -> None:
+def test_clean_real_text_is_mostly_kept(pair: str, tmp_path: Path) -> None:
     rows = open_data({"data": f"ntrex:{pair}", "clean": {"max_words": 0}}, split="train", store=tmp_path)
     assert sum(rows.dropped.values()) == 1997 - len(rows) <= 20, rows.dropped

@@ -33,21 +33,21 @@ ROWS = {
 ROWS |= {"aligned": 2, "ebible": 2, "quran": 2, "wikimatrix": 2, "phrasebook": 50}
 
 
-def test_every_set_and_version_is_there() -> None:
+def test_page_lists_every_set_and_version() -> None:
     text = PAGE.read_text(encoding="utf-8")
     names = list(list_sets())
     names += [f"{name}@{version}" for name in list_sets() for version in load_declaration(name).versions]
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
-def test_every_key_of_cleaning_and_mixing_is_there() -> None:
+def test_page_lists_every_key_of_cleaning_and_mixing() -> None:
     text = PAGE.read_text(encoding="utf-8")
     keys = [*Cleaning.model_fields, *MixSettings.model_fields]
     assert [key for key in keys if f"`{key}`" not in text] == []
 
 
 @pytest.mark.parametrize("name", list_kinds("readers"))
-def test_examples_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_examples_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sections = {match["name"]: match["body"] for match in SECTION.finditer(PAGE.read_text(encoding="utf-8"))}
     assert name in sections, f"docs/data.md has no section on the format {name}"
     monkeypatch.chdir(tmp_path)

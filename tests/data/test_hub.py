@@ -131,7 +131,7 @@ def open_in_process(spec: str, store: Path, variables: dict[str, str], *more: st
     return result
 
 
-def test_pairs_with_class_names_then_offline_from_both_caches(folder: Path, tmp_path: Path) -> None:
+def test_rows_are_read_offline_from_caches(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         online = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"), "labels")
     assert online["kind"] == "LabelledPair" and online["language"] == "de"
@@ -149,7 +149,7 @@ def test_pairs_with_class_names_then_offline_from_both_caches(folder: Path, tmp_
     assert cached["rows"] == online["rows"] and cached["fingerprint"] == online["fingerprint"]
 
 
-def test_the_hubs_own_conversions_have_folders_for_configurations(folder: Path, tmp_path: Path) -> None:
+def test_converted_sets_are_read_by_configuration_folder(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         variables = environment(endpoint, tmp_path / "hf")
         online = open_in_process("mlqa:context=es,question=en:test", tmp_path / "a", variables)
@@ -160,7 +160,7 @@ def test_the_hubs_own_conversions_have_folders_for_configurations(folder: Path, 
     assert gone["rows"] == online["rows"] and gone["fingerprint"] == online["fingerprint"]
 
 
-def test_parallel_text_in_both_directions(folder: Path, tmp_path: Path) -> None:
+def test_parallel_text_is_read_in_both_directions(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         variables = environment(endpoint, tmp_path / "hf")
         there = open_in_process("opus:en-ko:dev", tmp_path / "a", variables)
@@ -177,7 +177,7 @@ def test_parallel_text_in_both_directions(folder: Path, tmp_path: Path) -> None:
     assert "opus-100-corpus/v1.0/supervised/fi-ko/opus.fi-ko-train.fi" in absent["error"]
 
 
-def test_sides_from_the_hub(folder: Path, tmp_path: Path) -> None:
+def test_mixed_sides_are_read_from_hub(folder: Path, tmp_path: Path) -> None:
     english = tmp_path / "hub" / "datasets" / "facebook" / "xnli"
     shutil.copytree(folder / "datasets" / "facebook" / "xnli" / "de", english / "de")
     shutil.copytree(english / "de", english / "en")
@@ -187,7 +187,7 @@ def test_sides_from_the_hub(folder: Path, tmp_path: Path) -> None:
     assert len(mixed["rows"]) == 3 and mixed["language"] == "de"
 
 
-def test_a_set_that_is_still_a_script(folder: Path, tmp_path: Path) -> None:
+def test_script_sets_are_read_from_conversion(folder: Path, tmp_path: Path) -> None:
     repositories = tmp_path / "hub" / "datasets" / "rajpurkar"
     converted = repositories / "squad@refs%2Fconvert%2Fparquet" / "plain_text"
     shutil.copytree(folder / "datasets" / "facebook" / "mlqa" / "mlqa.es.en", converted)
@@ -199,7 +199,7 @@ def test_a_set_that_is_still_a_script(folder: Path, tmp_path: Path) -> None:
     assert [row["question"] for row in told["rows"]] == ["Wo?"] and again["fingerprint"] == told["fingerprint"]
 
 
-def test_a_hub_that_accepts_and_says_nothing(tmp_path: Path) -> None:
+def test_silent_hub_times_out(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(50)
@@ -210,7 +210,7 @@ def test_a_hub_that_accepts_and_says_nothing(tmp_path: Path) -> None:
     assert "CROSSLING_DATA is not set; set it to a folder that has xnli/dev-de.tsv" in told["error"]
 
 
-def test_another_revision_is_not_taken_from_the_cache(folder: Path, tmp_path: Path) -> None:
+def test_cache_of_another_revision_is_not_used(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         online = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
     away = environment(endpoint, tmp_path / "hf")
@@ -221,14 +221,14 @@ def test_another_revision_is_not_taken_from_the_cache(folder: Path, tmp_path: Pa
     assert same["rows"] == online["rows"]
 
 
-def test_server_gone_without_being_told(folder: Path, tmp_path: Path) -> None:
+def test_dead_hub_falls_back_to_cache(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         online = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
     gone = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
     assert gone["rows"] == online["rows"] == [{"words": ["Asha", "anaishi", "Arusha"], "tags": ["B-PER", "O", "B-LOC"]}]
 
 
-def test_broken_rows_and_what_is_not_there(folder: Path, tmp_path: Path) -> None:
+def test_broken_rows_and_missing_splits_are_errors(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         variables = environment(endpoint, tmp_path / "hf")
         broken = open_in_process("panx:sw:dev", tmp_path / "a", variables)
@@ -241,7 +241,7 @@ def test_broken_rows_and_what_is_not_there(folder: Path, tmp_path: Path) -> None
         assert "CROSSLING_DATA is not set" in missing["error"]
 
 
-def test_questions_in_a_struct_and_languages_in_one_table(folder: Path, tmp_path: Path) -> None:
+def test_nested_questions_are_selected_by_language(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         variables = environment(endpoint, tmp_path / "hf")
         xquad = open_in_process("xquad:de:test", tmp_path / "a", variables)

@@ -20,7 +20,7 @@ MASAKHANER = "bam bbj ewe fon hau ibo kin lug luo mos nya pcm sna swa tsn twi wo
 
 
 @pytest.mark.parametrize("codes", [XLM_R, XTREME, MASAKHANER], ids=["XLM-R", "XTREME", "MasakhaNER"])
-def test_languages_of_known_collections_are_all_there(codes: str) -> None:
+def test_languages_of_known_collections_are_listed(codes: str) -> None:
     assert [code for code in codes.split() if find_language(code) is None] == []
 
 
@@ -52,7 +52,7 @@ def test_languages_of_known_collections_are_all_there(codes: str) -> None:
         ("th", "Tai-Kadai", "Tai", "Thai", "SVO"),
     ],
 )
-def test_facts(code: str, family: str, branch: str, script: str, order: str) -> None:
+def test_language_facts(code: str, family: str, branch: str, script: str, order: str) -> None:
     language = get_language(code)
     assert (language.family, language.branch, language.script, language.word_order) == (
         family,
@@ -86,7 +86,7 @@ def test_facts(code: str, family: str, branch: str, script: str, order: str) -> 
         ("Northern Sotho", "nso"),
     ],
 )
-def test_aliases(alias: str, code: str) -> None:
+def test_aliases_name_the_same_language(alias: str, code: str) -> None:
     assert get_language(alias).code == code
 
 

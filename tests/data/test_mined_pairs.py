@@ -29,7 +29,7 @@ def write(path: Path, text: str | bytes) -> Path:
 WIKIMATRIX = "1.25\tone\teins\n1.0399\ttwo\tzwei\n\n1.04\tthree\tdrei\n"
 
 
-def test_wikimatrix_turns_pairs_and_counts_those_below_the_threshold(tmp_path: Path) -> None:
+def test_wikimatrix_swaps_sides_and_counts_pairs_below_threshold(tmp_path: Path) -> None:
     name = "WikiMatrix.de-en.tsv.gz"
     path = write(tmp_path / name, gzip.compress(b"1.2\teins\tone\n1.01\tzwei\ttwo\n"))
     values = {"path": path}
@@ -71,7 +71,7 @@ def test_wikimatrix_turns_pairs_and_counts_those_below_the_threshold(tmp_path: P
         ("1.1\ta\tb\ten\tde", "f:2: 5 tab-separated fields instead of 3"),
     ],
 )
-def test_wikimatrix_lines_that_are_broken(tmp_path: Path, line: str, told: str) -> None:
+def test_wikimatrix_reports_broken_lines(tmp_path: Path, line: str, told: str) -> None:
     path = write(tmp_path / "f", f"1.1\tone\teins\n{line}\n")
     with pytest.raises(DataError) as error:
         read("wikimatrix", path=path, language="en-de")
@@ -79,13 +79,13 @@ def test_wikimatrix_lines_that_are_broken(tmp_path: Path, line: str, told: str) 
     assert read("wikimatrix", path=path, language="en-de", on_error="skip") == [ParallelPair("one", "eins")]
 
 
-def test_wikimatrix_with_identified_languages(tmp_path: Path) -> None:
+def test_wikimatrix_drops_pairs_identified_as_other_languages(tmp_path: Path) -> None:
     path = write(tmp_path / "WikiMatrix.v1.en-zh.langid.tsv", "1.1\ta\tb\ten\tzh-Hant\n1.1\tc\td\ten\tja\n")
     rows = open_file_rows("wikimatrix", {"path": path}, language="zh-en", name="n", store=tmp_path)
     assert list(rows) == [ParallelPair("b", "a")] and rows.dropped == {"identified as another language": 1}
 
 
-def test_yandex_files_by_their_beginning_and_as_they_are_shipped(tmp_path: Path) -> None:
+def test_yandex_corpus_is_read_from_files_and_archive(tmp_path: Path) -> None:
     write(tmp_path / "corpus.en_ru.1m.en", "It rains.\n")
     write(tmp_path / "corpus.en_ru.1m.ru", "Идёт дождь.\n")
     expected = [ParallelPair("Идёт дождь.", "It rains.")]

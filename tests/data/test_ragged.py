@@ -13,7 +13,7 @@ ROWS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6)
 
 
 @given(ROWS)
-def test_rows_come_back(rows: list[list[int]]) -> None:
+def test_rows_round_trip(rows: list[list[int]]) -> None:
     ragged = build_ragged(rows)
     assert len(ragged) == len(rows)
     assert [ragged[i].tolist() for i in range(len(rows))] == rows
@@ -40,7 +40,7 @@ def test_join_rows(parts: list[list[list[int]]]) -> None:
     assert [joined[i].tolist() for i in range(len(joined))] == expected
 
 
-def test_negative_and_wrong_rows() -> None:
+def test_row_numbers_are_checked() -> None:
     ragged = build_ragged([[1], [2, 3]])
     assert ragged[-1].tolist() == [2, 3]
     with pytest.raises(IndexError):

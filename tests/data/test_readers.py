@@ -49,7 +49,7 @@ def test_conllu_reads_syntactic_words(tmp_path: Path) -> None:
     assert read("conllu", path=tmp_path / "f", column="xpos")[0].tags == ("V", "P", "S", "D", "N")
 
 
-def test_conllu_in_xtremes_style(tmp_path: Path) -> None:
+def test_conllu_xtreme_style_fuses_multiword_tokens(tmp_path: Path) -> None:
     withheld = "1\t_\t_\tNOUN\t_\t_\t0\troot\t_\t_\n2\t_\t_\tVERB\t_\t_\t1\tx\t_\t_\n\n"
     rows = read("conllu", path=write(tmp_path / "f", CONLLU + withheld), style="xtreme")
     assert rows == [
@@ -71,7 +71,7 @@ def test_conllu_in_xtremes_style(tmp_path: Path) -> None:
         ("1.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n", "without words"),
     ],
 )
-def test_conllu_tells_broken_sentences(tmp_path: Path, line: str, told: str) -> None:
+def test_conllu_reports_broken_sentences(tmp_path: Path, line: str, told: str) -> None:
     path = write(tmp_path / "f", "# a\n\n# b\n" + line)
     with pytest.raises(DataError, match="skip") as error:
         read("conllu", path=path)
@@ -99,7 +99,7 @@ def test_bio_columns_prefix_and_separators(tmp_path: Path) -> None:
         ("a\t\n", ":1: the word 'a' has no tag"),
     ],
 )
-def test_bio_tells_the_line(tmp_path: Path, text: str, told: str) -> None:
+def test_bio_error_names_the_line(tmp_path: Path, text: str, told: str) -> None:
     path = write(tmp_path / "f", text + "\nb\tO\n")
     with pytest.raises(DataError) as error:
         read("bio", path=path)
@@ -114,7 +114,7 @@ def test_lines_end_at_newline_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "told"), [(b"\xff\tO\n", "not UTF-8"), (b"a\0b\tO\n", "NUL")])
-def test_bytes_that_are_not_text(tmp_path: Path, line: bytes, told: str) -> None:
+def test_undecodable_bytes_are_broken_rows(tmp_path: Path, line: bytes, told: str) -> None:
     path = write(tmp_path / "f", b"a\tO\n\nb\tO\n" + line + b"\nc\tO\n")
     with pytest.raises(DataError, match=told) as error:
         read("bio", path=path)
@@ -122,7 +122,7 @@ def test_bytes_that_are_not_text(tmp_path: Path, line: bytes, told: str) -> None
     assert [row.words for row in read("bio", path=path, on_error="skip")] == [("a",), ("c",)]
 
 
-def test_gzipped_files_and_damaged_ones(tmp_path: Path) -> None:
+def test_gzip_is_read_and_damage_reported(tmp_path: Path) -> None:
     packed = gzip.compress(b"a\tO\n")
     assert len(read("bio", path=write(tmp_path / "f.gz", packed))) == 1
     for damaged in (packed[:-5], b"a\tO\n", packed[:12] + b"\xff\xff" + packed[14:]):
@@ -141,7 +141,7 @@ def test_tsv_has_no_quoting(tmp_path: Path) -> None:
     assert rows == [LabelledPair('He said "no.', "B", "contradiction"), LabelledPair('"x', 'y"', "neutral")]
 
 
-def test_tsv_columns_by_name_and_labels_apart(tmp_path: Path) -> None:
+def test_tsv_columns_by_name_and_separate_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "f", "id\ttext\tlabel\n1\tyes\tgood\n")
     assert read("tsv", path=path, text="text", label="label", header=True) == [LabelledText("yes", "good")]
     pairs = write(tmp_path / "p", "a\tb\nc\td\n")
@@ -154,7 +154,7 @@ def test_tsv_columns_by_name_and_labels_apart(tmp_path: Path) -> None:
         read("tsv", path=path, text="txt", label="label", header=True)
 
 
-def test_tsv_tells_rows_of_another_width(tmp_path: Path) -> None:
+def test_tsv_reports_rows_of_wrong_width(tmp_path: Path) -> None:
     path = write(tmp_path / "f", "a\tb\tx\nc\td with\ta tab\ty\ne\t\tz\n")
     with pytest.raises(DataError, match=r"f:2: 4 tab-separated fields instead of 3"):
         read("tsv", path=path, first=1, second=2, label=3)
@@ -173,7 +173,7 @@ def test_tsv_tells_rows_of_another_width(tmp_path: Path) -> None:
         {"text": -1, "label": 2},
     ],
 )
-def test_tsv_settings_that_make_no_sense(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_tsv_refuses_contradictory_settings(tmp_path: Path, values: dict[str, Any]) -> None:
     with pytest.raises(DataError):
         open_file_rows("tsv", {"path": tmp_path / "f", **values}, language="en", name="n", store=tmp_path)
 
@@ -181,7 +181,7 @@ def test_tsv_settings_that_make_no_sense(tmp_path: Path, values: dict[str, Any])
 # Lines, parallel text
 
 
-def test_lines_rename_and_refuse_labels(tmp_path: Path) -> None:
+def test_lines_rename_and_check_labels(tmp_path: Path) -> None:
     text, labels = write(tmp_path / "t", "gut\nschlecht"), write(tmp_path / "l", "2\n0")
     values = {"path": text, "labels_path": labels, "labels": {"0": "negative", "2": "positive"}}
     assert read("lines", **values)[1] == LabelledText("schlecht", "negative")
@@ -201,7 +201,7 @@ def test_parallel_files_of_different_length_name_both_counts(tmp_path: Path) -> 
         read("parallel", source=source, target=target, on_error="skip")
 
 
-def test_moses_files_and_archives(tmp_path: Path) -> None:
+def test_moses_reads_files_and_archives(tmp_path: Path) -> None:
     write(tmp_path / "c.en-hi.en", "a\nb\n")
     write(tmp_path / "c.en-hi.hi.gz", gzip.compress("क\nख\n".encode()))
     expected = [ParallelPair("क", "a"), ParallelPair("ख", "b")]
@@ -215,7 +215,7 @@ def test_moses_files_and_archives(tmp_path: Path) -> None:
         read("moses", path=tmp_path / "c.zip", language="en-de")
 
 
-def test_tmx_languages_markup_and_entities(tmp_path: Path) -> None:
+def test_tmx_handles_language_codes_markup_and_entities(tmp_path: Path) -> None:
     rows = read("tmx", path=write(tmp_path / "f", TMX), language="en-hi")
     assert rows == [ParallelPair("Cats & dogs", "बिल्लियाँ और कुत्ते"), ParallelPair("the big house", "घर")]
     with pytest.raises(DataError, match="no text in 'de'"):
@@ -231,12 +231,12 @@ def test_tmx_languages_markup_and_entities(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-7", "nonsense", "rot13", "shift_jis"])
-def test_tmx_in_an_encoding_that_cannot_be_read(tmp_path: Path, encoding: str) -> None:
+def test_tmx_in_unknown_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
     with pytest.raises(DataError, match="not valid XML"):
         read("tmx", path=write(tmp_path / "f", TMX.replace("UTF-8", encoding)), language="en-hi")
 
 
-def test_ebible_joins_verses_told_together(tmp_path: Path) -> None:
+def test_ebible_joins_verse_ranges(tmp_path: Path) -> None:
     a = write(tmp_path / "a", "v1\nv2\nv3\n\nv5\n<range>\nv7\nv8\n")
     b = write(tmp_path / "b", "w1\n<range>\nw3\nw4\nw5\nw6\n\n<range>\n")
     rows = read("ebible", source=a, target=b)
@@ -246,7 +246,7 @@ def test_ebible_joins_verses_told_together(tmp_path: Path) -> None:
         read("ebible", source=a, target=b, references=write(tmp_path / "v", "GEN 1:1\nGEN 1:2\n"))
 
 
-def test_quran_by_number_not_by_order(tmp_path: Path) -> None:
+def test_quran_matches_verses_by_number(tmp_path: Path) -> None:
     verses = [{"chapter": 1, "verse": i, "text": f"t{i}"} for i in (1, 2, 3)]
     a = write(tmp_path / "a", json.dumps({"1": verses}))
     b = write(tmp_path / "b", json.dumps({"1": list(reversed(verses))[:2]}))
@@ -255,7 +255,7 @@ def test_quran_by_number_not_by_order(tmp_path: Path) -> None:
     assert read("quran", source=a, target=b, on_error="skip") == [ParallelPair(t, t) for t in ("t2", "t3")]
 
 
-def test_aligned_words(tmp_path: Path) -> None:
+def test_aligned_reads_sure_and_possible_links(tmp_path: Path) -> None:
     pairs = write(tmp_path / "p", "the house  ||| la casa \nyes ||| sí\n")
     links = write(tmp_path / "l", "2p2 1-1\n\n")
     values = {"path": pairs, "links_path": links, "language": "en-es"}
@@ -277,7 +277,7 @@ def test_aligned_words(tmp_path: Path) -> None:
         ("a ||| b", "1:1", "l:1: '1:1' is no link"),
     ],
 )
-def test_aligned_words_that_are_not(tmp_path: Path, pair: str, links: str, told: str) -> None:
+def test_aligned_reports_wrong_links(tmp_path: Path, pair: str, links: str, told: str) -> None:
     paths = {"path": write(tmp_path / "p", pair + "\n"), "links_path": write(tmp_path / "l", links + "\n")}
     with pytest.raises(DataError) as error:
         read("aligned", **paths, language="en-es")
@@ -292,7 +292,7 @@ def test_aligned_words_that_are_not(tmp_path: Path, pair: str, links: str, told:
 # JSON
 
 
-def test_squad_answers_stand_where_they_start(tmp_path: Path) -> None:
+def test_squad_answers_must_match_their_start(tmp_path: Path) -> None:
     rows = read("squad", path=write(tmp_path / "f", json.dumps(SQUAD)))
     assert rows[0] == Question("1", "Where?", "Asha lives in Arusha, 90 km from Moshi.", ("Arusha", "in"), (14, 11))
     assert rows[1].answers == () and rows[2].starts == (3,)
@@ -303,7 +303,7 @@ def test_squad_answers_stand_where_they_start(tmp_path: Path) -> None:
     assert len(read("squad", path=tmp_path / "f", on_error="skip")) == 2
 
 
-def test_squad_with_answers_removed(tmp_path: Path) -> None:
+def test_squad_reads_hidden_answers(tmp_path: Path) -> None:
     hidden = json.loads(json.dumps(SQUAD))
     hidden["data"][0]["paragraphs"][0]["qas"][0]["answers"] = [{"text": "", "answer_start": 0}]
     path = write(tmp_path / "f", json.dumps(hidden))
@@ -313,12 +313,12 @@ def test_squad_with_answers_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"data": ' + "1" * 5_000 + "}", '{"data": 3}', "", "[]"])
-def test_squad_that_is_none(tmp_path: Path, text: str) -> None:
+def test_squad_refuses_other_json(tmp_path: Path, text: str) -> None:
     with pytest.raises(DataError):
         read("squad", path=write(tmp_path / "f", text), on_error="skip")
 
 
-def test_jsonl_finds_the_kind(tmp_path: Path) -> None:
+def test_jsonl_infers_record_kind(tmp_path: Path) -> None:
     lines = {
         LabelledText: {"text": "a", "label": 3},
         LabelledPair: {"first": "a", "second": "b", "label": "x"},
@@ -345,7 +345,7 @@ def test_jsonl_finds_the_kind(tmp_path: Path) -> None:
         ("{", "not valid JSON"),
     ],
 )
-def test_jsonl_tells_what_is_wrong(tmp_path: Path, value: str, told: str) -> None:
+def test_jsonl_reports_faulty_objects(tmp_path: Path, value: str, told: str) -> None:
     path = write(tmp_path / "f", '{"text": "a", "label": "b"}\n' + value + "\n")
     with pytest.raises(DataError) as error:
         read("jsonl", path=path)

@@ -156,7 +156,7 @@ def test_every_reader_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", registry.list_kinds("readers"))
-def test_every_reader_has_the_same_shape(name: str) -> None:
+def test_every_reader_fulfils_the_protocol(name: str) -> None:
     reader = registry.load_kind("readers", name)
     assert isinstance(reader.VERSION, int)
     assert reader.Settings.model_config["frozen"] and reader.Settings.model_config["extra"] == "forbid"
@@ -174,7 +174,7 @@ def test_valid_files_are_read_whole(name: str, example: Example, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("name", "example"), CASES, ids=IDS)
-def test_missing_files_are_told(name: str, example: Example, tmp_path: Path) -> None:
+def test_missing_files_are_data_errors(name: str, example: Example, tmp_path: Path) -> None:
     reader = registry.load_kind("readers", name)
     for file in example.files:
         values = example.write(tmp_path)
@@ -200,13 +200,13 @@ def throw(name: str, example: Example, folder: Path, *, count: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "example"), CASES, ids=IDS)
-def test_malformed_files(name: str, example: Example, folder: Path) -> None:
+def test_malformed_files_raise_data_errors_or_are_counted(name: str, example: Example, folder: Path) -> None:
     throw(name, example, folder, count=FILES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "example"), CASES, ids=IDS)
-def test_many_malformed_files(name: str, example: Example, folder: Path) -> None:
+def test_random_malformed_files_raise_data_errors_or_are_counted(name: str, example: Example, folder: Path) -> None:
     throw(name, example, folder, count=MORE_FILES)
 
 
@@ -220,7 +220,7 @@ JUNK = st.recursive(
 
 
 @pytest.mark.parametrize("name", registry.list_kinds("readers"))
-def test_settings_that_are_junk(name: str, folder: Path) -> None:
+def test_junk_settings_are_refused(name: str, folder: Path) -> None:
     reader = registry.load_kind("readers", name)
     keys = st.sampled_from([*reader.Settings.model_fields, "unknown"])
 
@@ -236,7 +236,7 @@ def test_settings_that_are_junk(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("language", ["", "xx", "en-hi", "en-", "-", "en\0", "../en", "ENGLISH"])
 @pytest.mark.parametrize("task", ["ner", "parallel"])
-def test_phrasebook_refuses_what_it_has_not(task: str, language: str) -> None:
+def test_phrasebook_refuses_unknown_names(task: str, language: str) -> None:
     reader = registry.load_kind("readers", "phrasebook")
     if (task, language) == ("parallel", "en-hi"):
         return

@@ -162,7 +162,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_written_is_read(name: str, tmp_path: Path) -> None:
+def test_written_records_are_read_back(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     reader = registry.load_kind("readers", case.reader)
 

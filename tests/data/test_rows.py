@@ -46,7 +46,7 @@ def store(records: list[Record], path: Path, kind: type[Record], *, skipped: int
 
 
 @pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
-def test_records_come_back(
+def test_records_round_trip(
     kind: type[Record], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHUNK_ROWS", 3)
@@ -99,7 +99,7 @@ def test_labels_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         store([ParallelPair("a", "b")], tmp_path / "c", ParallelPair).labels()
 
 
-def test_positions_outside(tmp_path: Path) -> None:
+def test_positions_outside_are_index_errors(tmp_path: Path) -> None:
     rows = store([LabelledText("x", "y")], tmp_path / "a", LabelledText)
     for index in (1, -2):
         with pytest.raises(IndexError):
@@ -108,7 +108,7 @@ def test_positions_outside(tmp_path: Path) -> None:
             rows.take([index])
 
 
-def test_fingerprints_tell_rows_apart(tmp_path: Path) -> None:
+def test_fingerprints_differ_between_selections(tmp_path: Path) -> None:
     rows = store([LabelledText(str(i), "y") for i in range(6)], tmp_path / "a", LabelledText)
     same = [rows.select(), rows.select(0, 6), rows.head(9), rows.select(-6)]
     assert {part.fingerprint for part in same} == {"f"}
@@ -117,7 +117,7 @@ def test_fingerprints_tell_rows_apart(tmp_path: Path) -> None:
     assert rows.select(-2).fingerprint == rows.select(4, 6).fingerprint
 
 
-def test_a_broken_stream_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_writer_leaves_no_file(tmp_path: Path) -> None:
     def records() -> Iterator[Record]:
         yield LabelledText("a", "b")
         raise DataError("broken")
@@ -128,7 +128,7 @@ def test_a_broken_stream_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["write", "fsync", "replace"])
-def test_a_full_disk_is_told_and_leaves_nothing(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_an_error_and_leaves_no_file(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -144,7 +144,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(where: str, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("size", [0, 7, 300, -9])
-def test_a_file_cut_short_is_made_again(size: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncated_cache_is_rebuilt(size: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "f").write_text("a\tO\n\nb\tO\n")
 
     def open_again() -> Rows:
@@ -161,7 +161,7 @@ def test_a_file_cut_short_is_made_again(size: int, tmp_path: Path, caplog: pytes
     assert path.read_bytes() == content
 
 
-def test_fingerprint_follows_content_and_settings_not_place(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_content_and_settings_not_path(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a\tO\n")
     (tmp_path / "b").write_text("a\tO\n")
     (tmp_path / "c").write_text("a\tX\n")
@@ -173,7 +173,7 @@ def test_fingerprint_follows_content_and_settings_not_place(tmp_path: Path) -> N
     assert len({fingerprint("a"), fingerprint("c"), fingerprint("a", tag=2)}) == 3
 
 
-def test_read_once_then_from_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_once_then_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "f").write_text("a\tO\n\nb\n")
     values = {"path": tmp_path / "f"}
     more: dict[str, Any] = {"language": "sw", "name": "n", "store": tmp_path}
@@ -187,7 +187,7 @@ def test_read_once_then_from_the_store(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(open_file_rows("bio", values, on_error="skip", **more)) == 1, "the strict reading broke nothing"
 
 
-def test_rows_skipped_earlier_are_told_of_once_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_rows_are_warned_of_once_per_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "f").write_text("a\tO\n\nb\n")
 
     def open_again() -> Rows:
@@ -203,7 +203,7 @@ def test_rows_skipped_earlier_are_told_of_once_a_run(tmp_path: Path, caplog: pyt
     ]
 
 
-def test_a_store_that_cannot_be_written_to(tmp_path: Path) -> None:
+def test_unwritable_store_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a\tO\n")
     (tmp_path / "store").write_text("a file, where a folder is due")
     with pytest.raises(DataError, match=r"cannot be written to.*--store"):

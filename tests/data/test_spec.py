@@ -30,7 +30,7 @@ from crossling.errors import DataError
         ("xnli", Spec("xnli")),
     ],
 )
-def test_specs(text: str, spec: Spec) -> None:
+def test_valid_specs_are_parsed(text: str, spec: Spec) -> None:
     assert parse_spec(text) == spec
     assert parse_spec(str(spec)) == spec, "what is shown can be typed"
 
@@ -41,7 +41,7 @@ def test_specs(text: str, spec: Spec) -> None:
      "xnli:de:dev[a:]", "xnli@:de", "mlqa:context=", "mlqa:=es", "mlqa:a=es,a=en", "xnli:de:dev:more", "xnli:../de",
      "xnli:{x}", "xnli:de:dev[٣:]"],
 )  # fmt: skip
-def test_what_is_no_spec(text: str) -> None:
+def test_invalid_specs_are_refused(text: str) -> None:
     if text == "xnli:de:":
         assert parse_spec(text) == Spec("xnli", "de")  # a colon too many says nothing else
         return
@@ -51,7 +51,7 @@ def test_what_is_no_spec(text: str) -> None:
 
 @settings(max_examples=500, deadline=None, database=None, derandomize=True)
 @given(st.text(st.sampled_from("ab@:=,[]-0129_./{} \0é"), max_size=24))
-def test_any_text_is_a_spec_or_a_data_error(text: str) -> None:
+def test_any_text_parses_or_raises_data_error(text: str) -> None:
     try:
         spec = parse_spec(text)
     except DataError:
@@ -59,14 +59,14 @@ def test_any_text_is_a_spec_or_a_data_error(text: str) -> None:
     assert parse_spec(str(spec)) == spec
 
 
-def test_splits() -> None:
+def test_splits_are_parsed() -> None:
     assert parse_split("train") == ("train", None, None)
     assert parse_split("val[2:]") == ("dev", 2, None)
     with pytest.raises(DataError, match="not a split"):
         parse_split("train[1]")
 
 
-def test_data_on_a_command_line() -> None:
+def test_command_line_data_is_name_or_table() -> None:
     assert parse_data("ntrex:en-hi") == "ntrex:en-hi"
     assert parse_data(' { data = "ntrex:en-hi", clean = { ratio = 2 } }') == {
         "data": "ntrex:en-hi",
@@ -77,7 +77,7 @@ def test_data_on_a_command_line() -> None:
             parse_data(text)
 
 
-def test_tables_say_data_or_format() -> None:
+def test_tables_need_data_or_format() -> None:
     check_table({"data": "panx:hi", "limit": 3})
     check_table({"format": "bio", "path": "x"})
     for table in ({}, {"path": "x"}, {"data": "panx:hi", "format": "bio"}):

@@ -48,7 +48,7 @@ from tiny import tiny_tokenizer
         ("$5 100%", "$ 5 100 %"),
     ],
 )
-def test_words(text: str, words: str) -> None:
+def test_text_is_split_into_words(text: str, words: str) -> None:
     assert [word.text for word in split_words(text)] == words.split(" ")
 
 
@@ -62,11 +62,11 @@ def test_words(text: str, words: str) -> None:
         ("uk", "п'ять", "п'ять"),
     ],
 )
-def test_apostrophes_by_language(language: str, text: str, words: str) -> None:
+def test_apostrophes_split_by_language(language: str, text: str, words: str) -> None:
     assert [word.text for word in split_words(text, language)] == words.split(" ")
 
 
-def test_runs_without_spaces_are_cut_where_pieces_begin() -> None:
+def test_scripts_without_spaces_are_split_at_subwords() -> None:
     text = "go สวัสดีชาวโลก now"
 
     def pieces(run: str) -> list[tuple[int, int]]:
@@ -79,18 +79,18 @@ def test_runs_without_spaces_are_cut_where_pieces_begin() -> None:
 
 
 @pytest.mark.parametrize("text", ["ພາສາລາວ", "ភាសាខ្មែរ", "မြန်မာဘာသာ"])
-def test_lao_khmer_and_burmese_are_cut_by_pieces_too(text: str) -> None:
+def test_lao_khmer_and_burmese_are_split_at_subwords(text: str) -> None:
     assert [word.text for word in split_words(text)] == [text]
     cut = [word.text for word in split_words(text, pieces=lambda run: [(i, i + 1) for i in range(len(run))])]
     assert len(cut) > 1 and "".join(cut) == text
 
 
-def test_a_space_of_no_width_parts_words() -> None:
+def test_zero_width_space_separates_words() -> None:
     assert [word.text for word in split_words("ភាសា\u200bខ្មែរ")] == ["ភាសា", "ខ្មែរ"]
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-r", "modernbert"])
-def test_an_encoders_pieces_as_cuts(family: str) -> None:
+def test_tokenizer_subwords_are_split_points(family: str) -> None:
     words = split_words("the สวัสดี cat", pieces=cut_by_tokenizer(tiny_tokenizer(family)))
     assert words[0] == Word("the", 0, 3) and words[-1].text == "cat"
     assert "".join(word.text for word in words[1:-1]) == "สวัสดี"
@@ -102,7 +102,7 @@ SOME = st.text(st.sampled_from("aZ0é我かｶﾞ ้สွကहि्ा'-.,:/
 
 
 @given(SOME, st.sampled_from([None, "en", "fr", "th"]), st.booleans())
-def test_words_lie_in_order_and_only_spaces_are_lost(text: str, language: str | None, cut: bool) -> None:
+def test_words_are_in_order_and_cover_all_but_spaces(text: str, language: str | None, cut: bool) -> None:
     pieces = (lambda run: [(i, i + 1) for i in range(0, len(run), 2)]) if cut else None
     words = split_words(text, language, pieces=pieces)
     end = 0

@@ -29,7 +29,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_numbers_by_hand(tmp_path: Path) -> None:
+def test_coverage_matches_hand_counts(tmp_path: Path) -> None:
     file = write(tmp_path / "text.txt", "the cat walks\n\nthe ßx ॐ\n")
     found = measure_coverage(tiny_tokenizer("xlm-r"), file, references=REFERENCES)
     # ▁the ▁cat ▁walk s ▁the <unk> x <unk>: six words, eight pieces
@@ -46,22 +46,20 @@ def test_numbers_by_hand(tmp_path: Path) -> None:
     assert shown["characters it cannot write"] == "ß (1), ॐ (1)"
 
 
-def test_characters_a_subword_are_those_of_running_text(tmp_path: Path) -> None:
+def test_characters_per_subword_are_of_running_text(tmp_path: Path) -> None:
     file = write(tmp_path / "text.txt", "the  cat, walks\n我是\n")
     found = measure_coverage(tiny_tokenizer("xlm-r"), file, references=REFERENCES)
     # ▁the ▁cat , ▁walk s; ▁ 我 是: 12 and 2 characters
     assert found.density == pytest.approx(14 / 8)
 
 
-def test_accents_that_compose_are_not_missed(tmp_path: Path) -> None:
+def test_composed_accents_are_known(tmp_path: Path) -> None:
     file = write(tmp_path / "text.txt", unicodedata.normalize("NFD", "сай Й ç\n"))
     found = measure_coverage(tiny_tokenizer("xlm-r"), file, references=REFERENCES)
     assert dict(found.unwritable) == {"Й": 1, "ç": 1}
 
 
-def test_a_trimmed_encoder_is_not_blamed_for_letters_that_it_has_within_pieces(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_letters_within_subwords_are_not_reported_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     encoder = tiny_encoder("xlm-r")
     file = write(tmp_path / "text.txt", "the cat sleeps\n")
     kept = SubwordTokenizer(encoder.tokenizer).encode_words([["the", "cat", "sleeps"]]).pieces.values
@@ -72,7 +70,7 @@ def test_a_trimmed_encoder_is_not_blamed_for_letters_that_it_has_within_pieces(
     assert lost.unwritable == (("x", 1),) and caplog.records
 
 
-def test_languages_cut_alike_come_first(tmp_path: Path) -> None:
+def test_most_similar_languages_come_first(tmp_path: Path) -> None:
     file = write(tmp_path / "text.txt", "the cat sleeps\nthe dog\n")
     alike = measure_coverage(tiny_tokenizer("xlm-r"), file, references=REFERENCES).neighbours
     assert alike[0].language == "en" and alike[0].similarity == pytest.approx(1.0)
@@ -80,7 +78,7 @@ def test_languages_cut_alike_come_first(tmp_path: Path) -> None:
     assert next(row for row in alike if row.language == "ru").fertility == pytest.approx(1.0)
 
 
-def test_punctuation_and_figures_make_nothing_alike(tmp_path: Path) -> None:
+def test_punctuation_and_digits_do_not_count_as_similarity(tmp_path: Path) -> None:
     file = write(tmp_path / "text.txt", "我 . 1 2 , !\n")
     alike = measure_coverage(
         tiny_tokenizer("xlm-r"), file, references={"en": [["the", ".", "1", "2", ",", "!"]]}
@@ -88,20 +86,20 @@ def test_punctuation_and_figures_make_nothing_alike(tmp_path: Path) -> None:
     assert alike[0].similarity == pytest.approx(0.0)
 
 
-def test_bytes_can_write_everything(tmp_path: Path) -> None:
+def test_byte_level_tokenizer_has_no_unknowns(tmp_path: Path) -> None:
     file = write(tmp_path / "text.txt", "ßॐ the 猫\n")
     found = measure_coverage(tiny_tokenizer("modernbert"), file, references=REFERENCES)
     assert found.unknown_words == 0 and found.unwritable == ()
     assert found.fertility > 2
 
 
-def test_only_so_many_lines(tmp_path: Path) -> None:
+def test_limit_restricts_lines(tmp_path: Path) -> None:
     file = write(tmp_path / "text.txt", "the cat\n" * 3000)
     assert measure_coverage(tiny_tokenizer("bert"), file, limit=1500, references=REFERENCES).words == 3000
     assert measure_coverage(tiny_tokenizer("bert"), file, references=REFERENCES).lines == 3000
 
 
-def test_files_that_cannot_be_measured(tmp_path: Path) -> None:
+def test_unreadable_and_empty_files_are_errors(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer("bert")
     with pytest.raises(DataError, match="no such file"):
         measure_coverage(tokenizer, tmp_path / "nothing.txt", references={})
@@ -118,7 +116,7 @@ def test_scripts_are_counted_by_letters() -> None:
     assert find_scripts(Counter("12 .")) == ()
 
 
-def test_divergence_by_its_definition() -> None:
+def test_divergence_matches_definition() -> None:
     first, second = np.asarray([0.5, 0.5, 0.0]), np.asarray([0.25, 0.25, 0.5])
 
     def entropy(shares: np.ndarray) -> float:
@@ -130,7 +128,7 @@ def test_divergence_by_its_definition() -> None:
     assert divergence(first, np.zeros(3)) == 1.0
 
 
-def test_the_embedded_corpus_is_the_default(tmp_path: Path) -> None:
+def test_phrasebook_is_default_reference(tmp_path: Path) -> None:
     file = write(tmp_path / "text.txt", "The cat sleeps in the house.\n")
     alike = measure_coverage(tiny_tokenizer("bert"), file).neighbours
     assert len(alike) == 8 and alike[0].similarity >= alike[-1].similarity

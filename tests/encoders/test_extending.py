@@ -26,7 +26,7 @@ from crossling.encoders.new_subwords import count_words, extend_tokenizer
 from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.encoders.trimming import trim_on
 from crossling.errors import ArtefactError, DataError, EncoderError, UserError
-from tiny import FAMILIES, save_tiny, save_with_head, tiny_encoder, tiny_tokenizer
+from tiny import FAMILIES, save_tiny, save_with_head, tiny_tokenizer
 from tiny_blocks import write_tiny_blocks
 
 KINDS = ("bert", "xlm-r", "modernbert")
@@ -94,7 +94,7 @@ def test_new_rows_are_the_mean_of_their_parts_and_old_ones_keep_their_bits(famil
 
 
 @pytest.mark.parametrize("family", KINDS)
-def test_the_text_has_fewer_pieces_and_other_text_the_same(family: str, tmp_path: Path) -> None:
+def test_text_gets_fewer_subwords_and_other_text_is_unchanged(family: str, tmp_path: Path) -> None:
     old, new, told = extend(tmp_path, family)
     for line in HINDI.splitlines():
         before, after = encode(old.tokenizer, line), encode(new.tokenizer, line)
@@ -110,7 +110,7 @@ def test_the_text_has_fewer_pieces_and_other_text_the_same(family: str, tmp_path
 
 
 @pytest.mark.parametrize("family", ["xlm-r", "modernbert"])
-def test_every_new_cut_is_the_old_one_with_neighbours_joined(family: str, tmp_path: Path) -> None:
+def test_new_tokenization_joins_adjacent_old_subwords(family: str, tmp_path: Path) -> None:
     old, new, _ = extend(tmp_path, family, pieces=25)
     parts = {
         index: cut_piece(old.tokenizer, new.tokenizer.convert_ids_to_tokens(index))
@@ -127,7 +127,7 @@ def test_every_new_cut_is_the_old_one_with_neighbours_joined(family: str, tmp_pa
 
 
 @pytest.mark.parametrize("family", KINDS)
-def test_pieces_end_where_words_do(family: str, tmp_path: Path) -> None:
+def test_new_subwords_do_not_cross_words(family: str, tmp_path: Path) -> None:
     text = "कमल, कमल, कमल। कमल। Londonx Londonx 12कमल 12कमल\n" + HINDI * 9
     old, new, _ = extend(tmp_path, family, text, pieces=200)
     subwords = SubwordTokenizer(new.tokenizer)
@@ -139,7 +139,7 @@ def test_pieces_end_where_words_do(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-r"])
-def test_characters_that_could_not_be_written_come_first(family: str, tmp_path: Path) -> None:
+def test_unwritable_characters_come_first(family: str, tmp_path: Path) -> None:
     old, new, told = extend(tmp_path, family, "ßॐa ßॐa ßॐ aß ॐ\nकमल कमल कमल\n", pieces=7)
     unknown = old.tokenizer.unk_token_id
     assert unknown in encode(old.tokenizer, "ßॐa") and unknown not in encode(new.tokenizer, "ßॐa aß ॐ")
@@ -154,7 +154,7 @@ def test_characters_that_could_not_be_written_come_first(family: str, tmp_path: 
     assert (few.characters, few.joins) == (2, 0)
 
 
-def test_a_character_known_at_the_beginning_of_words_is_its_start_inside_them(tmp_path: Path) -> None:
+def test_new_inner_character_starts_from_initial_one(tmp_path: Path) -> None:
     vocabulary = {piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##a"])}
     tokenizer = build_wordpiece(vocabulary)
     extension, new = extend_tokenizer(tokenizer, Counter({"ab": 2, "aab": 3}), count=1)
@@ -168,7 +168,7 @@ def build_wordpiece(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]")
 
 
-def test_no_word_is_lost_to_a_longer_piece() -> None:
+def test_longer_subword_makes_no_word_unknown() -> None:
     # With the join abc, abcd would begin with it and have nothing left to write the d with.
     pieces = ["[PAD]", "[UNK]", "ab", "##c", "##cd", "##a", "##b", "d"]
     tokenizer = build_wordpiece({piece: index for index, piece in enumerate(pieces)})
@@ -179,7 +179,7 @@ def test_no_word_is_lost_to_a_longer_piece() -> None:
     assert larger.encode("abc abcd").tokens == ["abc", "abc", "##d"]
 
 
-def test_a_join_that_makes_other_words_longer_is_not_worth_its_row() -> None:
+def test_join_that_lengthens_other_words_is_dropped() -> None:
     pieces = ["[PAD]", "[UNK]", "ab", "##c", "##cdef", "##d", "##e", "##f"]
     tokenizer = build_wordpiece({piece: index for index, piece in enumerate(pieces)})
     words = count_words(tokenizer, ["abc abc"] + ["abcdef"] * 5)
@@ -205,7 +205,7 @@ def test_the_most_frequent_pair_comes_first_and_steps_to_longer_joins_are_left_o
 
 
 @pytest.mark.parametrize("kind", ["BPE", "Unigram", "WordPiece"])
-def test_tokens_beside_the_vocabulary_keep_their_ids(kind: str) -> None:
+def test_added_tokens_keep_their_ids(kind: str) -> None:
     signs = ["a", "b", "c", "▁", "##b", "##c", "[UNK]"]
     ids = {sign: index for index, sign in enumerate(signs)}
     build: dict[str, Any] = {
@@ -224,7 +224,7 @@ def test_tokens_beside_the_vocabulary_keep_their_ids(kind: str) -> None:
     assert larger.encode("abc [MASK]").tokens == ["abc", "[MASK]"]
 
 
-def test_characters_written_in_bytes_get_a_piece() -> None:
+def test_byte_fallback_characters_get_a_subword() -> None:
     pieces = ["<unk>", "▁", "a", *(f"<0x{byte:02X}>" for byte in range(256))]
     backend = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, [], unk_token="<unk>", byte_fallback=True))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
@@ -236,7 +236,7 @@ def test_characters_written_in_bytes_get_a_piece() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_head_for_masked_words_grows_along(family: str, tmp_path: Path) -> None:
+def test_masked_word_head_is_extended(family: str, tmp_path: Path) -> None:
     save_with_head(tmp_path / "old", family)
     text = write(tmp_path / "text.txt", HINDI)
     told = extend_on(str(tmp_path / "old"), text, pieces=9, out=tmp_path / "new")
@@ -257,7 +257,7 @@ def test_a_head_for_masked_words_grows_along(family: str, tmp_path: Path) -> Non
     assert torch.allclose(scores[0][..., :known], scores[1][..., :known], atol=1e-5)
 
 
-def test_a_head_with_a_table_of_its_own_is_left_out_aloud(tmp_path: Path) -> None:
+def test_untied_masked_word_head_is_left_out_with_message(tmp_path: Path) -> None:
     save_with_head(tmp_path / "old", "bert", tie_word_embeddings=False)
     text = write(tmp_path / "text.txt", HINDI)
     assert "left out" in extend_on(str(tmp_path / "old"), text, pieces=5, out=tmp_path / "new").head
@@ -265,7 +265,7 @@ def test_a_head_with_a_table_of_its_own_is_left_out_aloud(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("family", KINDS)
-def test_transformers_and_trimming_read_it(family: str, tmp_path: Path) -> None:
+def test_extended_encoder_is_read_by_transformers_and_trimming(family: str, tmp_path: Path) -> None:
     _, new, _ = extend(tmp_path, family)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
     model = AutoModel.from_pretrained(tmp_path / "new")
@@ -278,7 +278,7 @@ def test_transformers_and_trimming_read_it(family: str, tmp_path: Path) -> None:
     assert smaller.tokenizer.tokenize(line) == new.tokenizer.tokenize(line)
 
 
-def test_an_encoder_can_be_extended_again_and_for_another_language(tmp_path: Path) -> None:
+def test_encoder_can_be_extended_again_for_another_language(tmp_path: Path) -> None:
     _, once, _ = extend(tmp_path, "xlm-r")
     russian = write(tmp_path / "ru.txt", "собака дом собака дом дома собаки\n")
     extend_on(str(tmp_path / "new"), russian, pieces=12, out=tmp_path / "both")
@@ -289,7 +289,7 @@ def test_an_encoder_can_be_extended_again_and_for_another_language(tmp_path: Pat
     assert len(encode(both.tokenizer, "собака")) == 1
 
 
-def test_the_pooler_and_the_mark_of_a_trimmed_encoder_stay(tmp_path: Path) -> None:
+def test_pooler_and_trimmed_mark_are_kept(tmp_path: Path) -> None:
     old, new, _ = extend(tmp_path, "bert", pooler=True)
     hidden = torch.randn(1, 2, 16)
     assert torch.equal(new.pool_cls(hidden), old.pool_cls(hidden))
@@ -299,7 +299,7 @@ def test_the_pooler_and_the_mark_of_a_trimmed_encoder_stay(tmp_path: Path) -> No
     assert load_encoder(str(tmp_path / "larger")).tokenizer.init_kwargs["trimmed_from"] == old.identity
 
 
-def test_an_encoder_in_blocks_becomes_an_ordinary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extended_four_bit_encoder_is_an_ordinary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from crossling.encoders.offline import load_blocks
 
     write_tiny_blocks(tmp_path / "tiny.bin")
@@ -313,7 +313,7 @@ def test_an_encoder_in_blocks_becomes_an_ordinary_one(tmp_path: Path, monkeypatc
     assert blocks.vocabulary == len(table_of(blocks)) == blocks.model.config.vocab_size == 15  # stays as it was
 
 
-def test_an_extended_encoder_is_adapted_and_fine_tuned(tmp_path: Path) -> None:
+def test_extended_encoder_can_be_adapted_and_fine_tuned(tmp_path: Path) -> None:
     extend(tmp_path, "xlm-r")
     recipe = f"""
         [encoder]
@@ -353,14 +353,16 @@ def test_an_extended_encoder_is_adapted_and_fine_tuned(tmp_path: Path) -> None:
         ("the cat the cat", "has a subword for every word"),
     ],
 )
-def test_texts_to_learn_nothing_from(content: str | bytes, message: str, tiny_folder: Path, tmp_path: Path) -> None:
+def test_text_without_new_subwords_is_an_error(
+    content: str | bytes, message: str, tiny_folder: Path, tmp_path: Path
+) -> None:
     text = write(tmp_path / "text.txt", content)
     with pytest.raises(DataError, match=message):
         extend_on(str(tiny_folder), text, pieces=5, out=tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
 
 
-def test_what_cannot_be_done(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_arguments_are_refused(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = write(tmp_path / "text.txt", HINDI)
     for pieces in (0, -3):
         with pytest.raises(UserError, match="at least 1"):
@@ -387,13 +389,13 @@ def test_what_cannot_be_done(tiny_folder: Path, tmp_path: Path, monkeypatch: pyt
         (models.BPE({"a": 0, "b</w>": 1, "ab</w>": 2}, [("a", "b</w>")], end_of_word_suffix="</w>"), "end of words"),
     ],
 )
-def test_tokenizers_that_cannot_be_extended(model: Any, message: str) -> None:
+def test_unsupported_tokenizers_are_refused(model: Any, message: str) -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model))
     with pytest.raises(EncoderError, match=message):
         extend_tokenizer(tokenizer, Counter({"ab": 3}), count=1)
 
 
-def test_the_command_tells_what_changed_and_what_comes_next(
+def test_command_shows_changes_and_next_recipe(
     tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -411,50 +413,9 @@ def test_the_command_tells_what_changed_and_what_comes_next(
     assert recipe["stage"][0]["train"]["path"] == 'हिंदी "1".txt'
 
 
-def strip_to_vocabulary_file(folder: Path, more: list[str]) -> None:
-    """As BERTs with pieces added by hand are published: a list of pieces, weights, and settings that fit them."""
-    pieces = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
-    listed = sorted(pieces, key=lambda piece: int(pieces[piece])) + more
-    write(folder / "vocab.txt", "".join(f"{piece}\n" for piece in listed))
-
-
-def test_a_vocabulary_that_its_authors_extended_is_read_whole(tmp_path: Path) -> None:
-    folder = save_tiny(tmp_path / "bert", "bert")
-    strip_to_vocabulary_file(folder, ["##ताब", "कमल"])
-    encoder = load_encoder(str(folder))
-    known = len(tiny_encoder("bert").tokenizer)
-    assert encode(encoder.tokenizer, "कमल")[0] == known + 1
-    assert encoder.tokenizer.tokenize("किताब London") == ["क", "##ि", "##ताब", "London"]  # not lower-cased
-    told = extend_on(str(folder), write(tmp_path / "text.txt", HINDI), pieces=3, out=tmp_path / "new")
-    assert told.joins == 3 and len(load_encoder(str(tmp_path / "new")).tokenizer) == known + 5
-
-
-def test_a_vocabulary_without_capitals_is_lower_cased(tmp_path: Path) -> None:
-    folder = save_tiny(tmp_path / "bert", "bert")
-    strip_to_vocabulary_file(folder, [])
-    path = folder / "vocab.txt"
-    write(path, path.read_text(encoding="utf-8").replace("London", "london"))
-    lines = [line if line.startswith("[") else line.lower() for line in path.read_text(encoding="utf-8").splitlines()]
-    write(path, "\n".join(f"{line}{i}" if lines.index(line) < i else line for i, line in enumerate(lines)) + "\n")
-    assert load_encoder(str(folder)).tokenizer.tokenize("London") == ["london"]
-
-
-def test_vocabularies_of_another_size_are_named(tmp_path: Path) -> None:
-    folder = save_tiny(tmp_path / "bert", "bert")
-    strip_to_vocabulary_file(folder, [f"कमल{'ा' * n}" for n in range(1, 9)])
-    with pytest.raises(EncoderError, match=r"subwords up to 435, but its weights only 431 rows"):
-        load_encoder(str(folder))
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    write(folder / "config.json", json.dumps(config | {"vocab_size": 500}))
-    with pytest.raises(EncoderError, match=r"vocab_size = 500, but its weights have 431 rows"):
-        load_encoder(str(folder))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["hin", "kor", "fin"])
-def test_real_text_of_the_offline_encoder(code: str, real_data: Path) -> None:
+def test_offline_encoder_gains_on_real_text(code: str, real_data: Path) -> None:
     from crossling.encoders.four_bit_blocks import BlockFile
     from crossling.encoders.offline import build_tokenizer, find_offline_file
 
@@ -478,7 +439,7 @@ def test_real_text_of_the_offline_encoder(code: str, real_data: Path) -> None:
     assert isinstance(new, tuple) and len(new) > 1500
 
 
-def test_facts_say_when_fewer_were_found(tmp_path: Path) -> None:
+def test_facts_report_fewer_subwords_than_requested(tmp_path: Path) -> None:
     _, _, told = extend(tmp_path, "bert", pieces=300)
     assert isinstance(told, Extended)
     assert "of 300 asked for" in told.facts()["subwords added"]

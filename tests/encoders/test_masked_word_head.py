@@ -16,7 +16,7 @@ from tiny import FAMILIES, save_tiny, save_with_head, tiny_encoder
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_checkpoints_own_head_gives_the_scores_of_its_model(family: str, tmp_path: Path) -> None:
+def test_checkpoint_head_gives_logits_of_its_model(family: str, tmp_path: Path) -> None:
     whole = save_with_head(tmp_path / "whole", family)
     encoder = load_encoder(str(tmp_path / "whole"))
     head = load_head(encoder)
@@ -32,14 +32,14 @@ def test_a_checkpoints_own_head_gives_the_scores_of_its_model(family: str, tmp_p
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_encoder_that_came_without_a_head_has_none(family: str, tmp_path: Path) -> None:
+def test_encoder_without_head_has_none(family: str, tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "plain", family)
     assert load_head(load_encoder(str(folder))) is None
     assert not has_head(str(folder))
     assert load_head(tiny_encoder(family)) is None
 
 
-def test_the_first_berts_call_their_normalisation_otherwise(tmp_path: Path) -> None:
+def test_gamma_and_beta_of_old_berts_are_read(tmp_path: Path) -> None:
     save_with_head(tmp_path, "bert")
     path = tmp_path / "model.safetensors"
     weights = load_file(path)
@@ -54,13 +54,13 @@ def test_the_first_berts_call_their_normalisation_otherwise(tmp_path: Path) -> N
     assert torch.equal(modern.norm.bias, old_head.norm.bias)
 
 
-def test_a_table_of_the_heads_own_is_refused(tmp_path: Path) -> None:
+def test_untied_head_is_refused(tmp_path: Path) -> None:
     save_with_head(tmp_path, "bert", tie_word_embeddings=False)
     with pytest.raises(EncoderError, match="embedding table of its own"):
         load_head(load_encoder(str(tmp_path)))
 
 
-def test_the_table_is_not_the_heads_and_is_stored_once() -> None:
+def test_tied_table_is_stored_once() -> None:
     encoder = tiny_encoder()
     head = build_head(encoder)
     assert {name: tuple(p.shape) for name, p in head.named_parameters()} == {
@@ -72,7 +72,7 @@ def test_the_table_is_not_the_heads_and_is_stored_once() -> None:
     }
 
 
-def test_a_new_head_begins_by_guessing_as_often_as_subwords_occur() -> None:
+def test_new_head_predicts_subword_frequencies() -> None:
     encoder = tiny_encoder()
     counts = np.zeros(encoder.vocabulary, np.int64)
     counts[[7, 9]] = 30, 10
@@ -81,7 +81,7 @@ def test_a_new_head_begins_by_guessing_as_often_as_subwords_occur() -> None:
     assert float(chances[7] / chances[50]) == pytest.approx(61, rel=1e-5)
 
 
-def test_a_trimmed_head_scores_the_kept_subwords_as_before() -> None:
+def test_trimmed_head_scores_kept_subwords_as_before() -> None:
     torch.manual_seed(0)
     head, table = MaskedWordHead(8, 20), torch.randn(20, 8)
     torch.nn.init.normal_(head.bias)
@@ -92,6 +92,6 @@ def test_a_trimmed_head_scores_the_kept_subwords_as_before() -> None:
     assert torch.allclose(head(vectors, table[rows]), whole[:, rows], atol=1e-6)
 
 
-def test_the_offline_encoder_has_no_checkpoint_to_look_into() -> None:
+def test_offline_encoder_has_no_head() -> None:
     assert locate_checkpoint("multilingual-e5-small") is None
     assert not has_head("multilingual-e5-small")

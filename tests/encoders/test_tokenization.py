@@ -30,7 +30,7 @@ def pieces_of(family: str, sentence: list[str]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_words_are_cut_as_one_by_one(family: str) -> None:
+def test_words_are_tokenized_as_one_by_one(family: str) -> None:
     random = np.random.default_rng(0)
     letters = [c for c in CHARACTERS if c.isalpha() and c.isascii()]
     made = ["".join(random.choice(letters, 4)) for _ in range(30)]
@@ -59,7 +59,7 @@ def test_words_of_scripts_without_spaces_get_no_stray_mark() -> None:
     ]
 
 
-def test_such_a_word_is_cut_as_in_the_middle_of_text() -> None:
+def test_unspaced_word_is_tokenized_as_inside_text() -> None:
     # "▁猫" is a piece, too: it stands for a cat after a space, which this is not.
     assert pieces_of("xlm-r", ["猫"]) == [("猫", 0)]
     assert tiny_tokenizer("xlm-r").tokenize("猫") == ["▁猫"]
@@ -75,7 +75,7 @@ def test_byte_level_words_begin_with_their_space() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_word_gets_a_piece(family: str) -> None:
+def test_every_word_gets_a_subword(family: str) -> None:
     sentence = ["the", "\x01", "", " ", "\u200b", "▁", "cat"]
     numbers = [number for _, number in pieces_of(family, sentence)]
     assert sorted(set(numbers)) == list(range(len(sentence)))
@@ -85,7 +85,7 @@ def test_every_word_gets_a_piece(family: str) -> None:
 @pytest.mark.parametrize(
     ("family", "text"), [("bert", "[SEP]"), ("xlm-r", "</s>"), ("xlm-r", "<mask>"), ("modernbert", "[CLS]")]
 )
-def test_text_cannot_write_special_pieces(family: str, text: str) -> None:
+def test_text_cannot_produce_special_tokens(family: str, text: str) -> None:
     tokenizer = tiny_tokenizer(family)
     subwords = SubwordTokenizer(tokenizer)
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
@@ -94,14 +94,14 @@ def test_text_cannot_write_special_pieces(family: str, text: str) -> None:
     assert not special & set(subwords.encode_pieces([f"the {text} cat"])[0].tolist())
 
 
-def test_the_tokenizer_itself_is_left_as_it_was() -> None:
+def test_tokenizer_is_not_changed() -> None:
     tokenizer = tiny_tokenizer("xlm-r")
     before = tokenizer.backend_tokenizer.to_str()
     encode_words(tokenizer, [["我", "the"]])
     assert tokenizer.backend_tokenizer.to_str() == before
 
 
-def test_remembered_words_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_words_give_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenization, "_CACHE_LIMIT", 5)
     subwords = SubwordTokenizer(tiny_tokenizer("bert"))
     random = np.random.default_rng(1)
@@ -114,7 +114,7 @@ def test_remembered_words_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         assert again.pieces.offsets.tolist() == fresh.pieces.offsets.tolist()
 
 
-def test_many_words_are_remembered_rightly() -> None:
+def test_cache_of_many_words_is_correct() -> None:
     subwords = SubwordTokenizer(tiny_tokenizer("bert"))
     words = [a + b + c for a in "abcdefghijkl" for b in "mnopqrstuvwx" for c in "abcdefghijkl"]
     for start in range(0, len(words), 100):
@@ -127,7 +127,7 @@ def test_many_words_are_remembered_rightly() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_text_offsets_name_the_characters(family: str) -> None:
+def test_text_offsets_match_characters(family: str) -> None:
     text = "  the cat sleeps, fish in London"
     tokenizer = tiny_tokenizer(family)
     encoded = encode_texts(tokenizer, [text, "", "the"])
@@ -139,14 +139,14 @@ def test_text_offsets_name_the_characters(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_texts_with_and_without_offsets_have_the_same_pieces(family: str) -> None:
+def test_texts_have_same_subwords_without_offsets(family: str) -> None:
     texts = ["the cat", "", "我是 学生 है", "walking [SEP]"]
     subwords = SubwordTokenizer(tiny_tokenizer(family))
     assert subwords.encode_pieces(texts).values.tolist() == subwords.encode_texts(texts).pieces.values.tolist()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_assembled_inputs_are_the_tokenizers_own(family: str) -> None:
+def test_assembled_inputs_equal_tokenizer_output(family: str) -> None:
     tokenizer = tiny_tokenizer(family)
     firsts, seconds = ["the cat", "dog", "fish in London"], ["sleeps", "the red house", "eats"]
     layout = special_layout(tokenizer)
@@ -170,7 +170,7 @@ def test_only_bert_has_a_second_segment() -> None:
     assert len(special_layout(tiny_tokenizer("xlm-r")).middle) == 2
 
 
-def test_baked_in_truncation_is_off() -> None:
+def test_truncation_of_tokenizer_is_off() -> None:
     encoder = tiny_encoder("bert")
     encoder.tokenizer.backend_tokenizer.enable_truncation(4)
     encoder.tokenizer.backend_tokenizer.enable_padding(length=20)
@@ -183,7 +183,7 @@ def test_first_pieces() -> None:
 
 
 @pytest.mark.parametrize("room", range(12))
-def test_shortened_pairs_fit_and_the_longer_gives_way(room: int) -> None:
+def test_shortened_pairs_fit_and_longer_is_cut_first(room: int) -> None:
     for first in range(9):
         for second in range(9):
             left, right = first, second
@@ -192,7 +192,7 @@ def test_shortened_pairs_fit_and_the_longer_gives_way(room: int) -> None:
             assert shorten_pair(first, second, room=room) == (left, right)
 
 
-def test_a_trimmed_encoder_warns_once_of_what_it_cannot_write(caplog: pytest.LogCaptureFixture) -> None:
+def test_trimmed_encoder_warns_once_of_unknown_subwords(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = tiny_tokenizer("xlm-r")
     tokenizer.init_kwargs["trimmed_from"] = "abc"
     subwords = SubwordTokenizer(tokenizer)
@@ -204,5 +204,5 @@ def test_a_trimmed_encoder_warns_once_of_what_it_cannot_write(caplog: pytest.Log
     assert len(caplog.records) == 1 and "trimmed" in caplog.text
 
 
-def test_build_ragged_makes_small_numbers() -> None:
+def test_build_ragged_uses_int32() -> None:
     assert build_ragged([[1, 2], []]).values.dtype == np.int32

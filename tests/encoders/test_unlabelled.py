@@ -60,12 +60,12 @@ def read_back(texts: TextExamples, encoder: Encoder) -> list[str]:
     return found
 
 
-def test_every_kind_of_row_has_its_texts() -> None:
+def test_every_record_kind_has_text_fields() -> None:
     assert set(FIELDS) == set(SCHEMAS) == set(RECORDS)
 
 
 @pytest.mark.parametrize("kind", RECORDS)
-def test_the_texts_of_every_kind_of_row(kind: type[Record], tmp_path: Path) -> None:
+def test_texts_of_every_record_kind_are_encoded(kind: type[Record], tmp_path: Path) -> None:
     encoder = tiny_encoder("xlm-r")
     parallel = kind in (ParallelPair, LinkedPair)
     rows = rows_of(RECORDS[kind], "en-ru" if parallel else "en")
@@ -78,7 +78,7 @@ def test_the_texts_of_every_kind_of_row(kind: type[Record], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pairs_together_are_read_as_a_classifier_reads_them(family: str, tmp_path: Path) -> None:
+def test_joined_pairs_equal_classifier_inputs(family: str, tmp_path: Path) -> None:
     encoder = tiny_encoder(family)
     rows = rows_of([LabelledPair("the cat sleeps", "the dog", "x"), LabelledPair("fish", "in London", "y")])
     texts = encode_unlabelled([rows], encoder, Chunking(pairs="together", words=True), cache=tmp_path)
@@ -93,7 +93,7 @@ def test_pairs_together_are_read_as_a_classifier_reads_them(family: str, tmp_pat
         assert not set(words[sequences == 0]) & set(words[sequences == 1])
 
 
-def test_pairs_that_are_too_long_together_are_cut_off(tmp_path: Path) -> None:
+def test_long_pairs_are_truncated(tmp_path: Path) -> None:
     encoder = tiny_encoder("bert")
     rows = rows_of([LabelledPair("the cat " * 20, "dog", "x"), LabelledPair("fish", "dog", "y")])
     texts = encode_unlabelled([rows], encoder, Chunking(length=16, pairs="together", words=True), cache=tmp_path)
@@ -101,7 +101,7 @@ def test_pairs_that_are_too_long_together_are_cut_off(tmp_path: Path) -> None:
     assert [len(texts.examples.get("words", row)) for row in range(2)] == [16, 5]
 
 
-def test_long_texts_are_cut_between_words_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_long_texts_are_split_between_words_without_loss(tmp_path: Path) -> None:
     encoder = tiny_encoder("xlm-r")
     sentence = "walking the dog eats fishing in London " * 9
     rows = rows_of([PlainText(sentence), PlainText("x" * 50), PlainText("fish")])
@@ -118,7 +118,7 @@ def test_long_texts_are_cut_between_words_and_nothing_is_lost(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_words_are_those_of_the_text(family: str, tmp_path: Path) -> None:
+def test_word_numbers_match_text(family: str, tmp_path: Path) -> None:
     """Pieces with one number are the pieces of one word, whether text came as words or running."""
     encoder = tiny_encoder(family)
     words = ("walking", "cats", ",", "London", "我")
@@ -132,7 +132,7 @@ def test_words_are_those_of_the_text(family: str, tmp_path: Path) -> None:
         assert told == list(words)
 
 
-def test_sets_of_several_languages_keep_their_languages(tmp_path: Path) -> None:
+def test_examples_keep_their_language(tmp_path: Path) -> None:
     rows = [rows_of([PlainText("the cat")], "en"), rows_of([ParallelPair("the dog", "не")], "en-ru")]
     texts = encode_unlabelled(rows, tiny_encoder(), Chunking(), cache=tmp_path)
     assert texts.languages == ("en", "ru")

@@ -44,7 +44,7 @@ def tagger(trained: Trained) -> Predictor:
 
 @pytest.mark.parametrize("text", TRICKY)
 @pytest.mark.parametrize("language", ["en", "fr", "hi", "th", "zh"])
-def test_words_index_the_text_exactly(tagger: Predictor, text: str, language: str) -> None:
+def test_word_offsets_match_text(tagger: Predictor, text: str, language: str) -> None:
     [found] = tagger.predict([text], language=language)
     assert found["text"] == text
     end, kept = 0, ""
@@ -59,7 +59,7 @@ def test_words_index_the_text_exactly(tagger: Predictor, text: str, language: st
 
 
 @pytest.mark.parametrize("text", TRICKY)
-def test_answers_index_the_context_exactly(trained: Trained, text: str) -> None:
+def test_answer_offsets_match_context(trained: Trained, text: str) -> None:
     contexts = [text, f"{text} cat {text}"]
     for context, found in zip(
         contexts, Predictor.load(trained("qa")).predict([("the cat", c) for c in contexts]), strict=True
@@ -70,7 +70,7 @@ def test_answers_index_the_context_exactly(trained: Trained, text: str) -> None:
         assert 0 <= found["confidence"] <= 1
 
 
-def test_a_trained_tagger_finds_its_spans(tagger: Predictor) -> None:
+def test_trained_tagger_finds_spans(tagger: Predictor) -> None:
     [raw, given, plain] = tagger.predict(["the  cat sees a dog", ["the", "cat"], "in in"])
     assert [(span["span"], span["label"], span["start"], span["end"]) for span in raw["spans"]] == [
         ("cat", "X", 5, 8),
@@ -85,7 +85,7 @@ def test_tags_without_spans_show_none(trained: Trained) -> None:
     assert "spans" not in found and len(found["words"]) == 2
 
 
-def test_spans_are_those_that_scores_count() -> None:
+def test_spans_equal_scored_spans() -> None:
     generator = random.Random(0)
     for _ in range(300):
         tags = generator.choices(["O", "B-A", "I-A", "B-B", "I-B"], k=generator.randint(0, 8))
@@ -102,7 +102,7 @@ def test_spans_are_those_that_scores_count() -> None:
             assert span["span"] == " ".join(["xy"] * (last - first + 1))
 
 
-def test_the_models_own_language_is_the_default(tagger: Predictor) -> None:
+def test_source_language_is_default(tagger: Predictor) -> None:
     assert tagger.card.source == "en"
     words = [word["word"] for word in tagger.predict(["it's"])[0]["words"]]
     assert words == [word["word"] for word in tagger.predict(["it's"], language="en")[0]["words"]] == ["it", "'s"]
@@ -121,16 +121,16 @@ def test_the_models_own_language_is_the_default(tagger: Predictor) -> None:
         ("qa", [("who", None)], "is not a pair of question and context"),
     ],
 )
-def test_inputs_of_another_shape_are_refused(trained: Trained, task: str, inputs: Any, message: str) -> None:
+def test_inputs_of_wrong_shape_are_refused(trained: Trained, task: str, inputs: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         Predictor.load(trained(task)).predict(inputs)
 
 
-def test_nothing_to_predict_is_no_error_for_a_program(tagger: Predictor) -> None:
+def test_empty_input_gives_no_predictions(tagger: Predictor) -> None:
     assert tagger.predict([]) == []
 
 
-def test_a_model_without_a_task_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
+def test_model_without_task_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
     from dataclasses import replace
 
     model, card = train_tiny(tiny_folder, tmp_path, "ner")
@@ -150,7 +150,7 @@ def predict(model: Path, path: Path | None, **settings: Any) -> list[dict[str, A
 LINES = "\ufeffthe cat\r\n\r\n \t\na\u2028dog\x85\rin\x0c\r\nfish"
 
 
-def test_lines_are_counted_and_kept_as_they_are(trained: Trained, tmp_path: Path) -> None:
+def test_results_carry_line_numbers(trained: Trained, tmp_path: Path) -> None:
     found = predict(trained("ner"), write(tmp_path / "in.txt", LINES))
     assert [(item["line"], item["text"]) for item in found] == [
         (1, "the cat"),
@@ -160,23 +160,21 @@ def test_lines_are_counted_and_kept_as_they_are(trained: Trained, tmp_path: Path
     assert [word["word"] for word in found[1]["words"]] == ["a", "dog", "in"]
 
 
-def test_the_standard_input_is_read_like_a_file(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_input_is_read_like_a_file(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = LINES.encode()
     # Opened as a system with another encoding and other line ends would.
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw), encoding="latin-1"))
     assert predict(trained("ner"), None) == predict(trained("ner"), write(tmp_path / "in.txt", raw))
 
 
-def test_words_that_are_split_already(trained: Trained, tmp_path: Path) -> None:
+def test_split_words_are_kept(trained: Trained, tmp_path: Path) -> None:
     path = write(tmp_path / "words.txt", "\nthe\tDET\r\ncat\tNOUN\r\n\r\n\r\nHà Nội\nin")
     found = predict(trained("ner"), path, words=True)
     assert [(item["line"], item["text"]) for item in found] == [(2, "the cat"), (6, "Hà Nội in")]
     assert [[word["word"] for word in item["words"]] for item in found] == [["the", "cat"], ["Hà Nội", "in"]]
 
 
-def test_pairs_have_a_tab_between(trained: Trained, tmp_path: Path) -> None:
+def test_pairs_are_tab_separated(trained: Trained, tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.txt", "the cat\ta dog\n\nthe dog \t a cat\n")
     found = predict(trained("nli"), path)
     assert [(item["line"], item["first"], item["second"]) for item in found] == [
@@ -186,7 +184,7 @@ def test_pairs_have_a_tab_between(trained: Trained, tmp_path: Path) -> None:
     assert {item["label"] for item in found} <= {"cats", "other"}
 
 
-def test_a_long_file_is_predicted_in_parts(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_file_is_predicted_in_chunks(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "in.txt", "the cat\na dog in\n\nfish\nred\nin the house\n")
     whole = predict(trained("ner"), path)
     monkeypatch.setattr(prediction, "CHUNK", 2)
@@ -214,12 +212,12 @@ def test_a_long_file_is_predicted_in_parts(trained: Trained, tmp_path: Path, mon
         ("text".encode("utf-16"), "UTF-16"),
     ],
 )
-def test_files_that_hold_no_text(trained: Trained, tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_without_text_are_errors(trained: Trained, tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         predict_file(trained("ner"), write(tmp_path / "in.txt", content))
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_text(tmp_path / "in.txt", name="in.txt")
     with pytest.raises(DataError, match="directory"):
@@ -235,12 +233,12 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         ("qa", "a\t ", "in.txt:2: nothing after the tab"),
     ],
 )
-def test_lines_that_are_no_pairs(trained: Trained, tmp_path: Path, task: str, line: str, message: str) -> None:
+def test_lines_without_tab_are_refused(trained: Trained, tmp_path: Path, task: str, line: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         predict_file(trained(task), write(tmp_path / "in.txt", f"a\tb\n{line}\n"))
 
 
-def test_only_taggers_read_words(trained: Trained, tmp_path: Path) -> None:
+def test_words_option_is_for_taggers(trained: Trained, tmp_path: Path) -> None:
     path = write(tmp_path / "in.txt", "the\n\tcat\n")
     with pytest.raises(DataError, match="only a tagger"):
         predict_file(trained("sentiment"), path, words=True)
@@ -248,6 +246,6 @@ def test_only_taggers_read_words(trained: Trained, tmp_path: Path) -> None:
         predict_file(trained("ner"), path, words=True)
 
 
-def test_an_unknown_language_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_unknown_language_is_refused_before_loading(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="unknown language 'xx'"):
         predict_file(tmp_path / "no model", None, language="xx")

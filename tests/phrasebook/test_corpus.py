@@ -38,14 +38,14 @@ def digest(language: str) -> str:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_output_has_not_changed_unawares(language: str) -> None:
+def test_generated_rows_match_stored_hashes(language: str) -> None:
     """A change of output is fine: raise VERSION and store the new hashes."""
     stored = dict(line.split("\t") for line in HASHES.read_text().splitlines())
     assert stored["version"] == str(VERSION)
     assert digest(language) == stored[language], f"{language} changed: raise VERSION, store {digest(language)}"
 
 
-def test_another_process_draws_the_same_rows() -> None:
+def test_another_process_generates_same_rows() -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); import test_corpus as t; print(t.digest('ru'), t.digest('zh'))"
     command = [sys.executable, "-c", code, str(Path(__file__).parent)]
     outputs = [
@@ -173,7 +173,7 @@ def test_scrambled_pairs_share_their_words(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_answers_stand_where_they_are_said_to(language: str) -> None:
+def test_answers_match_their_starts(language: str) -> None:
     seen = set()
     for split in SPLITS:
         for row in generate("qa", language, split):
@@ -195,7 +195,7 @@ def test_reviews_of_more_stars_are_better() -> None:
     assert words["3"]["average"] > max(words["1"]["average"], words["5"]["average"])
 
 
-def test_nli_hypotheses_do_not_give_the_label_away() -> None:
+def test_nli_label_is_not_predictable_from_hypothesis() -> None:
     """Negation, the commonest giveaway, occurs under every label in comparable measure."""
     counts, negated = Counter[str](), Counter[str]()
     for row in generate("nli", "en", "train"):

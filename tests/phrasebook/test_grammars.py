@@ -106,7 +106,7 @@ def more_trees(one: object) -> Iterator[Sentence]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_sentences_read_by_eye(language: str) -> None:
+def test_sentences_match_reviewed_ones(language: str) -> None:
     grammar = load_grammar(language)
     column = HEADER.split("\t").index(language)
     expected = [line.split("\t")[column] for line in SENTENCES]

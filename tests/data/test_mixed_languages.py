@@ -54,7 +54,7 @@ def open_rows(data: Any, folder: Path) -> Rows:
     return open_data(data, split="dev", store=folder / "store")
 
 
-def test_a_language_for_each_side(folder: Path) -> None:
+def test_each_side_may_have_its_own_language(folder: Path) -> None:
     rows = open_rows("xnli:premise=en,hypothesis=hi", folder)
     assert rows[7] == LabelledPair("en premise 7", "hi hypothesis 7", "entailment") and len(rows) == 60
     assert rows.language == "hi", "what is tested, whichever side it is on"
@@ -81,7 +81,7 @@ def test_mixed_rows_have_one_side_in_english(folder: Path) -> None:
     assert list(open_data("xnli@mixed:hi:dev[20:30]", store=folder / "store")) == list(rows)[20:30]
 
 
-def test_how_rows_are_mixed_is_set_in_a_table(folder: Path) -> None:
+def test_table_settings_choose_mixed_side(folder: Path) -> None:
     random, other = (open_rows({"data": "xnli@mixed:hi", "seed": seed}, folder) for seed in (0, 1))
     assert list(random) == list(open_rows("xnli@mixed:hi", folder)) != list(other)
     premise = open_rows({"data": "xnli@mixed:hi", "which": "premise"}, folder)
@@ -98,7 +98,7 @@ def test_how_rows_are_mixed_is_set_in_a_table(folder: Path) -> None:
             open_rows({"data": "xnli@mixed:hi", **more}, folder)
 
 
-def test_questions_are_joined_by_id_and_answered_in_the_context(folder: Path) -> None:
+def test_questions_are_joined_by_id_with_answers_of_context(folder: Path) -> None:
     rows = open_data("xquad:context=es,question=en:test", store=folder / "store")
     assert [row.id for row in rows] == ["c", "a", "b"], "in the context's order"  # type: ignore[union-attr]
     assert rows[1] == Question("a", "Where is it in a?", "Ahí: Roma a, ahí.", ("Roma",), (5,)) and rows.language == "es"
@@ -106,7 +106,7 @@ def test_questions_are_joined_by_id_and_answered_in_the_context(folder: Path) ->
     assert other[0] == Question("a", "¿Dónde está a?", "It is in Rome a.", ("Rome",), (9,)) and other.language == "en"
 
 
-def test_questions_that_one_file_lacks(folder: Path) -> None:
+def test_missing_question_is_a_broken_row(folder: Path) -> None:
     put(folder, "xquad/xquad.en.json", write_squad("Where is it in {}?", "It is in Rome {}.", "ac"))
     with pytest.raises(DataError, match=r"xquad:en:test: it has no question 'b', which xquad:es:test has"):
         open_data("xquad:context=es,question=en:test", store=folder / "store")
@@ -118,7 +118,7 @@ def test_questions_that_one_file_lacks(folder: Path) -> None:
         open_data("xquad:context=es,question=en:test", store=folder / "store")
 
 
-def test_rows_that_do_not_belong_together(folder: Path) -> None:
+def test_unmatched_rows_are_refused(folder: Path) -> None:
     path = folder / "xnli" / "dev-hi.tsv"
     lines = path.read_text(encoding="utf-8").split("\n")
     put(folder, "xnli/dev-hi.tsv", "\n".join([lines[0].replace("neutral", "entailment"), *lines[1:]]))
@@ -135,13 +135,13 @@ def test_rows_that_do_not_belong_together(folder: Path) -> None:
         open_rows({"data": "xnli:premise=en,hypothesis=hi", "on_error": "skip"}, folder)
 
 
-def test_a_language_that_is_not_there_is_told_as_its_own_set(folder: Path) -> None:
+def test_missing_language_error_names_plain_set(folder: Path) -> None:
     with pytest.raises(DataError, match=r"xnli:vi:dev: no hub here.*Not in the folder: .*xnli/dev-vi\.tsv"):
         open_rows("xnli@mixed:vi", folder)
 
 
 @pytest.mark.parametrize("spec", ["phrasebook-nli@mixed:zh", "phrasebook-paraphrase:first=en,second=hi"])
-def test_the_embedded_corpus_has_sides_too(spec: str, tmp_path: Path) -> None:
+def test_phrasebook_sides_may_differ_in_language(spec: str, tmp_path: Path) -> None:
     rows = open_data(spec, split="test[:50]", store=tmp_path)
     assert len(rows) == 50 and not rows.dropped
     assert all(row.first.isascii() != row.second.isascii() for row in rows)  # type: ignore[union-attr]

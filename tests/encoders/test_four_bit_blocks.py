@@ -25,7 +25,7 @@ def expand_slowly(raw: bytes) -> list[float]:
 
 
 @pytest.mark.parametrize("blocks", [1, 7, 4096, 5000])
-def test_blocks_are_expanded_as_by_hand(blocks: int) -> None:
+def test_blocks_expand_to_expected_values(blocks: int) -> None:
     random = np.random.default_rng(blocks)
     raw = random.integers(0, 256, (blocks, 18), dtype=np.uint8)
     raw[:, :2] = random.normal(size=blocks).astype("<f2").view(np.uint8).reshape(-1, 2)
@@ -33,7 +33,7 @@ def test_blocks_are_expanded_as_by_hand(blocks: int) -> None:
     assert expand_blocks(flat).tolist() == pytest.approx(expand_slowly(flat.tobytes()), abs=0)
 
 
-def test_a_file_reads_back(tmp_path: Path) -> None:
+def test_file_round_trips(tmp_path: Path) -> None:
     values = write_tiny_blocks(tmp_path / "tiny.bin")
     file = BlockFile(tmp_path / "tiny.bin")
     assert file.pieces == PIECES
@@ -46,7 +46,7 @@ def test_a_file_reads_back(tmp_path: Path) -> None:
         assert np.array_equal(file.tensor(name, *expected.shape), expected), name
 
 
-def test_a_part_keeps_its_rows_bit_for_bit(tmp_path: Path) -> None:
+def test_trimmed_file_keeps_rows_bit_for_bit(tmp_path: Path) -> None:
     write_tiny_blocks(tmp_path / "tiny.bin")
     whole = BlockFile(tmp_path / "tiny.bin")
     write_blocks(tmp_path / "tiny.bin", np.asarray([9, 6, 9]), tmp_path / "part", name="tiny")
@@ -64,7 +64,7 @@ def test_a_part_keeps_its_rows_bit_for_bit(tmp_path: Path) -> None:
     assert part.identity != whole.identity
 
 
-def test_a_part_of_a_part(tmp_path: Path) -> None:
+def test_trimmed_file_can_be_trimmed_again(tmp_path: Path) -> None:
     write_tiny_blocks(tmp_path / "tiny.bin")
     everything = np.arange(len(PIECES))
     write_blocks(tmp_path / "tiny.bin", everything, tmp_path / "all", name="tiny")
@@ -72,13 +72,13 @@ def test_a_part_of_a_part(tmp_path: Path) -> None:
     assert (again / BLOCKS_FILE).read_bytes() == (tmp_path / "all" / BLOCKS_FILE).read_bytes()
 
 
-def test_pieces_that_are_not_there_cannot_be_kept(tmp_path: Path) -> None:
+def test_unknown_subwords_cannot_be_kept(tmp_path: Path) -> None:
     write_tiny_blocks(tmp_path / "tiny.bin")
     with pytest.raises(EncoderError, match="pieces 0 to"):
         write_blocks(tmp_path / "tiny.bin", np.asarray([len(PIECES)]), tmp_path / "part", name="tiny")
 
 
-def test_a_damaged_file_is_the_users_error(tmp_path: Path) -> None:
+def test_damaged_file_is_a_user_error(tmp_path: Path) -> None:
     write_tiny_blocks(tmp_path / "tiny.bin")
     whole = (tmp_path / "tiny.bin").read_bytes()
     bad = tmp_path / "bad.bin"
