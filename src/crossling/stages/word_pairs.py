@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from crossling.aligners.linked_text import Text, describe_text
+from crossling.data.batching import Array, write_examples
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.errors import DataError
@@ -15,8 +20,6 @@ from crossling.objectives.aligned_words import AdjustmentSettings, PairedExample
 from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from crossling.aligners.linked_text import Linker, Sentences
     from crossling.aligners.links import Link
     from crossling.encoders.encoder import Encoder
@@ -73,9 +76,7 @@ def open_pairs(settings: AdjustmentSettings, *, source: str, store: Path) -> Pai
 
 
 def encode_pairs(settings: AdjustmentSettings, data: PairData, context: StageContext) -> PairedExamples:
-    """Linked sentence pairs as examples, from the cache where they were made before."""
-    from crossling.data.batching import write_examples
-
+    """Linked sentence pairs as examples, from the cache if they were made before."""
     table = settings.model_dump(mode="json", include=_MADE_BY)
     base = (context.encoder_settings.name, context.encoder_settings.revision)
     facts = ["pairs", VERSION, table, data.fingerprints(), context.encoder.identity, base, context.seed]
@@ -140,8 +141,6 @@ def _encode(
     settings: AdjustmentSettings, sentences: Sentences, links: Sequence[Sequence[Link]], encoder: Encoder
 ) -> Iterator[dict[str, Any]]:
     """Examples of the pairs that have a link left."""
-    import numpy as np
-
     from crossling.encoders.tokenization import SubwordTokenizer, assemble, shorten_words, special_layout
 
     subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
@@ -170,10 +169,8 @@ def _encode(
             yield {name: [values[place] for place in kept] for name, values in chunk.items()}
 
 
-def _list_units(words: np.ndarray[Any, Any], pooling: str) -> np.ndarray[Any, Any]:
+def _list_units(words: Array, pooling: str) -> Array:
     """Which unit each subword belongs to: its word, or itself."""
-    import numpy as np
-
     return np.arange(len(words), dtype=np.int32) if pooling == "subword" else np.asarray(words, np.int32)
 
 
@@ -193,15 +190,10 @@ def filter_links(
     settings: AdjustmentSettings,
     *,
     seen: tuple[int, int],
-) -> np.ndarray[Any, Any]:
-    """The links to learn from, flat: 1-1 if asked for, between different strings, of words that the encoder sees."""
-    import numpy as np
-
+) -> Array:
+    """The links to learn from, flat: filtered as the settings say, and only of words that the encoder reads."""
     if settings.one_to_one:
-        counts: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        for link in links:
-            for count, word in zip(counts, link, strict=True):
-                count[word] = count.get(word, 0) + 1
+        counts = Counter(i for i, _ in links), Counter(j for _, j in links)
         links = [(i, j) for i, j in links if counts[0][i] == counts[1][j] == 1]
     if settings.drop_identical:
         links = [(i, j) for i, j in links if sides[0][i] != sides[1][j]]
@@ -211,8 +203,6 @@ def filter_links(
 
 def copy_encoder(encoder: Encoder) -> Encoder:
     """A copy with its own weights; the tokenizer is shared."""
-    import copy
-
     return copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})
 
 
