@@ -295,6 +295,17 @@ def test_output_is_utf8_on_any_locale(crossling: Crossling, monkeypatch: pytest.
     assert raw.getvalue().decode() == "我\tO\n们\tO\n\n"
 
 
+def test_help_shows_every_verb_in_its_panel_in_order_of_use(crossling: Crossling) -> None:
+    shown = crossling("--help").out
+    places = [shown.index(f"─ {panel} ─") for panel in cli.PANELS]
+    assert places == sorted(places)
+    verbs = [verb for verbs in cli.PANELS.values() for verb in verbs]
+    assert re.findall(r"^│ (\w+) ", shown, flags=re.MULTILINE) == verbs
+    groups = {group.name for group in cli.app.registered_groups}
+    commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    assert groups | commands == set(verbs)
+
+
 def test_help_of_every_verb_imports_nothing_heavy() -> None:
     """Of the command line itself test_architecture says more: there, typer does without pydantic."""
     code = (
