@@ -79,17 +79,17 @@ def test_neural_links_by_an_encoder_in_a_folder(types: Types, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--aligner", "statistic"), "Did you mean 'statistical'?"),
         (("--symmetrize", "grow"), "aligner.symmetrize = 'grow': unknown."),
         (("--aligner", "statistical", "--set", "layer=3"), "aligner.layer: unknown key."),
     ],
 )
-def test_wrong_input_is_refused(types: Types, words: tuple[str, ...], told: str) -> None:
+def test_wrong_input_is_refused(types: Types, words: tuple[str, ...], message: str) -> None:
     code, _, err = types("align", "en", "de", "--out", "links", *words)
     assert code == 2
-    assert told in err.replace("\n", " ")
+    assert message in err.replace("\n", " ")
     assert not Path("links").exists()
 
 

@@ -98,8 +98,8 @@ def test_run_prints_a_row_for_every_language_and_the_next_command(
     again = crossling("run", "small.toml", "--set", "stage.0.lr=1e-3")
     assert again.code == 0 and "already trained" in again.err
     assert again.out == done.out
-    told = crossling("predict", "runs/small", "--format", "jsonl", given=b"the cat\n")
-    assert told.code == 0 and json.loads(told.out)["text"] == "the cat"
+    predicted = crossling("predict", "runs/small", "--format", "jsonl", given=b"the cat\n")
+    assert predicted.code == 0 and json.loads(predicted.out)["text"] == "the cat"
 
 
 def test_demo_runs_its_study_with_overrides(crossling: Crossling, tmp_path: Path, tiny_folder: Path) -> None:
