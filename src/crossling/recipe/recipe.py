@@ -142,7 +142,7 @@ class Recipe(FrozenSettings):
         return value
 
     @model_serializer(mode="wrap")
-    def _leave_out_no_plugins(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_empty_plugins(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         tables: dict[str, Any] = dump(self)
         return tables if self.plugins else {name: value for name, value in tables.items() if name != "plugins"}
 
