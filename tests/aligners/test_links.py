@@ -25,7 +25,7 @@ def test_links_counted_from_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("0-0\n0-x\n", "links:2: '0-x' is no link"),
         ("0-0\n3p4\n", "links:2: '3p4' is no link"),
@@ -34,9 +34,9 @@ def test_links_counted_from_one(tmp_path: Path) -> None:
         ("0-0\n0-0\n0-0\n", "has 3 lines, but there are 2 sentence pairs"),
     ],
 )
-def test_wrong_links_are_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_wrong_links_are_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "links").write_text(text)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         read_links(tmp_path / "links", sizes=[(1, 1), (3, 2)])
 
 
@@ -69,7 +69,7 @@ def test_corpus_is_read_from_two_files_or_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "told"),
+    ("left", "right", "message"),
     [
         ("a\nb\n", "c\n", "en has 2 lines but .*de has 1"),
         ("a\n \n", "c\nd\n", "en:2: an empty side"),
@@ -77,10 +77,10 @@ def test_corpus_is_read_from_two_files_or_one(tmp_path: Path) -> None:
         ("", "", "has no sentences"),
     ],
 )
-def test_unparallel_text_is_refused(tmp_path: Path, left: str, right: str, told: str) -> None:
+def test_unparallel_text_is_refused(tmp_path: Path, left: str, right: str, message: str) -> None:
     (tmp_path / "en").write_text(left)
     (tmp_path / "de").write_text(right)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         read_corpus(tmp_path / "en", tmp_path / "de")
 
 

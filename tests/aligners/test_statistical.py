@@ -161,20 +161,20 @@ def test_swapped_sides_give_swapped_links() -> None:
 
 
 def test_progress_is_reported() -> None:
-    told: list[tuple[str, object]] = []
+    calls: list[tuple[str, object]] = []
 
     class Listener:
         def begin(self, what: str, total: int, done: int = 0) -> None:
-            told.append(("begin", total))
+            calls.append(("begin", total))
 
         def advance(self, steps: int = 1, **facts: str) -> None:
-            told.append(("advance", steps))
+            calls.append(("advance", steps))
 
         def end(self) -> None:
-            told.append(("end", None))
+            calls.append(("end", None))
 
         def say(self, line: str) -> None:
             pass
 
     align(small_text(), Settings(iterations=3), progress=Listener())
-    assert told == [("begin", 6), *[("advance", 1)] * 6, ("end", None)]
+    assert calls == [("begin", 6), *[("advance", 1)] * 6, ("end", None)]

@@ -98,7 +98,7 @@ def test_relative_paths_start_from_working_folder(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     [
         ({"format": "bi", "language": "sw"}, "Did you mean 'bio'"),
         ({"format": "bio", "path": "x"}, "needs its language"),
@@ -113,15 +113,15 @@ def test_relative_paths_start_from_working_folder(tmp_path: Path, monkeypatch: p
         (["panx:hi"], "not list"),
     ],
 )
-def test_wrong_tables_are_refused(folder: Path, table: Any, told: str) -> None:
+def test_wrong_tables_are_refused(folder: Path, table: Any, message: str) -> None:
     put(folder, "panx/train-hi.tsv", bio(1))
     with pytest.raises(DataError) as error:
         open_data(table, split="train", store=folder / "store")
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ("pnx:de:dev", "Did you mean 'panx'"),
         ("xnli:it:dev", "xnli has no language 'it'"),
@@ -142,11 +142,11 @@ def test_wrong_tables_are_refused(folder: Path, table: Any, told: str) -> None:
         ("xnli@mixed:premise=de,hypothesis=en:dev", "has one language"),
     ],
 )
-def test_wrong_specs_are_refused(folder: Path, spec: str, told: str) -> None:
+def test_wrong_specs_are_refused(folder: Path, spec: str, message: str) -> None:
     put(folder, "xnli/dev-de.tsv", "a\tb\tneutral\nc\td\tneutral\n")
     with pytest.raises(DataError) as error:
         open_data(spec, store=folder / "store")
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_missing_set_error_says_where_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,9 +322,9 @@ def test_every_declaration_is_consistent() -> None:
 
 def test_description_lists_available_files(folder: Path) -> None:
     put(folder, "xnli/dev-de.tsv", "a\tb\tneutral\n")
-    told = describe("xnli")
-    assert told.kind == "LabelledPair" and told.task == "nli" and len(told.languages) == 15
-    assert told.rows["test"] == 5010 and told.hub == "facebook/xnli" and told.available == ("xnli:de:dev",)
+    found = describe("xnli")
+    assert found.kind == "LabelledPair" and found.task == "nli" and len(found.languages) == 15
+    assert found.rows["test"] == 5010 and found.hub == "facebook/xnli" and found.available == ("xnli:de:dev",)
     assert {"ud", "panx", "phrasebook-parallel", "marc"} <= set(list_sets())
     assert {("ud", "2.5-xtreme"), ("mlqa", "translate-train"), ("xnli", ""), ("xnli", "mixed")} <= set(list_entries())
     assert describe("xquad").roles == ("context", "question") and describe("xnli", "mixed").roles == ()

@@ -152,7 +152,7 @@ def test_cleaned_rows_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     [
         ({"data": "phrasebook-nli:en"}, "clean is for sentences and their translations"),
         ({"data": "phrasebook-parallel:en-hi", "clean": True}, "write clean = {} for all checks"),
@@ -161,8 +161,8 @@ def test_cleaned_rows_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"data": "phrasebook-parallel:en-hi", "clean": {"min_words": 90}}, r"no rows \(5 left out \(5 under 90 words"),
     ],
 )
-def test_wrong_cleaning_settings_are_refused(table: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=told):
+def test_wrong_cleaning_settings_are_refused(table: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
         open_data({"clean": {}, "rows": 5, **table}, split="dev", store=tmp_path)
 
 

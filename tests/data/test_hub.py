@@ -27,12 +27,12 @@ from crossling.errors import DataError
 
 try:
     rows = open_data(sys.argv[1], store=Path(sys.argv[2]))
-    told = {"rows": [asdict(row) for row in rows], "fingerprint": rows.fingerprint, "kind": rows.kind.__name__,
+    result = {"rows": [asdict(row) for row in rows], "fingerprint": rows.fingerprint, "kind": rows.kind.__name__,
             "language": rows.language, "skipped": rows.skipped, "labels": rows.labels() if sys.argv[3:] else None,
             "datasets": "datasets" in sys.modules}
 except DataError as error:
-    told = {"error": str(error)}
-print(json.dumps(told))
+    result = {"error": str(error)}
+print(json.dumps(result))
 """
 
 NER_TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC"]
@@ -194,9 +194,9 @@ def test_script_sets_are_read_from_conversion(folder: Path, tmp_path: Path) -> N
     (repositories / "squad").mkdir()
     (repositories / "squad" / "squad.py").write_text("", encoding="utf-8")
     with serve(tmp_path / "hub") as endpoint:
-        told = open_in_process("squad:en:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+        result = open_in_process("squad:en:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
         again = open_in_process("squad:en:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
-    assert [row["question"] for row in told["rows"]] == ["Wo?"] and again["fingerprint"] == told["fingerprint"]
+    assert [row["question"] for row in result["rows"]] == ["Wo?"] and again["fingerprint"] == result["fingerprint"]
 
 
 def test_silent_hub_times_out(tmp_path: Path) -> None:
@@ -204,10 +204,10 @@ def test_silent_hub_times_out(tmp_path: Path) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen(50)
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        told = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
-    assert f"xnli:de:dev: the hub ({endpoint}) cannot be reached" in told["error"]
-    assert "facebook/xnli (configuration de, revision main) is not in its cache" in told["error"]
-    assert "CROSSLING_DATA is not set; set it to a folder that has xnli/dev-de.tsv" in told["error"]
+        result = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    assert f"xnli:de:dev: the hub ({endpoint}) cannot be reached" in result["error"]
+    assert "facebook/xnli (configuration de, revision main) is not in its cache" in result["error"]
+    assert "CROSSLING_DATA is not set; set it to a folder that has xnli/dev-de.tsv" in result["error"]
 
 
 def test_cache_of_another_revision_is_not_used(folder: Path, tmp_path: Path) -> None:

@@ -121,9 +121,9 @@ def run(script: str, case: Case, folder: Path, *more: str) -> dict[str, Any]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    sys.stdout.write(f"{told}\n")  # shown with -s, or where the test fails
-    return told
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    sys.stdout.write(f"{result}\n")  # shown with -s, or where the test fails
+    return result
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -131,11 +131,11 @@ def test_reading_holds_a_chunk_of_rows_at_a_time(kind: str, tmp_path: Path) -> N
     case = CASES[kind]
     case.write(tmp_path / "rows", 50_000)
     case.write(tmp_path / "rows.small", 100)
-    told = run(READ, case, tmp_path)
-    assert told["rows"] == 50_000 and told["last"] == 1_000 and not told["torch"]
+    result = run(READ, case, tmp_path)
+    assert result["rows"] == 50_000 and result["last"] == 1_000 and not result["torch"]
     stored = sum(path.stat().st_size for path in (tmp_path / "store" / "data").glob("*.arrow")) // 2**20
     # pages of the mapped file count as resident once they are read; beyond them, only a chunk of rows at a time
-    assert told["grown"] < stored + 150, f"{told['grown']} MB for a file of {stored} MB"
+    assert result["grown"] < stored + 150, f"{result['grown']} MB for a file of {stored} MB"
 
 
 @pytest.mark.slow
@@ -143,10 +143,10 @@ def test_a_million_pairs_are_cleaned(tmp_path: Path) -> None:
     case = CASES["wikimatrix"]
     case.write(tmp_path / "rows", 1_000_000)
     case.write(tmp_path / "rows.small", 100)
-    told = run(READ, case, tmp_path)
-    assert told["rows"] == 1_000_000
+    result = run(READ, case, tmp_path)
+    assert result["rows"] == 1_000_000
     stored = sum(path.stat().st_size for path in (tmp_path / "store" / "data").glob("*.arrow")) // 2**20
-    assert told["grown"] < stored + 200, f"{told['grown']} MB for files of {stored} MB"
+    assert result["grown"] < stored + 200, f"{result['grown']} MB for files of {stored} MB"
 
 
 @pytest.mark.slow
@@ -156,6 +156,6 @@ def test_a_million_rows_are_read_encoded_and_batched(kind: str, tmp_path: Path) 
         pytest.skip("the offline encoder, whose tokenizer cuts the words, is not installed")
     case = CASES[kind]
     case.write(tmp_path / "rows", 1_000_000)
-    told = run(ENCODE, case, tmp_path, case.task)
-    assert told["rows"] == 1_000_000 and told["visited"] == told["examples"] >= 1_000_000
-    assert told["peak"] < LIMIT, told
+    result = run(ENCODE, case, tmp_path, case.task)
+    assert result["rows"] == 1_000_000 and result["visited"] == result["examples"] >= 1_000_000
+    assert result["peak"] < LIMIT, result

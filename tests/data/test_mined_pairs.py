@@ -61,7 +61,7 @@ def test_wikimatrix_swaps_sides_and_counts_pairs_below_threshold(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("1.1\ta", "f:2: 2 tab-separated fields instead of 3"),
         ("a\tb\tc", "f:2: 'a' is no margin score"),
@@ -71,11 +71,11 @@ def test_wikimatrix_swaps_sides_and_counts_pairs_below_threshold(tmp_path: Path)
         ("1.1\ta\tb\ten\tde", "f:2: 5 tab-separated fields instead of 3"),
     ],
 )
-def test_wikimatrix_reports_broken_lines(tmp_path: Path, line: str, told: str) -> None:
+def test_wikimatrix_reports_broken_lines(tmp_path: Path, line: str, message: str) -> None:
     path = write(tmp_path / "f", f"1.1\tone\teins\n{line}\n")
     with pytest.raises(DataError) as error:
         read("wikimatrix", path=path, language="en-de")
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert read("wikimatrix", path=path, language="en-de", on_error="skip") == [ParallelPair("one", "eins")]
 
 

@@ -88,13 +88,13 @@ def test_table_settings_choose_mixed_side(folder: Path) -> None:
     assert list(premise) == list(open_rows("xnli:premise=en,hypothesis=hi", folder))
     russian = open_rows({"data": "xnli@mixed:hi", "which": "hypothesis", "other": "ru", "limit": 2}, folder)
     assert russian[1] == LabelledPair("hi premise 1", "ru hypothesis 1", "entailment") and len(russian) == 2
-    for more, told in (
+    for more, message in (
         ({"which": "premis"}, "Did you mean 'premise'"),
         ({"sed": 1}, "Did you mean 'seed'"),
         ({"seed": -1}, "seed = -1"),
         ({"other": "hi"}, "both sides would be in 'hi'"),
     ):
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=message):
             open_rows({"data": "xnli@mixed:hi", **more}, folder)
 
 

@@ -59,7 +59,7 @@ def test_conllu_xtreme_style_fuses_multiword_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("1\tx\tx\tNOUN\n", "4 tab-separated fields"),
         ("2\tx\t_\tNOUN\t_\t_\t_\t_\t_\t_\n", "word number '2' instead of 1"),
@@ -71,11 +71,11 @@ def test_conllu_xtreme_style_fuses_multiword_tokens(tmp_path: Path) -> None:
         ("1.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n", "without words"),
     ],
 )
-def test_conllu_reports_broken_sentences(tmp_path: Path, line: str, told: str) -> None:
+def test_conllu_reports_broken_sentences(tmp_path: Path, line: str, message: str) -> None:
     path = write(tmp_path / "f", "# a\n\n# b\n" + line)
     with pytest.raises(DataError, match="skip") as error:
         read("conllu", path=path)
-    assert told in str(error.value) and f"{path}:" in str(error.value)
+    assert message in str(error.value) and f"{path}:" in str(error.value)
     assert read("conllu", path=path, on_error="skip") == []
 
 
@@ -92,18 +92,18 @@ def test_bio_columns_prefix_and_separators(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("word\n", ":1: 1 column"),
         ("a\tO\n\tO\n", ":2: an empty word"),
         ("a\t\n", ":1: the word 'a' has no tag"),
     ],
 )
-def test_bio_error_names_the_line(tmp_path: Path, text: str, told: str) -> None:
+def test_bio_error_names_the_line(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path / "f", text + "\nb\tO\n")
     with pytest.raises(DataError) as error:
         read("bio", path=path)
-    assert f"{path}{told}" in str(error.value)
+    assert f"{path}{message}" in str(error.value)
     assert read("bio", path=path, on_error="skip") == [TaggedSentence(("b",), ("O",))]
 
 
@@ -113,10 +113,10 @@ def test_lines_end_at_newline_only(tmp_path: Path) -> None:
     assert read("bio", path=path) == [TaggedSentence(tuple(words), ("O",) * 5)]
 
 
-@pytest.mark.parametrize(("line", "told"), [(b"\xff\tO\n", "not UTF-8"), (b"a\0b\tO\n", "NUL")])
-def test_undecodable_bytes_are_broken_rows(tmp_path: Path, line: bytes, told: str) -> None:
+@pytest.mark.parametrize(("line", "message"), [(b"\xff\tO\n", "not UTF-8"), (b"a\0b\tO\n", "NUL")])
+def test_undecodable_bytes_are_broken_rows(tmp_path: Path, line: bytes, message: str) -> None:
     path = write(tmp_path / "f", b"a\tO\n\nb\tO\n" + line + b"\nc\tO\n")
-    with pytest.raises(DataError, match=told) as error:
+    with pytest.raises(DataError, match=message) as error:
         read("bio", path=path)
     assert f"{path}:4" in str(error.value)
     assert [row.words for row in read("bio", path=path, on_error="skip")] == [("a",), ("c",)]
@@ -267,7 +267,7 @@ def test_aligned_reads_sure_and_possible_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pair", "links", "told"),
+    ("pair", "links", "message"),
     [
         ("a b", "1-1", "p:1: not two sides"),
         ("a ||| b ||| c", "1-1", "p:1: not two sides"),
@@ -277,11 +277,11 @@ def test_aligned_reads_sure_and_possible_links(tmp_path: Path) -> None:
         ("a ||| b", "1:1", "l:1: '1:1' is no link"),
     ],
 )
-def test_aligned_reports_wrong_links(tmp_path: Path, pair: str, links: str, told: str) -> None:
+def test_aligned_reports_wrong_links(tmp_path: Path, pair: str, links: str, message: str) -> None:
     paths = {"path": write(tmp_path / "p", pair + "\n"), "links_path": write(tmp_path / "l", links + "\n")}
     with pytest.raises(DataError) as error:
         read("aligned", **paths, language="en-es")
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert read("aligned", **paths, language="en-es", on_error="skip") == []
     with pytest.raises(DataError, match="has 1 lines but"):
         read(
@@ -333,7 +333,7 @@ def test_jsonl_infers_record_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ('{"text": "a"}', "no value for the key 'label'; the object's keys: 'text'"),
         ('{"text": "a", "label": true}', "label is not text but True"),
@@ -345,11 +345,11 @@ def test_jsonl_infers_record_kind(tmp_path: Path) -> None:
         ("{", "not valid JSON"),
     ],
 )
-def test_jsonl_reports_faulty_objects(tmp_path: Path, value: str, told: str) -> None:
+def test_jsonl_reports_faulty_objects(tmp_path: Path, value: str, message: str) -> None:
     path = write(tmp_path / "f", '{"text": "a", "label": "b"}\n' + value + "\n")
     with pytest.raises(DataError) as error:
         read("jsonl", path=path)
-    assert f"{path}:2: " in str(error.value) and told in str(error.value)
+    assert f"{path}:2: " in str(error.value) and message in str(error.value)
 
 
 def test_jsonl_links_and_answers_must_fit(tmp_path: Path) -> None:

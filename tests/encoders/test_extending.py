@@ -43,10 +43,10 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def extend(tmp_path: Path, family: str, text: str = HINDI, *, pieces: int = 8, **sizes: Any) -> tuple[Any, ...]:
-    """A tiny encoder, the same with subwords for a text, and what was told of it."""
+    """A tiny encoder, the same with subwords for a text, and the report of the extension."""
     folder = save_tiny(tmp_path / "old", family, **sizes)
-    told = extend_on(str(folder), write(tmp_path / "text.txt", text), pieces=pieces, out=tmp_path / "new")
-    return load_encoder(str(folder)), load_encoder(str(tmp_path / "new")), told
+    report = extend_on(str(folder), write(tmp_path / "text.txt", text), pieces=pieces, out=tmp_path / "new")
+    return load_encoder(str(folder)), load_encoder(str(tmp_path / "new")), report
 
 
 def table_of(encoder: Encoder) -> torch.Tensor:
@@ -77,12 +77,12 @@ def cut_piece(tokenizer: Any, piece: str) -> list[int]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_new_rows_are_the_mean_of_their_parts_and_old_ones_keep_their_bits(family: str, tmp_path: Path) -> None:
-    old, new, told = extend(tmp_path, family)
+    old, new, report = extend(tmp_path, family)
     before, after = old.tokenizer.get_vocab(), new.tokenizer.get_vocab()
     assert before.items() <= after.items()
     added = new_ids(old.tokenizer, new.tokenizer)
-    assert added == list(range(len(before), len(before) + 8)) and told.characters + told.joins == 8
-    assert new.vocabulary == new.model.config.vocab_size == max(old.vocabulary, len(after)) == told.rows[1]
+    assert added == list(range(len(before), len(before) + 8)) and report.characters + report.joins == 8
+    assert new.vocabulary == new.model.config.vocab_size == max(old.vocabulary, len(after)) == report.rows[1]
     assert torch.equal(table_of(new)[: len(before)], table_of(old)[: len(before)])
     for index in added:
         parts = cut_piece(old.tokenizer, new.tokenizer.convert_ids_to_tokens(index))
@@ -95,7 +95,7 @@ def test_new_rows_are_the_mean_of_their_parts_and_old_ones_keep_their_bits(famil
 
 @pytest.mark.parametrize("family", KINDS)
 def test_text_gets_fewer_subwords_and_other_text_is_unchanged(family: str, tmp_path: Path) -> None:
-    old, new, told = extend(tmp_path, family)
+    old, new, report = extend(tmp_path, family)
     for line in HINDI.splitlines():
         before, after = encode(old.tokenizer, line), encode(new.tokenizer, line)
         assert len(after) < len(before) and set(after) & set(new_ids(old.tokenizer, new.tokenizer))
@@ -104,7 +104,7 @@ def test_text_gets_fewer_subwords_and_other_text_is_unchanged(family: str, tmp_p
     for line in ENGLISH:
         assert old.tokenizer(line)["input_ids"] == new.tokenizer(line)["input_ids"]
         assert old.tokenizer(line, "a")["input_ids"] == new.tokenizer(line, "a")["input_ids"]
-    assert told.after.fertility < told.before.fertility and told.after.density > told.before.density
+    assert report.after.fertility < report.before.fertility and report.after.density > report.before.density
     for name in ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"):
         assert getattr(new.tokenizer, name) == getattr(old.tokenizer, name)
 
@@ -140,16 +140,16 @@ def test_new_subwords_do_not_cross_words(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "xlm-r"])
 def test_unwritable_characters_come_first(family: str, tmp_path: Path) -> None:
-    old, new, told = extend(tmp_path, family, "ßॐa ßॐa ßॐ aß ॐ\nकमल कमल कमल\n", pieces=7)
+    old, new, report = extend(tmp_path, family, "ßॐa ßॐa ßॐ aß ॐ\nकमल कमल कमल\n", pieces=7)
     unknown = old.tokenizer.unk_token_id
     assert unknown in encode(old.tokenizer, "ßॐa") and unknown not in encode(new.tokenizer, "ßॐa aß ॐ")
     forms = ["ß", "##ॐ", "##ß", "ॐ"] if family == "bert" else ["ß", "ॐ"]
-    assert told.characters == len(forms) and told.joins > 0
+    assert report.characters == len(forms) and report.joins > 0
     first = len(old.tokenizer)
     assert sorted(new.tokenizer.convert_ids_to_tokens(list(range(first, first + len(forms))))) == sorted(forms)
     for index in range(first, first + len(forms)):
         assert torch.equal(table_of(new)[index], table_of(old)[unknown])
-    assert told.before.unknown_words > 0.5 and told.after.unknown_words == 0
+    assert report.before.unknown_words > 0.5 and report.after.unknown_words == 0
     few = extend_on(str(tmp_path / "old"), tmp_path / "text.txt", pieces=2, out=tmp_path / "few")
     assert (few.characters, few.joins) == (2, 0)
 
@@ -239,8 +239,8 @@ def test_byte_fallback_characters_get_a_subword() -> None:
 def test_masked_word_head_is_extended(family: str, tmp_path: Path) -> None:
     save_with_head(tmp_path / "old", family)
     text = write(tmp_path / "text.txt", HINDI)
-    told = extend_on(str(tmp_path / "old"), text, pieces=9, out=tmp_path / "new")
-    assert told.head.startswith("kept")
+    report = extend_on(str(tmp_path / "old"), text, pieces=9, out=tmp_path / "new")
+    assert report.head.startswith("kept")
     old, new = load_encoder(str(tmp_path / "old")), load_encoder(str(tmp_path / "new"))
     first, second = load_head(old), load_head(new)
     assert first is not None and second is not None
@@ -306,10 +306,10 @@ def test_extended_four_bit_encoder_is_an_ordinary_folder(tmp_path: Path, monkeyp
     blocks = load_blocks(tmp_path / "tiny.bin", name="tiny")
     monkeypatch.setattr(extending, "load_encoder", lambda name: blocks if name == "tiny" else load_encoder(name))
     text = write(tmp_path / "text.txt", "tacs tacs tacs 猫猫 猫猫 tacs 猫猫\n")
-    told = extend_on("tiny", text, pieces=5, out=tmp_path / "new")
+    report = extend_on("tiny", text, pieces=5, out=tmp_path / "new")
     new = load_encoder(str(tmp_path / "new"))
     assert encode(new.tokenizer, "tacs") == [13]
-    assert torch.equal(table_of(new)[:13], table_of(blocks)[:13]) and told.rows == (15, new.vocabulary)
+    assert torch.equal(table_of(new)[:13], table_of(blocks)[:13]) and report.rows == (15, new.vocabulary)
     assert blocks.vocabulary == len(table_of(blocks)) == blocks.model.config.vocab_size == 15  # stays as it was
 
 
@@ -440,6 +440,6 @@ def test_offline_encoder_gains_on_real_text(code: str, real_data: Path) -> None:
 
 
 def test_facts_report_fewer_subwords_than_requested(tmp_path: Path) -> None:
-    _, _, told = extend(tmp_path, "bert", pieces=300)
-    assert isinstance(told, Extended)
-    assert "of 300 asked for" in told.facts()["subwords added"]
+    _, _, report = extend(tmp_path, "bert", pieces=300)
+    assert isinstance(report, Extended)
+    assert "of 300 asked for" in report.facts()["subwords added"]

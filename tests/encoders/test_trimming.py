@@ -232,9 +232,9 @@ def test_labels_of_data_sets_are_not_kept(encoder: Encoder, tmp_path: Path) -> N
 
 def test_trimmed_encoder_reads_text_as_before(encoder: Encoder, tiny_folder: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "text.txt", "the cat walks in London\n")
-    told = trim_on(str(tiny_folder), [str(path)], tmp_path / "deep" / "smaller", blocks=False, store=tmp_path)
+    line = trim_on(str(tiny_folder), [str(path)], tmp_path / "deep" / "smaller", blocks=False, store=tmp_path)
     smaller = load_encoder(str(tmp_path / "deep" / "smaller"))
-    assert f"of {encoder.vocabulary:,} subwords in use" in told
+    assert f"of {encoder.vocabulary:,} subwords in use" in line
     assert smaller.vocabulary < encoder.vocabulary / 2
     states = []
     for each in (encoder, smaller):

@@ -128,8 +128,8 @@ def test_word_numbers_match_text(family: str, tmp_path: Path) -> None:
         numbers, ids = texts.examples.get("words", 0)[1:-1], texts.examples.get("ids", 0)[1:-1]
         assert sorted(set(numbers.tolist())) == [0, 1, 2, 3, 4]
         assert (np.diff(numbers) >= 0).all()
-        told = [encoder.tokenizer.decode(ids[numbers == word]).replace(" ", "") for word in range(5)]
-        assert told == list(words)
+        found = [encoder.tokenizer.decode(ids[numbers == word]).replace(" ", "") for word in range(5)]
+        assert found == list(words)
 
 
 def test_examples_keep_their_language(tmp_path: Path) -> None:
