@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crossling.errors import RecipeError, nearest
 from crossling.recipe.recipe import load_recipe, parse_recipe
 
-MINIMAL = {
+MINIMAL: dict[str, Any] = {
     "encoder": {"name": "multilingual-e5-small"},
     "stage": [{"kind": "finetune", "task": "ner", "train": "panx:en"}],
     "evaluate": [{"on": "panx", "languages": ["no", "de"]}],
@@ -23,6 +24,14 @@ def test_defaults_are_filled_in_and_norwegian_is_a_language() -> None:
     assert recipe.stage[0].batch == 32
     assert recipe.stage[0].train == ("panx:en",)
     assert recipe.evaluate[0].specs() == (("no", "panx:no"), ("de", "panx:de"))
+
+
+def test_stored_recipes_of_earlier_versions_load() -> None:
+    stage = MINIMAL["stage"][0]
+    old = parse_recipe({**MINIMAL, "stage": [{**stage, "table_update": "all"}]})
+    assert old == parse_recipe(MINIMAL)
+    with pytest.raises(RecipeError, match=r"stage\.0\.table_update"):
+        parse_recipe({**MINIMAL, "stage": [{**stage, "table_update": "rows"}]})
 
 
 def test_all_problems_are_shown_at_once_with_the_nearest_name() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from crossling.recipe.recipe import FrozenSettings
 
@@ -34,6 +34,14 @@ class TrainingSettings(FrozenSettings):
     """Largest norm of the gradient; 0: no clipping."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, a third more time, the same result."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_stored(cls, table: Any) -> Any:
+        """Recipes that earlier versions stored beside results name a setting that is gone, with its only value."""
+        if isinstance(table, dict) and table.get("table_update") == "all":
+            return {name: value for name, value in table.items() if name != "table_update"}
+        return table
 
 
 class HeadSettings(TrainingSettings):
