@@ -16,7 +16,7 @@ from crossling.errors import RecipeError
 from crossling.models.model import Model, ModelCard, load_model, save_model
 from crossling.recipe.recipe import EncoderSettings, freeze
 from crossling.registry import load_kind
-from crossling.stages import finetune
+from crossling.stages import finetune, task_training
 from crossling.stages.context import StageContext
 from crossling.training.distributed import Distributed
 from examples import make_rows
@@ -81,19 +81,19 @@ def test_reference_is_base_encoder_or_start_of_stage(tmp_path: Path) -> None:
     other = tiny_encoder(seed=7)
     for reference, expected in (("base", other), ("start", None)):
         seen = []
-        original = finetune._find_reference
+        original = task_training._find_reference
 
         def keep(*arguments: Any, original: Any = original, seen: list[Any] = seen) -> Any:
             seen.append(original(*arguments))
             return seen[-1]
 
-        finetune._find_reference = keep
+        task_training._find_reference = keep
         try:
             data = finetune.Data((make_rows(TaggedSentence),), None, (), describe(make_linked()))
             base = lambda: tiny_encoder(seed=7)  # noqa: E731
             model, _, _ = _train(tmp_path, reference, data, base, replay={**PAIRS, "reference": reference}, lr=1e-9)
         finally:
-            finetune._find_reference = original
+            task_training._find_reference = original
         table = seen[0].model.get_input_embeddings().weight
         assert table.shape == model.encoder.model.get_input_embeddings().weight.shape
         whole = (expected or load_encoder(str(tmp_path / "encoder"))).model.get_input_embeddings().weight

@@ -178,3 +178,14 @@ def test_small_scale_replaces_single_values_of_a_study(tmp_path: Path, tiny_fold
     assert [(v.recipe.stage[0].lr, v.recipe.stage[0].epochs) for v in small.variants] == [(2e-3, 1)] * 2
     assert {v.recipe.stage[0].batch for v in small.variants} == {2}, "the command line comes last"
     assert "small" not in load_study(path).settings.model_dump(), "what is not run is no part of the study's identity"
+
+
+def test_systems_that_learn_from_scored_text_say_so_in_every_table(tmp_path: Path) -> None:
+    stages = (
+        '[[stage]]\nkind = "finetune"\ntask = "ner"\ntrain = "panx:en"\n[[stage]]\nkind = "teach"\ntext = "panx:de"\n'
+    )
+    (tmp_path / "r.toml").write_text(f'[encoder]\nname = "x"\n{stages}', encoding="utf-8")
+    text = 'seeds = [1]\nbaseline = "a"\n[systems.a]\nrecipe = "r.toml"\n[systems.b]\nrecipe = "r.toml"\n'
+    (tmp_path / "s.toml").write_text(text + 'set = { "stage.1.transductive" = true }\n', encoding="utf-8")
+    study = load_study(tmp_path / "s.toml")
+    assert [(variant.label, variant.folder) for variant in study.variants] == [("a", "a"), ("b (transductive)", "b")]

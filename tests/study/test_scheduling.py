@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from crossling.recipe.recipe import load_recipe
 from crossling.store.artefacts import Store
 from crossling.store.leases import LeaseLostError, is_running
 from crossling.study import local
-from crossling.study.folder import find_model
+from crossling.study.folder import PlannedCell, find_model
 from crossling.study.grid import load_study
 from crossling.study.plan import JobGraph
 from crossling.study.recipe_run import RecipeRun, run_recipe
@@ -54,17 +53,12 @@ set = { "stage.1.lr" = 1e-2 }
 """
 
 
-@dataclass(frozen=True)
-class _Planned:
-    name: str
-    stages: tuple[str, ...]
-    folder: str = "x"
-    seed: int = 1
-    identity: str = "i"
+def _plan(name: str, stages: tuple[str, ...]) -> PlannedCell:
+    return PlannedCell(name, "x", "", "x", "x", 1, stages, "i")
 
 
 def test_shared_stage_is_one_job_and_others_wait_for_it() -> None:
-    cells = [_Planned("a", ("first", "a2")), _Planned("b", ("first", "b2")), _Planned("c", ("other",))]
+    cells = [_plan("a", ("first", "a2")), _plan("b", ("first", "b2")), _plan("c", ("other",))]
     graph = JobGraph.from_cells(cells, finished=(), is_trained=lambda identity: identity == "other")
     assert set(graph.jobs) == {"first", "a2", "b2", "a", "b", "c"}
     assert [job.key for job in graph.ready()] == ["c", "first"], "what finishes a cell comes first"
@@ -78,7 +72,7 @@ def test_shared_stage_is_one_job_and_others_wait_for_it() -> None:
 
 
 def test_finished_cells_and_trained_stages_need_no_job() -> None:
-    cells = [_Planned("a", ("first", "a2")), _Planned("b", ("first", "b2"))]
+    cells = [_plan("a", ("first", "a2")), _plan("b", ("first", "b2"))]
     graph = JobGraph.from_cells(cells, finished={"a"}, is_trained=lambda identity: identity == "b2")
     assert set(graph.jobs) == {"b"}, "a trained last stage needs no stage before it"
     assert graph.state_of("a") == "done"

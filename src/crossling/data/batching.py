@@ -38,7 +38,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Examples:
-    """Encoded examples on disk: ragged and scalar integer columns; ``ids`` are the subwords with special tokens."""
+    """Encoded examples on disk: ragged and scalar columns of numbers; ``ids`` are the subwords with special tokens."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,11 +102,11 @@ class ExampleSubset(Examples):
 
 
 class JoinedExamples(Examples):
-    """Several files of examples, one after another; all have the same columns."""
+    """Several files of examples, one after another; a column that a file lacks is empty there."""
 
     def __init__(self, parts: Sequence[Examples]) -> None:
         self.path = parts[0].path
-        self.columns = parts[0].columns
+        self.columns = tuple(dict.fromkeys(name for part in parts for name in part.columns))
         self.parts = tuple(parts)
         self.lengths = np.concatenate([part.lengths for part in parts])
         self._ends = list(accumulate(len(part) for part in parts))
@@ -114,8 +114,8 @@ class JoinedExamples(Examples):
     def get(self, column: str, row: int) -> Array:
         """The values of one example's column."""
         place = bisect_right(self._ends, row)
-        before = self._ends[place - 1] if place else 0
-        return self.parts[place].get(column, row - before)
+        part, before = self.parts[place], self._ends[place - 1] if place else 0
+        return part.get(column, row - before) if column in part.columns else np.zeros(0, np.int32)
 
     def scalars(self, column: str) -> Array:
         """All values of a scalar column."""
@@ -147,7 +147,8 @@ def _view(column: Any) -> tuple[Array, Any]:
 def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
     """Stream encoded examples to disk, atomically, and open them.
 
-    Every chunk maps column names to integers: an array (scalar column), or a list of arrays or a ragged array.
+    Every chunk maps column names to numbers: an array (scalar column), or a list of arrays or a ragged array. Integers
+    of a list are stored in 32 bits, floats in the type that they have.
     """
     try:
         with replacing(path) as partial, pa.OSFile(str(partial), "wb") as sink:
@@ -186,7 +187,8 @@ def _to_arrow(values: Any) -> Any:
         return pa.ListArray.from_arrays(offsets, pa.array(np.asarray(values.values, np.int32)))
     flat = np.concatenate(values) if len(values) else np.zeros(0, np.int32)
     offsets = np.concatenate([[0], np.cumsum([len(v) for v in values])]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.astype(np.int32)))
+    kept = flat if np.issubdtype(flat.dtype, np.floating) else flat.astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(kept))
 
 
 def _write_record_batches(sink: Any, batches: Iterator[pa.RecordBatch]) -> None:

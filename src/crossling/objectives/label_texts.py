@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor, nn
-from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples
 from crossling.models.heads import Head, Pooling, pool_sentence, top_class
 from crossling.objectives import Terms
-from crossling.objectives.inputs import IGNORED, collate_inputs
+from crossling.objectives.inputs import IGNORED, TARGETS, collate_inputs, fill_targets, sum_cross_entropy
 
 if TYPE_CHECKING:
     from crossling.models.model import Model
@@ -36,25 +35,29 @@ class Objective:
         return Head(width, self.classes, self.dropout)
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        batch = collate_inputs(examples, plan, size=size)
         labels = np.full(size, IGNORED, dtype=np.int64)
         for place, row in enumerate(plan.rows):
             gold = int(examples.get("gold", int(row))[0])
             labels[place] = gold if gold >= 0 else IGNORED
-        return {**collate_inputs(examples, plan, size=size), "labels": labels}
+        if TARGETS in examples.columns:
+            batch[TARGETS] = np.zeros((size, self.classes), np.float32)
+            for place, row in enumerate(plan.rows):
+                batch[TARGETS][place] = fill_targets(examples, int(row), labels[place : place + 1], self.classes)
+        return {**batch, "labels": labels}
 
     def count_targets(self, batch: Arrays) -> Terms[int]:
         return Terms(task=int((batch["labels"] != IGNORED).sum()))
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
-        logits_BC = self._logits(model, batch)
-        loss = functional.cross_entropy(logits_BC.float(), batch["labels"], ignore_index=IGNORED, reduction="sum")
-        return Terms(task=loss)
+        return Terms(task=sum_cross_entropy(self.logits(model, batch), batch))
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        best_B, confidence_B = top_class(self._logits(model, batch))
+        best_B, confidence_B = top_class(self.logits(model, batch))
         return {"best": best_B, "confidence": confidence_B}
 
-    def _logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+    def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        """The scores of all classes, B x C."""
         pooled_BD = pool_sentence(model.encoder, model.represent(batch), batch["mask"], how=self.pooling)
         logits_BC: Tensor = model.heads[self.name](pooled_BD)
         return logits_BC

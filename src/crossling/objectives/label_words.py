@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor, nn
-from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples
 from crossling.models.heads import Head, top_class
 from crossling.objectives import Terms
-from crossling.objectives.inputs import IGNORED, collate_inputs
+from crossling.objectives.inputs import IGNORED, TARGETS, collate_inputs, fill_targets, sum_cross_entropy
 
 if TYPE_CHECKING:
     from crossling.models.model import Model
@@ -40,22 +39,25 @@ class Objective:
         for place, row in enumerate(plan.rows):
             gold = examples.get("gold", int(row))
             labels[place, examples.get("firsts", int(row))] = np.where(gold >= 0, gold, IGNORED)
+        if TARGETS in examples.columns:
+            batch[TARGETS] = np.zeros((size, plan.length, self.classes), np.float32)
+            for place, row in enumerate(plan.rows):
+                firsts = examples.get("firsts", int(row))
+                targets = fill_targets(examples, int(row), examples.get("gold", int(row)), self.classes)
+                batch[TARGETS][place, firsts] = targets
         return {**batch, "labels": labels}
 
     def count_targets(self, batch: Arrays) -> Terms[int]:
         return Terms(task=int((batch["labels"] != IGNORED).sum()))
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
-        logits_BSC = self._logits(model, batch)
-        loss = functional.cross_entropy(
-            logits_BSC.flatten(0, 1).float(), batch["labels"].flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        return Terms(task=loss)
+        return Terms(task=sum_cross_entropy(self.logits(model, batch).flatten(0, 1), batch))
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        best_BS, confidence_BS = top_class(self._logits(model, batch))
+        best_BS, confidence_BS = top_class(self.logits(model, batch))
         return {"best": best_BS, "confidence": confidence_BS}
 
-    def _logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+    def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        """The scores of all classes at every subword, B x S x C."""
         logits_BSC: Tensor = model.heads[self.name](model.represent(batch))
         return logits_BSC

@@ -12,7 +12,7 @@ from crossling.recipe.recipe import EncoderSettings
 
 if TYPE_CHECKING:
     from crossling.encoders.encoder import Encoder
-    from crossling.models.model import ModelCard
+    from crossling.models.model import Model, ModelCard
     from crossling.tasks import Task
     from crossling.training.distributed import Distributed
     from crossling.training.loop import Execution
@@ -38,6 +38,9 @@ class StageContext:
     """Called with the task and the encoder as training starts: test data can be encoded meanwhile."""
     base: Callable[[], Encoder] | None = None
     """Loads the encoder that the recipe names; none where the stage starts from that very encoder."""
+    load_earlier: Callable[[int], tuple[Model, ModelCard]] | None = None
+    """Loads the model of the stage before with the seed that is given, trained first where it is missing; none for the
+    first stage."""
 
     @property
     def encoded(self) -> Path:

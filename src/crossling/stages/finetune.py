@@ -1,361 +1,48 @@
-"""Fine-tuning: an encoder and a head are trained on a task's labels, in one language or several.
-
-Beside its main task a stage may learn auxiliary ones in the source language (feature augmentation), and replay aligned
-words so that translations stay together (continual learning, equation 2 of the adjustment paper).
-"""
+"""Fine-tuning: an encoder and a head are trained on a task's labels, in one language or several."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
-
-from crossling.data.catalogue import open_data
-from crossling.data.rows import Rows
-from crossling.data.spec import list_data
-from crossling.errors import RecipeError, UserError
-from crossling.objectives.aligned_words import AdjustmentSettings, ReplaySettings
-from crossling.recipe.recipe import FrozenSettings
-from crossling.registry import load_kind
 from crossling.stages import StageSettings, TrainedStage
-from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
-from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
-from crossling.tasks import Task, TaskSettings, build_task, learn_labels
+from crossling.stages.task_training import (
+    TaskData,
+    TaskStageSettings,
+    complete_replay,
+    identify_task,
+    open_task_data,
+    train_task,
+)
 
 if TYPE_CHECKING:
-    from crossling.data.batching import Array, Examples
-    from crossling.encoders.encoder import Encoder
-    from crossling.models.model import Model
-    from crossling.objectives import Objective
     from crossling.stages.context import StageContext
-    from crossling.training.mixture import AuxiliaryStream, Mixture, ReplayStream, Stream
 
 VERSION = 2
+Data = TaskData
 
 
-class Auxiliary(FrozenSettings):
-    """A task that is learnt beside the main one, from data in the source language."""
-
-    task: ParsedTask = Field(json_schema_extra={"family": "tasks"})
-    """As the main task's."""
-    train: DataSpecs
-    """One data set or a list of them."""
-
-
-class Settings(StageSettings):
+class Settings(TaskStageSettings):
     """A task, the data to learn it from, and how."""
 
     kind: Literal["finetune"] = "finetune"
-    task: ParsedTask = Field(json_schema_extra={"family": "tasks"})
-    """pos, ner, nli, paraphrase, sentiment, qa; or a table: { preset = "ner", length = 256 }, { kind = "tag" }."""
-    train: DataSpecs
-    """One data set or a list of them: xnli:en, or a table with format, path and language."""
-    dev: DataSpec | None = None
-    """What selects the checkpoint, in the source language; default: the dev split of the first training set."""
-    fusion: dict[str, Any] = Field(default_factory=lambda: {"kind": "last"}, json_schema_extra={"family": "fusions"})
-    """How the encoder's layers become what the head reads."""
-    select: Literal["best", "last"] = "best"
-    """Keep the epoch that is best on dev, or the last one."""
-
-    auxiliary: tuple[Auxiliary, ...] = ()
-    """Tasks learnt beside the main one, each with its own head; an epoch still counts the main task's examples."""
-    auxiliary_temperature: float = Field(default=1.0, ge=1, le=1000)
-    """Steps of auxiliary tasks to the main one's: in proportion to their examples to the power of 1 / temperature. 1 as
-    sizes are, 1000 all alike."""
-    temperature: float = Field(default=1.0, ge=1, le=1000)
-    """With training sets in several languages: each is seen in proportion to its number of examples to the power of
-    1 / temperature. 1 as they are, 1000 all alike. Examples of smaller ones are repeated; none is left out."""
-    replay: ReplaySettings | None = None
-    """Continual learning: aligned words in every step."""
-
-    @field_validator("dev", mode="before")
-    @classmethod
-    def _valid_dev(cls, value: Any) -> Any:
-        return None if value is None else list_data(value)[0]
-
-    @field_validator("fusion", mode="before")
-    @classmethod
-    def _valid_fusion(cls, value: Any) -> Any:
-        try:
-            table = {"kind": value} if isinstance(value, str) else dict(value)
-            settings = load_kind("fusions", str(table.get("kind"))).Settings.model_validate(table)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        return settings.model_dump()
-
-    @model_validator(mode="after")
-    def _some_dev(self) -> Self:
-        if self.select == "best" and self.dev is None and self._first_name() is None:
-            raise ValueError('dev: missing; name what selects the checkpoint, or set select = "last"')
-        return self
-
-    def dev_spec(self) -> DataSpec | None:
-        """What selects the checkpoint."""
-        if self.dev is not None or self.select == "last":
-            return self.dev
-        first = self._first_name()
-        assert first is not None
-        name, _, rest = first.partition(":")
-        return f"{name}:{rest.split(':')[0]}"
-
-    def _first_name(self) -> str | None:
-        """The name of the first training set; custom files have none."""
-        first = self.train[0]
-        named = first if isinstance(first, str) else first.get("data")
-        return named if isinstance(named, str) else None
 
 
 def complete_settings(settings: Settings, earlier: list[StageSettings]) -> Settings:
     """What is replayed is what the last adjust stage learnt from, unless the table says otherwise."""
-    replay = settings.replay
-    if replay is None or replay.parallel:
-        return settings
-    adjusted = next((stage for stage in reversed(earlier) if stage.kind == "adjust"), None)
-    if adjusted is None:
-        raise RecipeError("replay.parallel: missing; name parallel text, or put an adjust stage before this one")
-    named = {"pull", "stay", *replay.model_fields_set}
-    taken = {name: getattr(adjusted, name) for name in AdjustmentSettings.model_fields if name not in named}
-    return settings.model_copy(update={"replay": replay.model_copy(update=taken)})
-
-
-@dataclass(frozen=True)
-class Data:
-    """The rows that a fine-tuning reads."""
-
-    train: tuple[Rows, ...]
-    dev: Rows | None
-    auxiliary: tuple[tuple[Rows, ...], ...] = ()
-    pairs: PairData | None = None
-
-    def fingerprints(self) -> dict[str, Any]:
-        """What of the data affects the result."""
-        facts: dict[str, Any] = {
-            "train": [[rows.language, rows.fingerprint] for rows in self.train],
-            "dev": self.dev.fingerprint if self.dev is not None else None,
-        }
-        if self.auxiliary:
-            facts["auxiliary"] = [[rows.fingerprint for rows in some] for some in self.auxiliary]
-        if self.pairs is not None:
-            facts["pairs"] = self.pairs.fingerprints()
-        return facts
-
-    def efforts(self) -> list[tuple[Rows, float]]:
-        """Each set that is trained on, and how often it is read in an epoch."""
-        tasks = [rows for some in (self.train, *self.auxiliary) for rows in some]
-        return [*((rows, 1.0) for rows in tasks), *(self.pairs.efforts() if self.pairs else ())]
-
-    def described(self) -> list[tuple[str, Rows]]:
-        """Each set with its role."""
-        return [
-            *(("train", rows) for rows in self.train),
-            *([("dev", self.dev)] if self.dev is not None else []),
-            *((f"auxiliary {number}", rows) for number, some in enumerate(self.auxiliary) for rows in some),
-            *(("replay", rows) for _, rows in (self.pairs.described() if self.pairs else ())),
-        ]
+    return complete_replay(settings, earlier)
 
 
 def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
     """Find and open what the stage reads, and see that each task can read its part."""
-    train = _open_task_data(settings.task, settings.train, store)
-    spec = settings.dev_spec()
-    dev = _open_task_data(settings.task, (spec,), store, split="dev")[0] if spec is not None else None
-    if dev is not None and dev.language != source:
-        raise RecipeError(
-            f"dev = {dev.name} is in {dev.language!r}, but the source language, {source!r}, selects checkpoints. "
-            f"Name a dev set in {source!r}, or set source = {dev.language!r}."
-        )
-    auxiliary = tuple(_open_task_data(one.task, one.train, store) for one in settings.auxiliary)
-    for number, rows in ((n, rows) for n, some in enumerate(auxiliary) for rows in some):
-        if rows.language != source:
-            raise RecipeError(
-                f"auxiliary.{number}.train = {rows.name} is in {rows.language!r}; auxiliary tasks are learnt in the "
-                f"source language, {source!r}"
-            )
-    pairs = None
-    if settings.replay is not None and settings.replay.is_on():
-        pairs = open_pairs(settings.replay, source=source, store=store)
-        steps = sum(map(len, train)) / settings.batch
-        pairs = replace(pairs, pairs_per_epoch=steps * settings.replay.batch)
-    return Data(train, dev, auxiliary, pairs)
-
-
-def _open_task_data(
-    settings: TaskSettings, specs: tuple[DataSpec, ...], store: Path, *, split: str = "train"
-) -> tuple[Rows, ...]:
-    from crossling.inference.evaluate import check_kind
-
-    task = build_task(settings, ())
-    return tuple(check_kind(task, open_data(spec, split=split, store=store)) for spec in specs)
+    return open_task_data(settings, source=source, store=store)
 
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     """The part of the stage's identity that only it knows; data count by content, not by name."""
-    table = settings.model_dump(mode="json", exclude={"train", "dev", "auxiliary", "replay"})
-    # What a stage does not use does not count, so that a result stays known when a setting is added.
-    used = {"auxiliary_temperature": bool(settings.auxiliary), "temperature": settings.temperature != 1.0}
-    table = {name: value for name, value in table.items() if used.get(name, True)}
-    if settings.auxiliary:
-        table["auxiliary"] = [one.model_dump(mode="json", exclude={"train"}) for one in settings.auxiliary]
-    if settings.replay is not None and settings.replay.is_on():
-        table["replay"] = settings.replay.model_dump(mode="json", exclude={"parallel", "links"})
-    return {"settings": table, "data": data.fingerprints()}
+    return identify_task(settings, data)
 
 
 def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:
     """Fine-tune; with dev data, the model of the best epoch."""
-    from crossling.training.loop import fit
-
-    tasks = _name_tasks(settings, data)
-    model, mixture = _prepare(settings, data, tasks, context)
-    name, main = next(iter(tasks.items()))
-    evaluate = partial(_score_dev, model, main, name, data.dev, context) if data.dev is not None else None
-    if context.on_start is not None:
-        context.on_start(main, context.encoder)
-    position = fit(model, mixture, settings, context.execution("fine-tuning"), evaluate=evaluate)
-    card = context.describe_model(
-        fusion=settings.fusion,
-        tasks={
-            head: {"settings": task.settings.model_dump(mode="json"), "labels": list(task.labels)}
-            for head, task in tasks.items()
-        },
-    )
-    record = {
-        "steps": position.step,
-        "best_step": position.best_step,
-        "dev_score": position.best_score,
-        "training_seconds": round(position.seconds, 3),
-        "history": position.history,
-    }
-    return TrainedStage(model, card, record)
-
-
-def _name_tasks(settings: Settings, data: Data) -> dict[str, Task]:
-    """All tasks by the names of their heads, the main one first."""
-    tasks = {settings.task.kind: learn_labels(settings.task, data.train)}
-    for number, (one, rows) in enumerate(zip(settings.auxiliary, data.auxiliary, strict=True)):
-        tasks[f"auxiliary-{number}-{one.task.kind}"] = learn_labels(one.task, rows)
-    return tasks
-
-
-def _prepare(settings: Settings, data: Data, tasks: dict[str, Task], context: StageContext) -> tuple[Model, Mixture]:
-    """The model, its vocabulary trimmed to what is read, and the streams that it learns from."""
-    from crossling.training.mixture import Mixture, Stream
-
-    model, objectives = _build_model(settings, tasks, context)
-    (name, task), *others = tasks.items()
-    main = Stream(objectives[name], _encode_main(settings, task, data, context))
-    parts = zip(others, data.auxiliary, strict=True)
-    auxiliary = [Stream(objectives[other], _encode(its, rows, context)) for (other, its), rows in parts]
-    pairs = encode_pairs(settings.replay, data.pairs, context) if settings.replay and data.pairs else None
-    used = None
-    if context.should_trim(settings.weight_decay):
-        examples = [main.examples, *(one.examples for one in auxiliary), *([pairs] if pairs else [])]
-        used = _find_used_ids(task, data, examples, context)
-        model.trim(used)
-    replay = _build_replay(settings.replay, pairs, model, used, context) if settings.replay and pairs else None
-    return model, Mixture(main, tuple(_weigh_auxiliary(one, main, settings) for one in auxiliary), replay)
-
-
-def _build_model(
-    settings: Settings, tasks: dict[str, Task], context: StageContext
-) -> tuple[Model, dict[str, Objective]]:
-    """A model with a head for each task, and their objectives.
-
-    The main head is drawn first, then the fusion: they then start alike whatever else there is, so that systems with
-    the same seed are compared from the same start.
-    """
-    import torch
-
-    from crossling.models.model import build_model
-
-    objectives = {name: task.build_objective(name) for name, task in tasks.items()}
-    torch.manual_seed(context.seed)
-    main, *others = objectives.values()
-    head = main.build_head(context.encoder.width)
-    model = build_model(context.encoder, settings.fusion)
-    for objective, built in ((main, head), *((one, one.build_head(context.encoder.width)) for one in others)):
-        assert built is not None
-        model.heads[objective.name] = built
-    return model, objectives
-
-
-def _weigh_auxiliary(stream: Stream, main: Stream, settings: Settings) -> AuxiliaryStream:
-    from crossling.training.mixture import AuxiliaryStream, share_steps
-
-    return AuxiliaryStream(
-        stream, share_steps(len(stream.examples), len(main.examples), settings.auxiliary_temperature)
-    )
-
-
-def _build_replay(
-    settings: ReplaySettings, pairs: Examples, model: Model, used: Array | None, context: StageContext
-) -> ReplayStream:
-    from crossling.objectives.aligned_words import Objective
-    from crossling.training.mixture import ReplayStream, Stream
-
-    reference = _find_reference(settings, model, used, context) if settings.stay else None
-    objective = Objective("replay", settings, model.encoder, reference=reference)
-    return ReplayStream(Stream(objective, pairs), settings.batch)
-
-
-def _find_reference(settings: ReplaySettings, model: Model, used: Array | None, context: StageContext) -> Encoder:
-    """The encoder that source words are compared with; its vocabulary is the model's."""
-    from crossling.encoders.trimming import trim_encoder
-
-    if settings.reference == "start" or context.base is None:
-        return freeze_reference(copy_encoder(model.encoder), context.distributed)
-    base = context.base()
-    if used is not None:
-        trim_encoder(base, used)
-    return freeze_reference(base, context.distributed)
-
-
-def _encode(task: Task, rows: tuple[Rows, ...], context: StageContext) -> Examples:
-    from crossling.inference.evaluate import encode_rows
-
-    return encode_rows(task, rows, context.encoder, cache=context.encoded, labels=task.labels)
-
-
-def _encode_main(settings: Settings, task: Task, data: Data, context: StageContext) -> Examples:
-    """The main task's examples, those of small languages repeated by the temperature."""
-    if settings.temperature == 1.0:
-        return _encode(task, data.train, context)
-    import numpy as np
-
-    from crossling.data.batching import ExampleSubset, JoinedExamples
-    from crossling.stages.masked_training import repeat_rows
-
-    parts = [_encode(task, (rows,), context) for rows in data.train]
-    languages = sorted({rows.language for rows in data.train})
-    codes = [languages.index(rows.language) for rows in data.train]
-    numbers = np.repeat(codes, [len(part) for part in parts])
-    return ExampleSubset(JoinedExamples(parts), repeat_rows(numbers, settings.temperature, context.seed))
-
-
-def _find_used_ids(task: Task, data: Data, examples: list[Examples], context: StageContext) -> Array:
-    """All subwords that training and dev data have, and those that an earlier stage changed: a saved model takes all
-    others from the base encoder."""
-    import numpy as np
-
-    from crossling.inference.evaluate import encode_rows
-
-    used = [*(some.distinct_ids() for some in examples), context.encoder.changed_rows]
-    if data.dev is not None:
-        labels = (*task.labels, *sorted(set(task.collect_labels([data.dev])) - set(task.labels)))
-        dev = encode_rows(task, [data.dev], context.encoder, cache=context.encoded, labels=labels)
-        used.append(dev.distinct_ids())
-    return np.unique(np.concatenate(used))
-
-
-def _score_dev(model: Model, task: Task, head: str, dev: Rows, context: StageContext) -> float:
-    """The task's main score on dev, by the main process alone."""
-    from crossling.inference.evaluate import predict_rows
-    from crossling.scores.metrics import score
-
-    if not context.distributed.is_main:
-        return 0.0
-    predictions = predict_rows(model, task, dev, head=head, distributed=context.distributed, cache=context.encoded)
-    return score(predictions)[task.settings.score]
+    return train_task(settings, data, context, what="fine-tuning")

@@ -27,8 +27,9 @@ def _parse_task(value: Any) -> TaskSettings:
         raise ValueError(str(error)) from None
 
 
-def _dump_task(task: TaskSettings) -> dict[str, Any]:
-    return task.model_dump(mode="json")
+def _dump_task(task: TaskSettings | None) -> dict[str, Any] | None:
+    """A table; none for a task that an earlier stage names."""
+    return task.model_dump(mode="json") if task is not None else None
 
 
 DataSpecs = Annotated[tuple[DataSpec, ...], BeforeValidator(_parse_data)]

@@ -236,7 +236,8 @@ def _compare_task(
         if finished.get(system.folder)
     }
     own = plan.settings.tasks.get(task)
-    renamed = {choice.system: choice.name for choice in choices if choice.task == task}
+    renamed = {one.system: one.label for one in plan.variants if one.task == task and not one.axes}
+    renamed |= {choice.system: choice.name for choice in choices if choice.task == task}
     baseline = (own and own.baseline) or plan.settings.baseline
     second = (own and own.second) or plan.settings.second
     baseline, second = renamed.get(baseline, baseline), renamed.get(second or "", second)

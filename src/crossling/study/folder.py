@@ -55,6 +55,16 @@ class PlannedVariant:
 
 
 @dataclass(frozen=True)
+class Training:
+    """One stage with one seed, and the identities of the trainings that it needs."""
+
+    identity: str
+    seed: int
+    stage: int
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class PlannedCell:
     """One seed of a variant, with the identities of its stages and predictions."""
 
@@ -69,6 +79,16 @@ class PlannedCell:
     stages: tuple[str, ...]
     identity: str
     """Of its predictions."""
+    trainings: tuple[Training, ...] = ()
+    """Its stages and its teachers', each after what it needs; none: its stages one after another."""
+
+    def list_trainings(self) -> tuple[Training, ...]:
+        """All that is trained for it, in an order in which it can be trained."""
+        chain = (
+            Training(identity, self.seed, number, self.stages[number - 1 : number])
+            for number, identity in enumerate(self.stages)
+        )
+        return self.trainings or tuple(chain)
 
 
 @dataclass(frozen=True)
@@ -109,13 +129,18 @@ def read_plan(out: Path) -> StudyPlan:
             name=facts["name"],
             settings=settings,
             variants=tuple(PlannedVariant(**variant) for variant in facts["variants"]),
-            cells=tuple(PlannedCell(**{**cell, "stages": tuple(cell["stages"])}) for cell in facts["cells"]),
+            cells=tuple(_read_cell(cell) for cell in facts["cells"]),
             store=Path(facts["store"]),
             overrides=tuple(facts.get("overrides", ())),
             **{name: facts[name] for name in ("identity", "command", "device", "threads") if name in facts},
         )
     except (KeyError, TypeError) as error:
         raise ArtefactError(f"{out / PLAN}: damaged ({error!r}); run the study again") from None
+
+
+def _read_cell(facts: dict[str, Any]) -> PlannedCell:
+    trainings = (Training(**{**one, "needs": tuple(one["needs"])}) for one in facts.get("trainings", ()))
+    return PlannedCell(**{**facts, "stages": tuple(facts["stages"]), "trainings": tuple(trainings)})
 
 
 @dataclass(frozen=True)

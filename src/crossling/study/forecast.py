@@ -79,7 +79,7 @@ def forecast_study(
     graph = JobGraph.from_cells(cells, finished=finished, is_trained=store.is_complete)
     speeds = Speeds.measure(store, resources, runs)
     seconds = {job.key: speeds.estimate(job, runs[job.folder]) for job in graph.jobs.values()}
-    uses = Counter(identity for cell in cells for identity in cell.stages)
+    uses = Counter(training.identity for cell in cells for training in cell.list_trainings())
     trained = sum(map(store.is_complete, uses))
     to_train = sum(job.stage is not None for job in graph.jobs.values())
     lines = (
@@ -132,14 +132,14 @@ def _simulate(graph: JobGraph, seconds: Mapping[str, float], workers: int) -> fl
     ends: dict[str, float] = {}
     free = [0.0] * workers
     for job in sorted(graph.jobs.values(), key=lambda job: (_depth(graph, job), job.position)):
-        begin = max(heapq.heappop(free), ends.get(job.needs or "", 0.0))
+        begin = max(heapq.heappop(free), *(ends[need] for need in job.needs), 0.0)
         ends[job.key] = begin + seconds[job.key]
         heapq.heappush(free, ends[job.key])
     return max(ends.values(), default=0.0)
 
 
 def _depth(graph: JobGraph, job: Job) -> int:
-    return 0 if job.needs is None else 1 + _depth(graph, graph.jobs[job.needs])
+    return max((1 + _depth(graph, graph.jobs[need]) for need in job.needs), default=0)
 
 
 @dataclass(frozen=True)

@@ -263,7 +263,10 @@ def _expand(settings: StudySettings, folder: Path, overrides: list[str], problem
                 except UserError as error:
                     problems.append(f"{key}: {error}")
                     continue
-                yield Variant(task, name, axes, recipe, " ".join([name, *name_values(axes)]))
+                # Scores on text that was learnt from are not zero-shot ones, so every table says it.
+                learnt = any(getattr(stage, "transductive", False) for stage in recipe.stage)
+                label = " ".join([name, *name_values(axes), *(["(transductive)"] if learnt else [])])
+                yield Variant(task, name, axes, recipe, label)
 
 
 def _keep_stages(tables: dict[str, Any], numbers: tuple[int, ...]) -> dict[str, Any]:

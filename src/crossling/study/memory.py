@@ -97,9 +97,12 @@ class Need:
 def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
     """Open everything that a recipe names, without training; all that is missing is reported at once."""
     problems: list[str] = []
+    of_targets: list[str] = []
     check_trackers(recipe)
-    stages = [_open_stage(recipe, number, store, problems) for number in range(len(recipe.stage))]
-    targets = _open_targets(recipe, store, problems)
+    targets = _open_targets(recipe, store, of_targets)
+    scored = [rows for _, rows in targets]
+    stages = [_open_stage(recipe, number, scored, store, problems) for number in range(len(recipe.stage))]
+    problems += of_targets
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise DataError("\n  ".join([f"{count} with the data", *problems]))
@@ -113,10 +116,15 @@ def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
     return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))
 
 
-def _open_stage(recipe: Recipe, number: int, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
+def _open_stage(
+    recipe: Recipe, number: int, scored: Sequence[Rows], store: Path, problems: list[str]
+) -> list[tuple[str, Rows]]:
     settings = recipe.stage[number]
     try:
-        opened = load_stage(settings).open_stage_data(settings, source=recipe.source, store=store)
+        stage = load_stage(settings)
+        opened = stage.open_stage_data(settings, source=recipe.source, store=store)
+        if check := getattr(stage, "check_scored", None):
+            check(settings, opened, scored)
         return [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     except UserError as error:
         problems.append(f"stage.{number}: {error}")

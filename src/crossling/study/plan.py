@@ -62,7 +62,8 @@ def plan_study(
         variant, run = cell.variant, runs[cell.variant.folder]
         names = (cell.name, variant.folder, variant.task, variant.system, variant.label)
         identities = run.identify_stages(cell.seed), run.identify_predictions(cell.seed)
-        cells.append(PlannedCell(*names, cell.seed, *identities))
+        trainings = tuple(run.list_trainings(cell.seed).values())
+        cells.append(PlannedCell(*names, cell.seed, *identities, trainings))
     return cells, runs
 
 
@@ -142,7 +143,8 @@ class Job:
     seed: int
     stage: int | None
     """The number of the stage; none for predictions."""
-    needs: str | None
+    needs: tuple[str, ...]
+    """Keys of the jobs that come first."""
     position: int
     state: State = "waiting"
     attempts: int = 0
@@ -156,7 +158,7 @@ class Job:
 
 @dataclass
 class JobGraph:
-    """All jobs of a study that are left to do, each after the one that it needs.
+    """All jobs of a study that are left to do, each after those that it needs.
 
     A stage that several cells share is one job: it runs once, and all that need it wait while other work goes on.
     """
@@ -176,21 +178,25 @@ class JobGraph:
         return graph
 
     def _add(self, cell: PlannedCell, position: int, is_trained: Callable[[str], bool]) -> list[str]:
-        missing: list[int] = []
-        for number in reversed(range(len(cell.stages))):
-            if is_trained(cell.stages[number]):
-                break
-            missing.insert(0, number)
-        keys: list[str] = []
-        for number in missing:
-            key = cell.stages[number]
-            before = keys[-1] if keys else None
-            self.jobs.setdefault(key, Job(key, key, cell.name, cell.folder, cell.seed, number, before, position))
-            keys.append(key)
-        before = keys[-1] if keys else None
-        lease = f"predict-{cell.identity}"
-        self.jobs[cell.name] = Job(cell.name, lease, cell.name, cell.folder, cell.seed, None, before, position)
-        return [*keys, cell.name]
+        trainings = {training.identity: training for training in cell.list_trainings()}
+        missing: dict[str, None] = {}
+
+        def visit(identity: str) -> None:
+            """Add what is missing for a training, then the training itself."""
+            if identity not in missing and not is_trained(identity):
+                for need in trainings[identity].needs:
+                    visit(need)
+                missing[identity] = None
+
+        visit(cell.stages[-1])
+        for key in missing:
+            training = trainings[key]
+            needs = tuple(need for need in training.needs if need in missing)
+            job = Job(key, key, cell.name, cell.folder, training.seed, training.stage, needs, position)
+            self.jobs.setdefault(key, job)
+        lease, last = f"predict-{cell.identity}", tuple(missing)[-1:]
+        self.jobs[cell.name] = Job(cell.name, lease, cell.name, cell.folder, cell.seed, None, last, position)
+        return [*missing, cell.name]
 
     def ready(self) -> Iterator[Job]:
         """Jobs that could begin now, the most useful first."""
@@ -199,7 +205,7 @@ class JobGraph:
         yield from sorted((job for job in waiting if self._is_unblocked(job)), key=lambda job: job.rank)
 
     def _is_unblocked(self, job: Job) -> bool:
-        return job.needs is None or self.jobs[job.needs].state == "done"
+        return all(self.jobs[need].state == "done" for need in job.needs)
 
     def postpone(self, job: Job) -> None:
         """Another process has it: try again later."""
@@ -210,7 +216,7 @@ class JobGraph:
         lost = [name for name, keys in self.cells.items() if job.key in keys and self.state_of(name) != "failed"]
         job.state = "failed"
         for other in self.jobs.values():
-            if other.needs == job.key and other.state != "failed":
+            if job.key in other.needs and other.state != "failed":
                 self.fail(other)
         return lost
 

@@ -28,7 +28,7 @@ from crossling.encoders.encoder import Encoder
 from crossling.errors import ArtefactError, DataError, RecipeError
 from crossling.files import copy_atomic, fsync, write_atomic
 from crossling.inference.evaluate import check_kind, encode_ahead, predict_sets
-from crossling.models.model import load_model, save_model
+from crossling.models.model import Model, ModelCard, load_model, save_model
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import to_toml
@@ -39,7 +39,7 @@ from crossling.stages import StageData, load_stage
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import Store
 from crossling.store.leases import Lease
-from crossling.study.folder import RECIPE, DataRecord, RunRecord, prediction_path
+from crossling.study.folder import RECIPE, DataRecord, RunRecord, Training, prediction_path
 from crossling.tasks import Task, build_task, restore_task
 from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.hardware import describe_hardware
@@ -142,19 +142,53 @@ class RecipeRun:
                     "one out, or give its file another name"
                 )
             seen.add(path)
+        for number, (settings, data) in enumerate(zip(self.recipe.stage, self.opened, strict=True)):
+            check = getattr(load_stage(settings), "check_scored", None)
+            if check is not None:
+                with named_key(f"stage.{number}"):
+                    check(settings, data, [rows for *_, rows in self.targets])
 
-    def identify_stages(self, seed: int) -> tuple[str, ...]:
-        """The identity of each stage's artefact: known without training, from all that affects it."""
+    def identify_stages(self, seed: int, *, count: int | None = None) -> tuple[str, ...]:
+        """The identity of each stage's artefact, or of the first few: known without training, from all that affects
+        it."""
         identities: list[str] = []
-        for settings, data in zip(self.recipe.stage, self.opened, strict=True):
+        for number, (settings, data) in enumerate(zip(self.recipe.stage[:count], self.opened[:count], strict=True)):
             stage = load_stage(settings)
-            start = identities[-1] if identities else self.encoders.identify(self.recipe.encoder)
-            facts = {"start": start, "seed": seed, "loop": LOOP_VERSION, **self._numerics()}
+            first = self._find_start(number)
+            start = identities[first] if first >= 0 else self.encoders.identify(self.recipe.encoder)
+            facts: dict[str, Any] = {"start": start, "seed": seed, "loop": LOOP_VERSION, **self._numerics()}
+            if teachers := self.list_teachers(number, seed):
+                facts["teachers"] = [self.identify_stages(other, count=number)[-1] for other in teachers]
             if plugins := identify_plugins(settings.model_dump(mode="json")):
                 facts["plugins"] = plugins
             inputs = {**stage.identity_inputs(settings, data), **facts}
             identities.append(self.store.identify(settings.kind, stage.VERSION, inputs))
         return tuple(identities)
+
+    def list_teachers(self, number: int, seed: int) -> tuple[int, ...]:
+        """Seeds whose models of the stage before are read by a stage."""
+        settings = self.recipe.stage[number]
+        teachers = getattr(load_stage(settings), "list_teachers", None)
+        return tuple(teachers(settings, seed)) if teachers is not None else ()
+
+    def list_trainings(self, seed: int, *, count: int | None = None) -> dict[str, Training]:
+        """All that is trained for a seed, by identity: its stages and its teachers', each after what it needs."""
+        found: dict[str, Training] = {}
+        identities = self.identify_stages(seed, count=count)
+        for number, identity in enumerate(identities):
+            needs = dict.fromkeys(identities[number - 1 : number])
+            for other in self.list_teachers(number, seed):
+                trainings = self.list_trainings(other, count=number)
+                needs[next(reversed(trainings))] = None
+                found |= {name: one for name, one in trainings.items() if name not in found}
+            found[identity] = Training(identity, seed, number, tuple(needs))
+        return found
+
+    def _find_start(self, number: int) -> int:
+        """The number of the stage whose encoder a stage starts from; -1: the recipe's encoder."""
+        settings = self.recipe.stage[number]
+        find = getattr(load_stage(settings), "find_start", None)
+        return int(find(settings, self.recipe.stage, number)) if find is not None else number - 1
 
     def identify_predictions(self, seed: int) -> str:
         """The identity of all that one seed's model predicts: what a finished cell of a study is known by."""
@@ -174,8 +208,9 @@ class RecipeRun:
     def train(self, number: int, seed: int, *, check_lease: Callable[[], None] | None = None) -> None:
         """Train one stage and publish its artefact; ``check_lease`` raises where the work was taken over."""
         settings, began = self.recipe.stage[number], time.monotonic()
-        identities = self.identify_stages(seed)
-        identity, parent = identities[number], identities[number - 1] if number else None
+        identities = self.identify_stages(seed, count=number + 1)
+        start = self._find_start(number)
+        identity, parent = identities[number], identities[start] if start >= 0 else None
         context = StageContext(
             seed,
             self.recipe.source,
@@ -189,6 +224,7 @@ class RecipeRun:
             track=lambda values, step: self.track(self._name_values(values, number), step, seed),
             on_start=self._encode_targets if number == len(self.recipe.stage) - 1 else None,
             base=(lambda: self._load_start(None)) if parent else None,
+            load_earlier=(lambda other: self._load_trained(number - 1, other)) if number else None,
         )
         model, card, record = load_stage(settings).train(settings, self.opened[number], context)
         if not self.distributed.is_main:
@@ -222,6 +258,14 @@ class RecipeRun:
         if parent is None:
             return self.encoders.load(self.recipe.encoder.name, self.recipe.encoder.revision)
         return load_model(self.store.fetch(parent), load=self.encoders.load)[0].encoder
+
+    def _load_trained(self, number: int, seed: int) -> tuple[Model, ModelCard]:
+        """The model of a stage with some seed; it and the stages before it are trained first where they are missing."""
+        identities = self.identify_stages(seed, count=number + 1)
+        if not self.store.is_complete(identities[-1]):
+            for place, identity in enumerate(identities):
+                self._train_once(place, seed, identity)
+        return load_model(self.store.fetch(identities[-1]), load=self.encoders.load)
 
     def _numerics(self) -> dict[str, Any]:
         """What changes bits without changing settings."""

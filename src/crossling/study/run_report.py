@@ -24,7 +24,9 @@ from crossling.report.run_summary import (
     gather_result,
 )
 from crossling.scores.predictions import Predictions, read_predictions
-from crossling.study.folder import prediction_path, read_run_record, set_name
+from crossling.stages.labelling import tell_kept
+from crossling.store.artefacts import Store
+from crossling.study.folder import RunRecord, prediction_path, read_run_record, set_name
 from crossling.study.recipe_run import RecipeRun
 
 SAMPLES = 4
@@ -63,9 +65,21 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
         command=record.command,
         next_command=f"crossling predict {out} --language {results[-1].language} FILE" if results else "",
         facts=record.machine,
-        notes=tuple(skipped),
+        notes=(*skipped, *describe_teaching(recipe, record, store)),
         sources=tuple(dict.fromkeys(rows.language for rows in trained)),
     )
+
+
+def describe_teaching(recipe: Recipe, record: RunRecord, store: Path) -> list[str]:
+    """What the teachers of the first seed's last stage labelled, a line for each language."""
+    if not any(stage.kind == "teach" for stage in recipe.stage):
+        return []
+    notes = []
+    if any(getattr(stage, "transductive", False) for stage in recipe.stage):
+        notes.append("transductive: text that is scored may have been learnt from, without its labels")
+    trained = Store(store).record(record.stages[str(recipe.seeds[0])][-1])
+    tell_kept(trained.get("teaching", {}).get("languages", {}), lambda line: notes.append(f"taught {line}"))
+    return notes
 
 
 def task_name(settings: Any) -> str:

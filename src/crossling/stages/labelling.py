@@ -1,0 +1,389 @@
+"""Teachers label text: their predictions become examples that a student learns from.
+
+T teachers, N labels (a word's, or a whole row's), R rows, C classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from crossling.data.batching import Array
+from crossling.data.label_free import TEXTS, build_rows
+from crossling.data.records import PlainText, Question, TaggedSentence
+from crossling.data.rows import Rows
+from crossling.errors import DataError
+from crossling.stages.pseudo_labels import (
+    NONE,
+    Decide,
+    Decided,
+    Keep,
+    Votes,
+    decide_answers,
+    decide_labels,
+    keep_rows,
+    project_tags,
+    score_rows,
+    sharpen,
+)
+
+if TYPE_CHECKING:
+    from crossling.aligners.links import Link
+    from crossling.data.batching import Batch, Examples
+    from crossling.encoders.encoder import Encoder
+    from crossling.models.model import Model, ModelCard
+    from crossling.stages.context import StageContext
+    from crossling.tasks import Task
+
+CHUNK = 2_000
+"""Rows that are encoded at a time."""
+
+
+class Choices(Protocol):
+    """How labels are decided, which rows are kept, and how they are learnt: a part of the stage's settings."""
+
+    @property
+    def decide(self) -> Decide: ...
+    @property
+    def keep(self) -> Keep: ...
+    @property
+    def threshold(self) -> float: ...
+    @property
+    def share(self) -> float: ...
+    @property
+    def most(self) -> int | None: ...
+    @property
+    def labels(self) -> str: ...
+    @property
+    def soft_temperature(self) -> float: ...
+    @property
+    def weight(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What teachers read and what the student learns: the same rows, or translations of them."""
+
+    language: str
+    """The student's."""
+    read: Rows
+    learnt: Rows
+    links: Sequence[Sequence[Link]] | None = None
+    """Between the words of each row's two sentences, where tags go from one to the other."""
+
+
+@dataclass
+class Labelled:
+    """Rows with the teachers' labels, as columns that the task encodes."""
+
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    confidence: list[float] = field(default_factory=list)
+    """Of a row: how sure the teachers are of its least sure label; 0 for a row without labels."""
+    agree: list[bool] = field(default_factory=list)
+    """Whether all teachers predict the same for the whole row."""
+    groups: list[tuple[str, str]] = field(default_factory=list)
+    """Language and class; taggers and readers have one class."""
+    soft: list[Array] = field(default_factory=list)
+    """Distributions of each row's labels, labels x classes, where they are learnt."""
+
+    def extend(self, other: Labelled) -> None:
+        """Add the rows of another set."""
+        for name, values in other.columns.items():
+            self.columns.setdefault(name, []).extend(values)
+        for name in ("confidence", "agree", "groups", "soft"):
+            getattr(self, name).extend(getattr(other, name))
+
+
+class ClassProbabilities:
+    """Reads the probabilities of all classes from a model."""
+
+    def __init__(self, objective: Any) -> None:
+        self.objective = objective
+
+    def collate(self, examples: Examples, plan: Batch, *, size: int) -> dict[str, Array]:
+        arrays: dict[str, Array] = self.objective.collate(examples, plan, size=size)
+        return arrays
+
+    def predict(self, model: Model, batch: dict[str, Any]) -> dict[str, Any]:
+        return {"probabilities": self.objective.logits(model, batch).float().softmax(-1)}
+
+
+def read_texts(task: Task, rows: Rows, encoder: Encoder) -> Rows:
+    """Rows as the task reads them; running text is cut into words for a tagger."""
+    if rows.kind is not PlainText or task.record is PlainText:
+        return rows
+    texts = rows.column("text").to_pylist()
+    if task.record is not TaggedSentence:
+        columns: dict[str, Any] = {"text": texts, "label": [""] * len(texts)}
+        return build_rows(task.record, columns, language=rows.language, name=rows.name)
+    from crossling.data.words import cut_by_tokenizer, split_words
+
+    pieces = cut_by_tokenizer(encoder.tokenizer)
+    words = [[word.text for word in split_words(text, rows.language, pieces=pieces)] for text in texts]
+    return tag_nothing(words, language=rows.language, name=rows.name)
+
+
+def tag_nothing(sentences: Sequence[Sequence[str]], *, language: str, name: str) -> Rows:
+    """Sentences without tags as rows; those without words are left out."""
+    words = [list(sentence) for sentence in sentences if sentence]
+    columns = {"words": words, "tags": [[""] * len(sentence) for sentence in words]}
+    return build_rows(TaggedSentence, columns, language=language, name=name)
+
+
+def label_units(
+    units: Sequence[Unit], task: Task, choices: Choices, seeds: Sequence[int], context: StageContext
+) -> tuple[Labelled, dict[str, Any]]:
+    """Kept rows of all units with the teachers' labels, and a record of how many were kept by language."""
+    found = Labelled()
+    label = _label_answers if task.record is Question else _label_classes
+    for unit, labelled in zip(units, label(units, task, choices, seeds, context), strict=True):
+        assert len(labelled.confidence) == len(unit.learnt)
+        found.extend(labelled)
+    kept = keep_rows(
+        np.array(found.confidence),
+        np.array(found.agree, bool),
+        found.groups,
+        keep=choices.keep,
+        threshold=choices.threshold,
+        share=choices.share,
+        most=choices.most,
+    )
+    if not len(kept):
+        raise DataError(
+            f"{units[0].read.name}: the teachers agree on too little, or are too unsure: no row was kept. Lower "
+            'threshold, or set keep = "all".'
+        )
+    return _choose(found, kept.tolist()), describe_kept(found, kept.tolist(), task)
+
+
+def _choose(labelled: Labelled, rows: Sequence[int]) -> Labelled:
+    def pick(values: list[Any]) -> list[Any]:
+        return [values[row] for row in rows] if values else []
+
+    return Labelled(
+        {name: pick(values) for name, values in labelled.columns.items()},
+        pick(labelled.confidence),
+        pick(labelled.agree),
+        pick(labelled.groups),
+        pick(labelled.soft),
+    )
+
+
+def describe_kept(labelled: Labelled, kept: Sequence[int], task: Task) -> dict[str, Any]:
+    """By language: rows offered and kept, the share on which all teachers agree, and how often each class is learnt."""
+    column = {"words": "tags"}.get(task.columns[0], "label")
+    chosen = set(kept)
+    languages: dict[str, dict[str, Any]] = {}
+    for row, (language, _) in enumerate(labelled.groups):
+        facts = languages.setdefault(language, {"offered": 0, "kept": 0, "agreement": 0, "classes": Counter()})
+        facts["offered"] += 1
+        facts["agreement"] += labelled.agree[row]
+        facts["kept"] += row in chosen
+        if row in chosen and column in labelled.columns:
+            value = labelled.columns[column][row]
+            facts["classes"].update([value] if isinstance(value, str) else [tag for tag in value if tag])
+    for facts in languages.values():
+        facts["agreement"] = round(facts["agreement"] / facts["offered"], 4)
+        facts["classes"] = dict(sorted(facts["classes"].items()))
+    return languages
+
+
+def tell_kept(languages: Mapping[str, Mapping[str, Any]], say: Callable[[str], None]) -> None:
+    """A line for each language."""
+    for language, facts in languages.items():
+        total = sum(facts["classes"].values()) or 1
+        classes = ", ".join(f"{name} {100 * count / total:.0f} %" for name, count in facts["classes"].items())
+        say(
+            f"{language}: {facts['kept']:,} of {facts['offered']:,} rows kept; all teachers agree on "
+            f"{100 * facts['agreement']:.1f} %" + (f"; {classes}" if classes else "")
+        )
+
+
+def encode_labelled(labelled: Labelled, task: Task, encoder: Encoder, choices: Choices) -> Iterator[dict[str, Any]]:
+    """Examples of labelled rows; with weights or soft labels each has its targets (see ``objectives/inputs.py``)."""
+    count = len(labelled.confidence)
+    chunks = (
+        {name: values[start : start + CHUNK] for name, values in labelled.columns.items()}
+        for start in range(0, count, CHUNK)
+    )
+    weighted = choices.weight != 1.0 or bool(labelled.soft)
+    row = 0
+    for chunk in task.encode(chunks, encoder, labels=task.labels):
+        if weighted:
+            chunk["targets"] = list(_list_targets(chunk, row, labelled.soft, choices.weight, len(task.labels)))
+        row += len(chunk["ids"])
+        yield chunk
+
+
+def _list_targets(
+    chunk: dict[str, Any], first: int, soft: Sequence[Array], weight: float, classes: int
+) -> Iterator[Array]:
+    """For each example of a chunk its weighted distributions, flat; nothing but zeros for a word without a label."""
+    for place in range(len(chunk["ids"])):
+        labels_N = np.atleast_1d(chunk["gold"][place])
+        if soft and "row" in chunk:
+            begin = chunk["word_from"][place]
+            targets_NC = soft[chunk["row"][place]][begin : begin + len(labels_N)]
+        else:
+            targets_NC = soft[first + place] if soft else np.eye(classes)[labels_N]
+        yield (weight * np.where(labels_N[:, None] >= 0, targets_NC, 0.0)).astype(np.float16).reshape(-1)
+
+
+def _label_classes(
+    units: Sequence[Unit], task: Task, choices: Choices, seeds: Sequence[int], context: StageContext
+) -> Iterator[Labelled]:
+    """Rows of each unit with a tag for every word, or a class."""
+    votes = _gather_votes(units, task, seeds, context)
+    for unit in units:
+        given = votes[unit.read.fingerprint]
+        soft_NC = sharpen(given.mean, choices.soft_temperature) if choices.labels == "soft" else None
+        decided = decide_labels(given, choices.decide)
+        if task.record is TaggedSentence:
+            yield label_sentences(unit, decided, soft_NC, task)
+        else:
+            yield _label_texts(unit, decided, soft_NC, task)
+
+
+def _name_labels(decided: Decided, task: Task) -> list[str]:
+    names: list[str] = np.array([*task.labels, ""], object)[decided.labels].tolist()
+    return names
+
+
+def _label_texts(unit: Unit, decided: Decided, soft_NC: Array | None, task: Task) -> Labelled:
+    names = _name_labels(decided, task)
+    return Labelled(
+        {**{name: unit.learnt.column(name).to_pylist() for name in TEXTS[unit.learnt.kind]}, "label": names},
+        decided.confidence.tolist(),
+        decided.agree.tolist(),
+        [(unit.language, name) for name in names],
+        [] if soft_NC is None else list(soft_NC[:, None]),
+    )
+
+
+def label_sentences(unit: Unit, decided: Decided, soft_NC: Array | None, task: Task) -> Labelled:
+    """Sentences with a tag for every word that has one, over links where the student's sentence is a translation."""
+    counts_R = [len(words) for words in unit.read.column("words").to_pylist()]
+    starts_R = np.append(0, np.cumsum(counts_R)).astype(np.int64)
+    confidence_R, agree_R = score_rows(decided, np.repeat(np.arange(len(counts_R)), counts_R), len(counts_R))
+    names, found = _name_labels(decided, task), Labelled()
+    sentences: list[list[str]] = unit.learnt.column("words").to_pylist()
+    tags: list[list[str]] = [names[begin:end] for begin, end in pairwise(starts_R.tolist())]
+    sources = [list(range(count)) for count in counts_R]
+    if unit.links is not None:
+        spans = getattr(task.settings, "scheme", "none") == "bio"
+        for row, (words, links) in enumerate(zip(sentences, unit.links, strict=True)):
+            tags[row], sources[row] = project_tags(tags[row], links, len(words), spans=spans)
+            sure = [decided.confidence[starts_R[row] + source] for source in sources[row] if source != NONE]
+            confidence_R[row] = min(sure, default=0.0)
+    if soft_NC is not None:
+        found.soft = [soft_NC[begin + np.array(of)] for begin, of in zip(starts_R[:-1], sources, strict=True)]
+    found.columns = {"words": sentences, "tags": tags}
+    found.confidence, found.agree = confidence_R.tolist(), agree_R.tolist()
+    found.groups = [(unit.language, "")] * len(sentences)
+    return found
+
+
+def _gather_votes(units: Sequence[Unit], task: Task, seeds: Sequence[int], context: StageContext) -> dict[str, Votes]:
+    """What all teachers predict, by the fingerprint of what they read: a source with many translations is read once."""
+    sets = {unit.read.fingerprint: unit.read for unit in units}
+    best: dict[str, list[Array]] = {name: [] for name in sets}
+    total: dict[str, Array] = {}
+    for seed in seeds:
+        model, head = _load_teacher(seed, task, context)
+        for name, rows in sets.items():
+            probabilities_NC = predict_probabilities(model, task, rows, head=head, context=context)
+            best[name].append(probabilities_NC.argmax(1).astype(np.int16))
+            total[name] = total[name] + probabilities_NC if name in total else probabilities_NC
+    return {name: Votes(np.stack(best[name]), total[name] / len(seeds)) for name in sets}
+
+
+def _load_teacher(seed: int, task: Task, context: StageContext) -> tuple[Model, str]:
+    """The teacher of a seed on the device, and the name of its main head."""
+    assert context.load_earlier is not None
+    model, card = context.load_earlier(seed)
+    head = check_teacher(card, task)
+    return model.to(context.distributed.device), head
+
+
+def check_teacher(card: ModelCard, task: Task) -> str:
+    """The name of a teacher's main head; its labels must be the student's."""
+    head, stored = next(iter(card.tasks.items()))
+    if tuple(stored["labels"]) != task.labels:
+        raise DataError(
+            f"train: its labels are {', '.join(task.labels)}, but the teachers know {', '.join(stored['labels'])}; "
+            "the student learns the teachers' labels, so leave train as it was in the stage before"
+        )
+    return head
+
+
+def predict_probabilities(model: Model, task: Task, rows: Rows, *, head: str, context: StageContext) -> Array:
+    """The probabilities of all classes for every word or row, N x C."""
+    from crossling.inference.evaluate import encode_rows, plan_stream
+    from crossling.training.loop import predict_examples
+
+    distributed = context.distributed
+    examples = encode_rows(task, [rows], model.encoder, cache=context.encoded, labels=task.labels)
+    context.progress.begin(f"teacher reads {rows.name}", len(examples))
+    outputs = predict_examples(
+        model,
+        ClassProbabilities(task.build_objective(head)),
+        examples,
+        distributed=distributed,
+        plan=plan_stream(examples.lengths, 128, distributed.device),
+        progress=context.progress,
+    )
+    tagged = rows.kind is TaggedSentence
+    counts_R = [len(words) for words in rows.column("words").to_pylist()] if tagged else [1] * len(rows)
+    starts_R = np.append(0, np.cumsum(counts_R)).astype(np.int64)
+    found_NC = np.zeros((starts_R[-1], len(task.labels)), np.float32)
+    for batch, arrays in outputs:
+        for place, example in enumerate(batch.rows.tolist()):
+            if not tagged:
+                found_NC[example] = arrays["probabilities"][place]
+                continue
+            firsts = examples.get("firsts", example)
+            begin = starts_R[examples.get("row", example)[0]] + examples.get("word_from", example)[0]
+            found_NC[begin : begin + len(firsts)] = arrays["probabilities"][place, firsts]
+    context.progress.end()
+    return found_NC
+
+
+def _label_answers(
+    units: Sequence[Unit], task: Task, choices: Choices, seeds: Sequence[int], context: StageContext
+) -> Iterator[Labelled]:
+    """Questions of each unit with the answer that the teachers give."""
+    from crossling.inference.evaluate import predict_rows
+
+    given: list[list[tuple[list[tuple[int, str]], list[float]]]] = [[] for _ in units]
+    for seed in seeds:
+        model, head = _load_teacher(seed, task, context)
+        for unit, answers in zip(units, given, strict=True):
+            found = predict_rows(
+                model,
+                task,
+                unit.read,
+                head=head,
+                distributed=context.distributed,
+                cache=context.encoded,
+                progress=context.progress,
+            ).table.to_pydict()
+            answers.append((list(zip(found["start"], found["predicted"], strict=True)), found["confidence"]))
+    for unit, answers in zip(units, given, strict=True):
+        decided = [
+            decide_answers([spans[row] for spans, _ in answers], [sure[row] for _, sure in answers], choices.decide)
+            for row in range(len(unit.read))
+        ]
+        columns = {name: unit.learnt.column(name).to_pylist() for name in ("id", "question", "context")}
+        columns["answers"] = [[best[1]] if best else [] for best, _, _ in decided]
+        columns["starts"] = [[best[0]] if best else [] for best, _, _ in decided]
+        yield Labelled(
+            columns,
+            [sure for _, sure, _ in decided],
+            [agree for _, _, agree in decided],
+            [(unit.language, "")] * len(decided),
+        )

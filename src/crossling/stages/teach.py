@@ -1,0 +1,394 @@
+"""Teaching: trained models label text in other languages, and a student learns from source labels and that text.
+
+Self-training where teachers read the text that the student learns (``text``); teaching through translations where they
+read its source side (``parallel``). Labels that the text may have are never read. Several ``teach`` stages in a row are
+rounds: the students of one are the teachers of the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from crossling.data.catalogue import open_data
+from crossling.data.label_free import Keys, build_rows, collect_keys, drop_labels, find_equal
+from crossling.data.records import ParallelPair, PlainText
+from crossling.data.rows import Rows
+from crossling.data.spec import list_data, parse_spec
+from crossling.errors import DataError, RecipeError
+from crossling.objectives.aligned_words import AdjustmentSettings
+from crossling.recipe.identity import content_hash
+from crossling.stages import StageSettings, TrainedStage
+from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tag_nothing, tell_kept
+from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
+from crossling.stages.pseudo_labels import Decide, Keep
+from crossling.stages.task_training import TaskData, TaskStageSettings, identify_task, open_task_data, train_task
+from crossling.stages.word_pairs import PairData, filter_links, link_sentences, open_pairs
+from crossling.tasks import Task, build_task, learn_labels
+
+if TYPE_CHECKING:
+    from crossling.aligners.linked_text import Text
+    from crossling.data.batching import Examples
+    from crossling.stages.context import StageContext
+
+VERSION = 1
+SEED_STEP = 1000
+"""Between the seeds of an ensemble: seeds that users count up one by one never share a teacher."""
+LINKING = ("sentences", "words", "aligner", "links", "one_to_one")
+"""Settings for parallel text whose words are linked."""
+
+
+class Settings(TaskStageSettings):
+    """The text to teach on, and how teachers label it. All else is as in the stage before, unless it is named here."""
+
+    kind: Literal["teach"] = "teach"
+    task: ParsedTask = Field(default=cast("Any", None), json_schema_extra={"family": "tasks"})
+    """The teachers' task; default: as in the stage before, like everything that a finetune stage has."""
+    train: DataSpecs = ()
+    """Labelled data that the student learns beside the taught text; default: as in the stage before."""
+
+    text: tuple[DataSpec, ...] = ()
+    """Data sets or files of the task's kind in any languages, whose labels are not read. For taggers and classifiers
+    also plain text, and parallel text, of which the target side is read."""
+    parallel: tuple[Any, ...] = ()
+    """Teachers read the source side, the student learns the target side. For classes: tables of sets whose row i says
+    the same, { source = "xnli:en:dev", target = ["de", "hi"] }. For tags: parallel text as the adjust stage takes it,
+    "ntrex:en-hi"; tags follow the links between words, and a word without a link is not learnt."""
+    leave_out: tuple[DataSpec, ...] = ()
+    """Data sets whose texts are left out of the text to teach on, such as scored ones that share sentences with it."""
+    transductive: bool = False
+    """Allow text that is also scored. Without it such text is an error, since scores would no longer tell how well
+    unseen text is read."""
+
+    teachers: int = Field(default=3, ge=1, le=100)
+    """Models of the stage before, each with its own seed: this one's, and seeds that differ from it by multiples of
+    1000. Missing ones are trained first."""
+    decide: Decide = "vote"
+    """vote: the label that most teachers give. mean: the one with the highest mean probability (not for answers).
+    agreement: the one that all give; where they differ there is none, and the word or row is not learnt."""
+    keep: Keep = "agreement"
+    """agreement: rows for which all teachers predict the same (taggers: for every word). confidence: rows whose
+    confidence is at least the threshold. all."""
+    threshold: float = Field(default=0.7, ge=0, le=1)
+    """For keep = "confidence": the mean probability of a row's label; of a sentence's least sure word, for taggers."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Of the rows that are left, the surest share of each language and predicted class (taggers: of each language)."""
+    most: int | None = Field(default=None, ge=1)
+    """At most this number of rows of each language and predicted class, the surest first: classes stay balanced."""
+    labels: Literal["hard", "soft"] = "hard"
+    """hard: learn the decided label. soft: learn the mean of the teachers' distributions (not for answers)."""
+    soft_temperature: float = Field(default=1.0, gt=0, le=100)
+    """For soft labels: probabilities to the power of 1 / temperature. Below 1 sharper, above 1 flatter."""
+    weight: float = Field(default=1.0, gt=0)
+    """The weight of taught examples in the loss; labelled ones have 1."""
+    start: Literal["base", "teacher"] = "base"
+    """The student starts from the encoder that the first teachers started from, or from this seed's teacher."""
+
+    sentences: int | None = Field(default=30_000, ge=1)
+    """For tags over links: at most this number of pairs of each set, drawn at random by the run's seed; none: all."""
+    words: int = Field(default=64, ge=1)
+    """For tags over links: longer sentences are left out."""
+    aligner: dict[str, Any] = Field(
+        default_factory=lambda: {"kind": "neural"}, json_schema_extra={"family": "aligners"}
+    )
+    """For tags over links: what links words, as in the adjust stage."""
+    links: str = ""
+    """For tags over links: a file in Pharaoh format instead of an aligner, as in the adjust stage."""
+    one_to_one: bool = True
+    """For tags over links: only links whose two words have no other link."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_open(cls, data: Any) -> Any:
+        """A task or training set of nothing is one that the stage before has."""
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if name not in ("task", "train") or value}
+
+    @field_validator("text", "leave_out", mode="before")
+    @classmethod
+    def _list_sets(cls, value: Any) -> Any:
+        return list_data(value)
+
+    @field_validator("parallel", mode="before")
+    @classmethod
+    def _list_parallel(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+    @field_validator("aligner", mode="before")
+    @classmethod
+    def _valid_aligner(cls, value: Any) -> Any:
+        return AdjustmentSettings(aligner=value).aligner
+
+
+def complete_settings(settings: Settings, earlier: list[StageSettings]) -> Settings:
+    """All that the table does not name is as in the stage before, whose models are the teachers."""
+    before = earlier[-1] if earlier else None
+    if not isinstance(before, TaskStageSettings):
+        raise RecipeError('kind = "teach": the models of the stage before teach; put a finetune stage before this one')
+    named = {"kind", *settings.model_fields_set}
+    taken = {name: getattr(before, name) for name in type(before).model_fields if name in Settings.model_fields}
+    completed = settings.model_copy(update={name: value for name, value in taken.items() if name not in named})
+    _check(completed, before)
+    return completed
+
+
+def _check(settings: Settings, before: TaskStageSettings) -> None:
+    """Refuse what does not go together."""
+    kind = settings.task.kind
+    if not settings.text and not settings.parallel:
+        raise RecipeError('text: missing; name text to teach on, such as text = ["panx:de"], or parallel text')
+    if kind != before.task.kind:
+        raise RecipeError(f"task: a task of kind {kind!r}, but the teachers learnt one of kind {before.task.kind!r}")
+    if settings.start == "teacher" and settings.fusion != before.fusion:
+        raise RecipeError('fusion: start = "teacher" goes on with the teacher\'s fusion; leave it out')
+    if kind == "answer":
+        refused = {
+            "parallel": bool(settings.parallel),
+            "labels": settings.labels == "soft",
+            "decide": settings.decide == "mean",
+            "weight": settings.weight != 1,
+        }
+        wrong = next((name for name, is_wrong in refused.items() if is_wrong), None)
+        if wrong:
+            raise RecipeError(f"{wrong} = {getattr(settings, wrong)!r}: not supported for answers yet; leave it out")
+    tables = [isinstance(entry, dict) and set(entry) == {"source", "target"} for entry in settings.parallel]
+    if kind == "tag" and any(tables):
+        raise RecipeError('parallel: a tagger is taught on parallel text, such as "ntrex:en-hi"')
+    if kind != "tag" and not all(tables):
+        raise RecipeError('parallel: write { source = "xnli:en:dev", target = ["de", "hi"] }')
+    if settings.labels == "soft" and settings.parallel and getattr(settings.task, "scheme", "none") == "bio":
+        raise RecipeError('labels = "soft": spans that follow links begin elsewhere; use hard labels')
+
+
+def list_teachers(settings: Settings, seed: int) -> tuple[int, ...]:
+    """Seeds of the ensemble, this one among them.
+
+    Seeds that differ by multiples of 1000 form groups of this size, so that in a second round the students that teach
+    were taught by the same ensemble.
+    """
+    first = seed // SEED_STEP // settings.teachers * settings.teachers
+    return tuple(seed % SEED_STEP + SEED_STEP * (first + number) for number in range(settings.teachers))
+
+
+def find_start(settings: Settings, stages: Sequence[StageSettings], number: int) -> int:
+    """The number of the stage whose encoder the student starts from; -1: the recipe's encoder."""
+    if settings.start == "teacher":
+        return number - 1
+    first = number - 1
+    while isinstance(stages[first], Settings):
+        first -= 1
+    return first - 1
+
+
+@dataclass(frozen=True)
+class Data:
+    """Labelled rows, and texts without their labels."""
+
+    labelled: TaskData
+    text: tuple[Rows, ...] = ()
+    pairs: tuple[tuple[Rows, Rows], ...] = ()
+    """Rows that say the same: the teachers read the first set, the student learns the second."""
+    translations: PairData | None = None
+    """Parallel text whose words are linked."""
+
+    def learnt(self) -> list[Rows]:
+        """Every set whose text teaches; of pairs both sides, since the student learns what the source side says."""
+        return [*self.text, *self._sides(), *(text.rows for text in self._texts())]
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What of the text affects the result; labels do not."""
+        return {
+            "text": [[rows.language, rows.fingerprint] for rows in self.text],
+            "pairs": [[[rows.language, rows.fingerprint] for rows in pair] for pair in self.pairs],
+            "translations": self.translations.fingerprints() if self.translations else [],
+        }
+
+    def efforts(self) -> list[tuple[Rows, float]]:
+        """Each set that is trained on, and how often it is read in an epoch."""
+        taught = [*self.text, *(target for _, target in self.pairs)]
+        translated = self.translations.efforts() if self.translations else []
+        return [*self.labelled.efforts(), *((rows, 1.0) for rows in taught), *translated]
+
+    def described(self) -> list[tuple[str, Rows]]:
+        """Each set with its role."""
+        return [
+            *self.labelled.described(),
+            *(("text, labels not read", rows) for rows in self.text),
+            *(("parallel text, labels not read", rows) for rows in self._sides()),
+            *(("parallel text", text.rows) for text in self._texts()),
+        ]
+
+    def _sides(self) -> list[Rows]:
+        """The sets of all pairs, each once."""
+        return list({(rows.language, rows.fingerprint): rows for pair in self.pairs for rows in pair}.values())
+
+    def _texts(self) -> Sequence[Text]:
+        return self.translations.texts if self.translations else ()
+
+
+def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
+    """Find and open what the stage reads; labels of the text are dropped here."""
+    labelled = open_task_data(settings, source=source, store=store)
+    left_out = collect_keys(open_data(spec, split="test", store=store) for spec in settings.leave_out)
+    task = build_task(settings.task, ())
+    text = tuple(_open_text(spec, task, left_out, store) for spec in settings.text)
+    if settings.task.kind != "tag":
+        pairs = tuple(pair for entry in settings.parallel for pair in _open_parallel(entry, task, left_out, store))
+        return Data(labelled, text, pairs)
+    if not settings.parallel:
+        return Data(labelled, text)
+    translations = open_pairs(_linking(settings), source=source, store=store)
+    if left_out and settings.links:
+        raise DataError("leave_out: a file of links has a line for every pair, so that none can be left out")
+    texts = tuple(replace(one, rows=_leave_out(one.rows, left_out)) for one in translations.texts)
+    return Data(labelled, text, translations=replace(translations, texts=texts))
+
+
+def _linking(settings: Settings) -> AdjustmentSettings:
+    """The settings that link words of parallel text; links between equal strings count, too."""
+    table = {name: getattr(settings, name) for name in LINKING}
+    return AdjustmentSettings(parallel=settings.parallel, drop_identical=False, **table)
+
+
+def _open_text(spec: DataSpec, task: Task, left_out: Keys, store: Path) -> Rows:
+    from crossling.inference.evaluate import check_kind
+
+    rows = open_data(spec, split="train", store=store)
+    if task.settings.kind in ("tag", "classify") and rows.kind is ParallelPair:
+        target = rows.language.partition("-")[2] or rows.language
+        rows = build_rows(PlainText, {"text": rows.column("target")}, language=target, name=rows.name)
+    if task.settings.kind not in ("tag", "classify") or rows.kind is not PlainText:
+        check_kind(task, rows)
+    return drop_labels(_leave_out(rows, left_out))
+
+
+def _leave_out(rows: Rows, left_out: Keys) -> Rows:
+    """The rows whose text is not among those to leave out."""
+    equal = find_equal(rows, left_out)
+    if equal.all():
+        raise DataError(f"{rows.name}: leave_out leaves no row of it")
+    return rows.take(np.flatnonzero(~equal)) if equal.any() else rows
+
+
+def _open_parallel(entry: dict[str, Any], task: Task, left_out: Keys, store: Path) -> Iterator[tuple[Rows, Rows]]:
+    """Pairs of sets whose row i says the same; a target may be a language of the source's set."""
+    from crossling.inference.evaluate import check_kind
+
+    targets = entry["target"] if isinstance(entry["target"], list | tuple) else (entry["target"],)
+    first = check_kind(task, open_data(entry["source"], split="train", store=store))
+    for spec in targets:
+        second = check_kind(task, open_data(_name_target(entry["source"], spec), split="train", store=store))
+        if len(first) != len(second) or first.skipped or second.skipped:
+            raise DataError(
+                f"parallel: {first.name} has {len(first):,} rows and {second.name} has {len(second):,}; row i must say "
+                "the same in both, and no broken row may be skipped"
+            )
+        equal = find_equal(first, left_out) | find_equal(second, left_out)
+        rows = np.flatnonzero(~equal)
+        sides = (first, second) if not equal.any() else (first.take(rows), second.take(rows))
+        yield drop_labels(sides[0]), drop_labels(sides[1])
+
+
+def _name_target(source: DataSpec, target: DataSpec) -> DataSpec:
+    """A target set; one that is named by its language is the source's set in that language."""
+    if isinstance(target, dict) or ":" in target or not isinstance(source, str):
+        return target
+    return str(replace(parse_spec(source), language=target))
+
+
+def check_scored(settings: Settings, data: Data, scored: Sequence[Rows]) -> None:
+    """Refuse text that is also scored, row by row, unless the stage is meant to be transductive."""
+    if settings.transductive:
+        return
+    known = [(rows.name, collect_keys([rows])) for rows in scored]
+    for rows in data.learnt():
+        found = {name: int(find_equal(rows, keys).sum()) for name, keys in known}
+        if shared := {name: count for name, count in found.items() if count}:
+            told = ", ".join(f"{count:,} in {name}" for name, count in shared.items())
+            raise DataError(
+                f"{rows.name}: of its {len(rows):,} rows some are also scored ({told}). Leave them out by naming these "
+                "sets under leave_out, or set transductive = true, which every table then says."
+            )
+
+
+def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
+    """The part of the stage's identity that only it knows; of the text only what is read, which labels are not."""
+    task = identify_task(settings, data.labelled)
+    sets = {"text", "parallel", "leave_out", "links"}
+    unused = set() if data.translations else set(LINKING)
+    table = {name: value for name, value in task["settings"].items() if name not in sets | unused}
+    return {"settings": table, "data": {**task["data"], "taught": content_hash(data.fingerprints())}}
+
+
+def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:
+    """Let the teachers label the text, then train the student on it and on the labelled data."""
+    assert context.load_earlier is not None, "a teach stage comes after another"
+    task = learn_labels(settings.task, data.labelled.train)
+    examples, facts = _teach(settings, data, task, context)
+    initial = context.load_earlier(context.seed)[0] if settings.start == "teacher" else None
+    trained = train_task(settings, data.labelled, context, what="teaching", taught=examples, initial=initial)
+    return trained._replace(record={**trained.record, "teaching": facts})
+
+
+def _teach(settings: Settings, data: Data, task: Task, context: StageContext) -> tuple[Examples, dict[str, Any]]:
+    """Examples that the teachers labelled, and a record of them; a stage that was killed finds them again."""
+    import torch
+
+    from crossling.data.batching import Examples, write_examples
+    from crossling.files import write_atomic
+
+    path, distributed = context.work / "taught.arrow", context.distributed
+    seeds = list_teachers(settings, context.seed)
+    there = torch.tensor(int(path.exists()), device=distributed.device)
+    if not int(distributed.broadcast(there)):  # all processes go the same way, whichever is first
+        assert context.load_earlier is not None
+        for seed in seeds if distributed.size > 1 else ():
+            context.load_earlier(seed)  # trained by all processes together
+        if distributed.is_main:
+            labelled, languages = label_units(
+                list(_list_units(settings, data, task, context)), task, settings, seeds, context
+            )
+            facts = {
+                "labels read": "no",
+                "transductive": settings.transductive,
+                "teachers": list(seeds),
+                "languages": languages,
+            }
+            write_atomic(path.with_suffix(".json"), json.dumps(facts, ensure_ascii=False))
+            write_examples(path, encode_labelled(labelled, task, context.encoder, settings))
+        distributed.wait()
+    facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    tell_kept(facts["languages"], context.progress.say)
+    return Examples(path), facts
+
+
+def _list_units(settings: Settings, data: Data, task: Task, context: StageContext) -> Iterator[Unit]:
+    """All that is taught, as the teachers and the student read it."""
+    for rows in data.text:
+        words = read_texts(task, rows, context.encoder)
+        yield Unit(rows.language, words, words)
+    for first, second in data.pairs:
+        yield Unit(second.language, first, second)
+    linking = _linking(settings) if data.translations else None
+    for text in data.translations.texts if data.translations else ():
+        assert linking is not None
+        sentences, links = link_sentences(linking, text, context)
+        sides = [
+            tag_nothing(words, language=language, name=text.rows.name)
+            for words, language in zip((sentences.source, sentences.target), text.rows.language.split("-"), strict=True)
+        ]
+        lengths = [(len(a), len(b)) for a, b in zip(sentences.source, sentences.target, strict=True)]
+        kept = [
+            [tuple(pair) for pair in filter_links(found, both, linking, seen=seen).reshape(-1, 2).tolist()]
+            for found, both, seen in zip(
+                links, zip(sentences.source, sentences.target, strict=True), lengths, strict=True
+            )
+        ]
+        yield Unit(text.language, sides[0], sides[1], kept)
