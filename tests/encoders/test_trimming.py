@@ -16,7 +16,8 @@ from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder, save_encoder
 from crossling.encoders.offline import load_blocks
 from crossling.encoders.tokenization import SubwordTokenizer, encode_words
-from crossling.encoders.trimming import collect_ids, trim_encoder, trim_on, untrim_encoder, write_trimmed
+from crossling.encoders.trimming import collect_ids, trim_on, write_trimmed
+from crossling.encoders.vocabulary import trim_encoder, untrim_encoder
 from crossling.errors import ArtefactError, DataError, EncoderError
 from tiny import FAMILIES, tiny_encoder
 from tiny_blocks import write_tiny_blocks

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples, write_examples
-from crossling.encoders.trimming import trim_encoder
+from crossling.encoders.vocabulary import trim_encoder
 from crossling.models.model import Model, build_model
 from crossling.objectives.inputs import IGNORED
 from crossling.objectives.masked_words import SHORT, MaskingSettings, Objective, draw

@@ -19,7 +19,8 @@ from crossling.encoders.loading import load_encoder, save_encoder
 from crossling.encoders.masked_word_head import load_head, store_head
 from crossling.encoders.new_subwords import Extension, count_words, extend_tokenizer
 from crossling.encoders.tokenization import TRIMMED_FROM
-from crossling.encoders.trimming import rebuild_tokenizer, set_table
+from crossling.encoders.trimming import rebuild_tokenizer
+from crossling.encoders.vocabulary import set_table
 from crossling.errors import DataError, EncoderError, UserError
 from crossling.files import check_new_folder, write_folder
 from crossling.progress import NoProgress, Progress

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
-from crossling.encoders.trimming import Trimmed, trim_encoder
+from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.fusions import Fusion, build_fusion
 from crossling.models.heads import Head

@@ -325,7 +325,7 @@ def _build_replay(
 
 def _find_reference(settings: ReplaySettings, model: Model, used: Array | None, context: StageContext) -> Encoder:
     """The encoder that source words are compared with; its vocabulary is the model's."""
-    from crossling.encoders.trimming import trim_encoder
+    from crossling.encoders.vocabulary import trim_encoder
 
     if settings.reference == "start" or context.base is None:
         return freeze_reference(copy_encoder(model.encoder), context.distributed)
