@@ -30,6 +30,6 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     """The end of an error message: the closest valid name, then all of them where they are few."""
     names = sorted(set(valid))
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    guess = f" Did you mean {close[0]!r}?" if close else ""
+    suggestion = f" Did you mean {close[0]!r}?" if close else ""
     listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
-    return f"{guess} Valid: {listed}." if names else guess
+    return f"{suggestion} Valid: {listed}." if names else suggestion

@@ -90,7 +90,7 @@ def extend(
 ) -> None:
     """Make a larger encoder: subwords for a language, from its text.
 
-    Their vectors are a first guess: adapt the encoder to text of the language next.
+    Their vectors are initial values: adapt the encoder to text of the language next.
     """
     from crossling.cli.show_data import show_extended
     from crossling.encoders.extending import extend_on

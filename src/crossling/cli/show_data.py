@@ -125,6 +125,6 @@ def show_extended(extended: Extended) -> None:
     changes = tuple((name, before, now) for name, (before, now) in extended.changes().items())
     out.print(Table("", ("this text", "before", "now"), changes).to_rich())
     print_message(
-        "The rows of the new subwords are a first guess, the mean of what they are made of. Adapt the encoder to text "
+        "The vectors of new subwords are initial values, the mean of what they are made of. Adapt the encoder to text "
         "of the language before you fine-tune it, by a stage such as:\n\n" + extended.next_recipe()
     )

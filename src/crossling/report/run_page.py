@@ -250,13 +250,13 @@ def _show_tags(sample: TagSample) -> _Example:
         _Word(
             text=word,
             gold=gold,
-            predicted=guess,
-            hue=_hue(guess),
+            predicted=predicted,
+            hue=_hue(predicted),
             gold_hue=_hue(gold),
-            is_right=gold == guess,
-            is_outside=gold == guess == "O",
+            is_right=gold == predicted,
+            is_outside=gold == predicted == "O",
         )
-        for word, gold, guess in zip(sample.words, sample.gold, sample.predicted, strict=True)
+        for word, gold, predicted in zip(sample.words, sample.gold, sample.predicted, strict=True)
     )
     return _Example("tags", all(word.is_right for word in words), words=words)
 

@@ -56,18 +56,18 @@ def normalise_answer(text: str, language: str) -> tuple[str, ...]:
 
 def answer_f1(predicted: str, gold: Iterable[str], *, language: str) -> float:
     """F1 of the words shared with the gold answer that shares most; no gold answer means none is right."""
-    guess = normalise_answer(predicted, language)
-    return max(_overlap(guess, normalise_answer(answer, language)) for answer in (tuple(gold) or ("",)))
+    tokens = normalise_answer(predicted, language)
+    return max(_overlap(tokens, normalise_answer(answer, language)) for answer in (tuple(gold) or ("",)))
 
 
 def answer_matches(predicted: str, gold: Iterable[str], *, language: str) -> bool:
     """Whether the answer equals a gold one once normalised."""
-    guess = normalise_answer(predicted, language)
-    return any(guess == normalise_answer(answer, language) for answer in (tuple(gold) or ("",)))
+    tokens = normalise_answer(predicted, language)
+    return any(tokens == normalise_answer(answer, language) for answer in (tuple(gold) or ("",)))
 
 
-def _overlap(guess: tuple[str, ...], answer: tuple[str, ...]) -> float:
-    if not guess or not answer:  # an answer of articles or punctuation alone, or none at all
-        return float(guess == answer)
-    shared = sum((Counter(guess) & Counter(answer)).values())
-    return 2 * shared / (len(guess) + len(answer))
+def _overlap(tokens: tuple[str, ...], answer: tuple[str, ...]) -> float:
+    if not tokens or not answer:  # an answer of articles or punctuation alone, or none at all
+        return float(tokens == answer)
+    shared = sum((Counter(tokens) & Counter(answer)).values())
+    return 2 * shared / (len(tokens) + len(answer))

@@ -173,8 +173,8 @@ def _label_macro_f1(predictions: Predictions) -> float:
     size = len(predictions.labels) + 1  # the last one is the unseen label, which no prediction can be
     correct = np.bincount(gold[_is_right(predictions)], minlength=size)
     there = np.bincount(np.where(gold == UNSEEN, size - 1, gold), minlength=size)
-    guessed = np.bincount(predicted[predicted != UNSEEN], minlength=size)
-    return _mean(_f1(correct, guessed, there)[there + guessed > 0])
+    counted = np.bincount(predicted[predicted != UNSEEN], minlength=size)
+    return _mean(_f1(correct, counted, there)[there + counted > 0])
 
 
 def _token_counts(predictions: Predictions) -> SpanCounts:
@@ -247,12 +247,12 @@ def _score_classes(predictions: Predictions) -> dict[str, float]:
 
 def _answer_f1s(predictions: Predictions) -> Array:
     pairs = _answer_pairs(predictions)
-    return np.array([answer_f1(guess, gold, language=predictions.language) for guess, gold in pairs])
+    return np.array([answer_f1(answer, gold, language=predictions.language) for answer, gold in pairs])
 
 
 def _answer_matches(predictions: Predictions) -> Array:
     pairs = _answer_pairs(predictions)
-    return np.array([float(answer_matches(guess, gold, language=predictions.language)) for guess, gold in pairs])
+    return np.array([float(answer_matches(answer, gold, language=predictions.language)) for answer, gold in pairs])
 
 
 def _answer_pairs(predictions: Predictions) -> list[tuple[str, list[str]]]:

@@ -93,13 +93,13 @@ class Predictions:
         meta: Mapping[str, Any] | None = None,
     ) -> Predictions:
         """Predictions of tags from one sequence of codes per sentence."""
-        golds, guesses, certainties = list(gold), list(predicted), list(confidence)
+        golds, codes, certainties = list(gold), list(predicted), list(confidence)
         lengths = [len(sentence) for sentence in golds]
-        assert lengths == [len(s) for s in guesses] == [len(s) for s in certainties], "sentences differ in length"
+        assert lengths == [len(s) for s in codes] == [len(s) for s in certainties], "sentences differ in length"
         columns = {
             "row": np.repeat(np.arange(len(lengths)), lengths),
             "gold": _flatten(golds, dtype="int16"),
-            "predicted": _flatten(guesses, dtype="int16"),
+            "predicted": _flatten(codes, dtype="int16"),
             "confidence": _flatten(certainties, dtype="float32"),
         }
         table = pa.table(columns).cast(SCHEMAS["tags"])

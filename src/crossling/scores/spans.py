@@ -107,7 +107,7 @@ class SpanComparison:
 def compare_spans(predictions: Predictions, type_of: Callable[[str], str]) -> SpanComparison:
     """Find gold and predicted spans, with a separator after each sentence so that none crosses it."""
     row = predictions.column("row").astype(np.int64)
-    # Code -1 picks the last entry: an unseen gold label is a type of its own, a missing guess is outside.
+    # Code -1 picks the last entry: an unseen gold label is a type of its own, a missing prediction is outside.
     unseen = [*predictions.labels, "I-\0unseen"]
     missing = [*predictions.labels, "O"]
     names = sorted({type_of(tag) for tag in (*unseen, "O")})

@@ -61,7 +61,7 @@ class Stage(Protocol[SettingsT, DataT]):
         """Find and open what the stage reads; ``source`` is the language that it is trained in."""
 
     def identity_inputs(self, settings: SettingsT, data: DataT) -> dict[str, Any]:
-        """The part of the stage's identity that only it knows: data count by content, not by name."""
+        """The part of the identity that is specific to the stage: data count by content, not by name."""
 
     def train(self, settings: SettingsT, data: DataT, context: StageContext) -> TrainedStage:
         """Train an encoder."""

@@ -55,7 +55,7 @@ def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
-    """The part of the stage's identity that only it knows; data count by content, not by name."""
+    """The part of the identity that is specific to the stage; data count by content, not by name."""
     return {
         "settings": settings.model_dump(mode="json", exclude={"parallel", "links"}),
         "data": data.fingerprints(),

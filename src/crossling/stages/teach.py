@@ -311,15 +311,15 @@ def check_scored(settings: Settings, data: Data, scored: Sequence[Rows]) -> None
     for rows in data.learnt():
         found = {name: int(find_equal(rows, keys).sum()) for name, keys in known}
         if shared := {name: count for name, count in found.items() if count}:
-            told = ", ".join(f"{count:,} in {name}" for name, count in shared.items())
+            counts = ", ".join(f"{count:,} in {name}" for name, count in shared.items())
             raise DataError(
-                f"{rows.name}: of its {len(rows):,} rows some are also scored ({told}). Leave them out by naming these "
-                "sets under leave_out, or set transductive = true, which every table then says."
+                f"{rows.name}: of its {len(rows):,} rows some are also scored ({counts}). Leave them out by naming "
+                "these sets under leave_out, or set transductive = true, which every table then says."
             )
 
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
-    """The part of the stage's identity that only it knows; of the text only what is read, which labels are not."""
+    """The part of the identity that is specific to the stage; of the text only what is read, which labels are not."""
     task = identify_task(settings, data.labelled)
     sets = {"text", "parallel", "leave_out", "links"}
     unused = set() if data.translations else set(LINKING)
