@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from crossling.data.records import (
+    TEXT_COLUMNS,
     LabelledPair,
     LabelledText,
     LinkedPair,
@@ -21,7 +22,7 @@ from crossling.data.records import (
 from crossling.data.rows import SCHEMAS
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.tokenization import special_layout
-from crossling.encoders.unlabelled import FIELDS, Chunking, TextExamples, encode_unlabelled
+from crossling.encoders.unlabelled import Chunking, TextExamples, encode_unlabelled
 from examples import rows_of
 from tiny import FAMILIES, tiny_encoder
 
@@ -61,7 +62,7 @@ def read_back(texts: TextExamples, encoder: Encoder) -> list[str]:
 
 
 def test_every_record_kind_has_text_fields() -> None:
-    assert set(FIELDS) == set(SCHEMAS) == set(RECORDS)
+    assert set(TEXT_COLUMNS) == set(SCHEMAS) == set(RECORDS)
 
 
 @pytest.mark.parametrize("kind", RECORDS)

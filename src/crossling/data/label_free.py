@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crossling.data.records import (
-    LabelledPair,
-    LabelledText,
+    TEXT_COLUMNS,
     LinkedPair,
     ParallelPair,
     PlainText,
@@ -27,16 +26,6 @@ from crossling.data.records import (
 )
 from crossling.data.rows import SCHEMAS, Rows
 
-TEXTS: dict[type[Record], tuple[str, ...]] = {
-    TaggedSentence: ("words",),
-    LabelledText: ("text",),
-    PlainText: ("text",),
-    LabelledPair: ("first", "second"),
-    Question: ("question", "context"),
-    ParallelPair: ("source", "target"),
-    LinkedPair: ("source", "target"),
-}
-"""The columns of each kind of row that hold text."""
 Keys = Mapping[int, pa.Array]
 """Keys of rows, by how many texts a row has."""
 _SEPARATOR = "\x1f"
@@ -47,7 +36,7 @@ def drop_labels(rows: Rows) -> Rows:
     """The same texts, with empty labels, tags or answers; the fingerprint is of the texts alone."""
     if rows.kind in (PlainText, ParallelPair, LinkedPair):
         return rows
-    columns = {name: rows.column(name) for name in TEXTS[rows.kind]}
+    columns = {name: rows.column(name) for name in TEXT_COLUMNS[rows.kind]}
     return build_rows(rows.kind, {**columns, **_empty_labels(rows)}, language=rows.language, name=rows.name)
 
 
@@ -71,7 +60,7 @@ def fingerprint_texts(rows: Rows) -> str:
     """A name for the texts of rows, the same whatever their labels are and wherever they come from."""
     digest = hashlib.sha256(rows.kind.__name__.encode())
     for chunk in rows.chunks():
-        texts = [chunk[name] for name in TEXTS[rows.kind]]
+        texts = [chunk[name] for name in TEXT_COLUMNS[rows.kind]]
         digest.update(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:32]
 
@@ -82,7 +71,7 @@ def list_keys(rows: Rows, columns: Sequence[str] | None = None) -> pa.Array:
     Words of a tagged sentence and the running text that they were cut from have the same key.
     """
     parts = []
-    for name in columns or TEXTS[rows.kind]:
+    for name in columns or TEXT_COLUMNS[rows.kind]:
         column = rows.column(name).combine_chunks()
         joined = pc.binary_join(column, "") if pa.types.is_list(column.type) else column
         parts.append(pc.replace_substring_regex(joined, r"[\s\pZ]+", ""))
@@ -93,14 +82,14 @@ def collect_keys(sets: Iterable[Rows]) -> Keys:
     """The keys of all rows of some sets, apart for rows of one text and of two."""
     found: dict[int, list[pa.Array]] = {}
     for rows in sets:
-        found.setdefault(len(TEXTS[rows.kind]), []).append(list_keys(rows))
+        found.setdefault(len(TEXT_COLUMNS[rows.kind]), []).append(list_keys(rows))
     return {number: pa.concat_arrays(parts) for number, parts in found.items()}
 
 
 def find_equal(rows: Rows, keys: Keys) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which rows have the text of a row among ``keys``; of translations, either side counts."""
     is_parallel = rows.kind in (ParallelPair, LinkedPair)
-    sides = [(name,) for name in TEXTS[rows.kind]] if is_parallel else [TEXTS[rows.kind]]
+    sides = [(name,) for name in TEXT_COLUMNS[rows.kind]] if is_parallel else [TEXT_COLUMNS[rows.kind]]
     found = np.zeros(len(rows), bool)
     for side in sides:
         if len(side) in keys:

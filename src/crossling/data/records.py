@@ -66,3 +66,14 @@ class LinkedPair:
 
 
 Record = TaggedSentence | LabelledText | PlainText | LabelledPair | Question | ParallelPair | LinkedPair
+
+TEXT_COLUMNS: dict[type[Record], tuple[str, ...]] = {
+    TaggedSentence: ("words",),
+    LabelledText: ("text",),
+    PlainText: ("text",),
+    LabelledPair: ("first", "second"),
+    Question: ("question", "context"),
+    ParallelPair: ("source", "target"),
+    LinkedPair: ("source", "target"),
+}
+"""The columns of each kind of row that hold text."""

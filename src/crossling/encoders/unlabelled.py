@@ -17,14 +17,10 @@ import numpy as np
 from crossling.data.batching import Array, Examples, write_examples
 from crossling.data.ragged import Ragged, join_rows
 from crossling.data.records import (
-    LabelledPair,
-    LabelledText,
+    TEXT_COLUMNS,
     LinkedPair,
     ParallelPair,
-    PlainText,
     Question,
-    Record,
-    TaggedSentence,
 )
 from crossling.data.rows import Rows
 from crossling.data.words import Pieces, cut_by_tokenizer, split_words
@@ -35,16 +31,6 @@ if TYPE_CHECKING:
     from crossling.encoders.encoder import Encoder
 
 VERSION = 1
-FIELDS: dict[type[Record], tuple[str, ...]] = {
-    TaggedSentence: ("words",),
-    LabelledText: ("text",),
-    PlainText: ("text",),
-    LabelledPair: ("first", "second"),
-    Question: ("question", "context"),
-    ParallelPair: ("source", "target"),
-    LinkedPair: ("source", "target"),
-}
-"""The texts of each kind of row."""
 CHUNK = 2_000
 """Rows that are encoded at a time."""
 
@@ -71,7 +57,7 @@ class TextExamples:
 
 def list_languages(rows: Rows) -> tuple[str, ...]:
     """The language of each of a row's texts: a translation's two sides have their own."""
-    fields = FIELDS[rows.kind]
+    fields = TEXT_COLUMNS[rows.kind]
     if rows.kind not in (ParallelPair, LinkedPair):
         return (rows.language,) * len(fields)
     source, _, target = rows.language.partition("-")
@@ -108,7 +94,7 @@ def _example_languages(rows: Rows, chunking: Chunking) -> tuple[str, ...]:
 
 
 def _encode_part(rows: Rows, cutter: _Cutter, languages: Sequence[str]) -> Iterator[dict[str, Any]]:
-    fields, codes = FIELDS[rows.kind], list_languages(rows)
+    fields, codes = TEXT_COLUMNS[rows.kind], list_languages(rows)
     last = ""
     for chunk in rows.chunks(CHUNK):
         if len(fields) == 2 and cutter.chunking.pairs == "together":

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from crossling.data.batching import Array
-from crossling.data.label_free import TEXTS, build_rows
-from crossling.data.records import PlainText, Question, TaggedSentence
+from crossling.data.label_free import build_rows
+from crossling.data.records import TEXT_COLUMNS, PlainText, Question, TaggedSentence
 from crossling.data.rows import Rows
 from crossling.errors import DataError
 from crossling.stages.pseudo_labels import (
@@ -257,7 +257,7 @@ def _name_labels(decided: Decided, task: Task) -> list[str]:
 def _label_texts(unit: Unit, decided: Decided, soft_NC: Array | None, task: Task) -> Labelled:
     names = _name_labels(decided, task)
     return Labelled(
-        {**{name: unit.learnt.column(name).to_pylist() for name in TEXTS[unit.learnt.kind]}, "label": names},
+        {**{name: unit.learnt.column(name).to_pylist() for name in TEXT_COLUMNS[unit.learnt.kind]}, "label": names},
         decided.confidence.tolist(),
         decided.agree.tolist(),
         [(unit.language, name) for name in names],
