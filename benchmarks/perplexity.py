@@ -27,12 +27,12 @@ import torch
 from _rows import MissingError, clock
 from crossling.analyses.perplexity import SubwordPredictor, score_copies
 from crossling.data.catalogue import choose_split, open_data
-from crossling.data.records import PlainText
+from crossling.data.records import TEXT_COLUMNS, PlainText
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder, locate_checkpoint
 from crossling.encoders.masked_word_head import MaskedWordHead, build_head, load_head
-from crossling.encoders.unlabelled import FIELDS, Chunking, encode_unlabelled
+from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.models.model import build_model
 from crossling.progress import NoProgress
 from crossling.training.distributed import Distributed
@@ -101,7 +101,7 @@ def parse_options() -> argparse.Namespace:
 def read_texts(data: str, count: int, store: Path) -> list[str]:
     """Running texts; of pairs and translations the second side."""
     rows = open_data(data, split=choose_split(data), store=store).head(count)
-    texts: list[str] = rows.column(FIELDS[rows.kind][-1]).to_pylist()
+    texts: list[str] = rows.column(TEXT_COLUMNS[rows.kind][-1]).to_pylist()
     if not texts or not isinstance(texts[0], str):
         raise SystemExit(f"{data}: holds no running text")
     return texts

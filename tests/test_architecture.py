@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import pytest
 
 from crossling.registry import list_kinds
 
-SOURCE = Path(__file__).parent.parent / "src" / "crossling"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "crossling"
 
 LAYERS = (
     {"errors", "registry", "progress", "files"},
@@ -143,3 +145,17 @@ def test_help_imports_neither_torch_nor_pydantic() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "predict" in done.stdout
+
+
+BESIDE = sorted(path for folder in ("benchmarks", "docs", "tests") for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", BESIDE, ids=lambda p: str(p.relative_to(ROOT)))
+def test_what_other_folders_import_exists(path: Path) -> None:
+    """A benchmark that is not run every day breaks unnoticed when a name moves."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "crossling":
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                if not hasattr(module, name):
+                    importlib.import_module(f"{node.module}.{name}")
