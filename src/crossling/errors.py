@@ -27,8 +27,11 @@ class ArtefactError(UserError):
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """The end of an error message: the closest valid name, then all of them where they are few."""
-    names = sorted(set(valid))
+    """The end of an error message: the closest valid name, then all of them where they are few.
+
+    The name itself is never suggested: where it was refused, it is valid in another place only.
+    """
+    names = sorted(set(valid) - {str(name)})
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     suggestion = f" Did you mean {close[0]!r}?" if close else ""
     listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")

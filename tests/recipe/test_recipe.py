@@ -112,3 +112,15 @@ def test_dev_split_of_first_training_set_selects(train: object) -> None:
 
 def test_a_valid_name_is_listed_once() -> None:
     assert nearest("languge", ["language", "path", "language"]) == " Did you mean 'language'? Valid: language, path."
+
+
+def test_name_just_typed_is_never_suggested() -> None:
+    assert nearest("overlap", ["overlap", "dropout"]) == " Valid: dropout."
+    stage = {"kind": "finetune", "task": {"kind": "tag", "overlap": 3}, "train": "panx:en"}
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe({**MINIMAL, "stage": [stage]})
+    message = str(caught.value)
+    assert "stage.0.task.overlap: unknown key. Valid: dropout, kind, length, scheme, score." in message
+    stage = {**stage, "task": {"kind": "answer", "overlp": 3}}
+    with pytest.raises(RecipeError, match="Did you mean 'overlap'"):
+        parse_recipe({**MINIMAL, "stage": [stage]})

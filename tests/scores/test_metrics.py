@@ -11,6 +11,7 @@ import seqeval.metrics as seqeval
 import sklearn.metrics as sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seqeval.scheme import IOB2
 
 from crossling.errors import UserError
 from crossling.scores.metrics import (
@@ -245,3 +246,14 @@ def test_titles() -> None:
         "QA F1",
         "XTREME POS F1",
     ]
+
+
+def test_span_f1_is_described_as_the_default_of_seqeval_that_it_is() -> None:
+    """On ill-formed tags the default and the strict mode differ: the default counts an entity without its B-."""
+    predictions = tags_of([[(2, 2)]], BIO, "bio")
+    gold = predicted = [["I-PER"]]
+    strict = seqeval.f1_score(gold, predicted, mode="strict", scheme=IOB2, zero_division=0)
+    assert score(predictions)["span_f1"] == seqeval.f1_score(gold, predicted) == 1.0
+    assert strict == 0.0
+    assert not explain("span_f1").startswith("Strict") and "by default" in explain("span_f1")
+    assert "Strict" not in explain("span_macro_f1")

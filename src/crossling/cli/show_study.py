@@ -106,9 +106,12 @@ def show_forecast(forecast: Forecast) -> None:
     out.print(Table("", head, rows, names=2).without_empty_names().to_rich())
     for line in forecast.lines:
         print_message(line)
-    hours = tuple((str(one.workers), f"{one.hours:.3g}", f"{one.device_hours:.3g}") for one in forecast.times)
-    unit = "GPU-hours" if forecast.on_gpu else "core-hours"
-    out.print(Table("", ("workers", "hours", unit), hours, names=0).to_rich())
+    times = tuple(
+        (str(one.workers), format_seconds(3600 * one.hours), format_seconds(3600 * one.device_hours))
+        for one in forecast.times
+    )
+    unit = "GPU time" if forecast.on_gpu else "core time"
+    out.print(Table("", ("workers", "time", unit), times, names=0).to_rich())
     print_message(forecast.basis)
 
 

@@ -232,7 +232,7 @@ def validate_table(model: type[M], table: Mapping[str, Any], key: str, problems:
     except ValidationError as error:
         lines: dict[str, str] = {}
         for detail in error.errors():
-            place, what = describe_problem(model, cast("dict[str, Any]", detail), key)
+            place, what = describe_problem(model, cast("dict[str, Any]", detail), key, table)
             # A union yields one error for each of its members: one line for one fault.
             lines[place] = f"{lines[place]}, or: {what}" if place in lines else what
         problems += [f"{place}: {what}" for place, what in lines.items()]
@@ -246,12 +246,14 @@ def freeze(value: Any) -> Any:
     return tuple(freeze(v) for v in value) if isinstance(value, list | tuple) else value
 
 
-def describe_problem(model: type[BaseModel], error: dict[str, Any], key: str) -> tuple[str, str]:
-    """One validation error as its place (key and value) and what is wrong, with the nearest valid name."""
+def describe_problem(
+    model: type[BaseModel], error: dict[str, Any], key: str, table: Mapping[str, Any]
+) -> tuple[str, str]:
+    """One validation error of a table as its place (key and value) and what is wrong, with the nearest valid name."""
     place = [str(part) for part in error["loc"] if not _is_union_tag(part)]
     full = ".".join(([key] if key else []) + place)
     if error["type"] == "extra_forbidden":
-        return full, f"unknown key.{nearest(place[-1], _fields_at(model, place[:-1]))}"
+        return full, f"unknown key.{nearest(place[-1], _fields_at(model, place[:-1], table))}"
     if error["type"] == "missing":
         return full, "missing"
     message = str(error["msg"]).removeprefix("Value error, ")
@@ -269,16 +271,18 @@ def _is_union_tag(part: object) -> bool:
     )
 
 
-def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
-    """The valid keys of the table that ``place`` leads to, as far as annotations tell."""
+def _fields_at(model: type[BaseModel], place: list[str], table: Any) -> list[str]:
+    """The valid keys of the part of a table that ``place`` leads to, as far as annotations tell."""
     current: Any = model
     for part in place:
-        if part.isdigit():
+        if isinstance(table, list | tuple) and part.isdigit():
+            table = table[int(part)] if int(part) < len(table) else None
             continue
+        table = table.get(part) if isinstance(table, Mapping) else None
         field = current.model_fields.get(part)
         extra = field.json_schema_extra if field else None
         if isinstance(extra, dict) and "family" in extra:
-            return _family_fields(str(extra["family"]))
+            return _family_fields(str(extra["family"]), table)
         arguments = getattr(field.annotation, "__args__", (field.annotation,)) if field else ()
         nested = [a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)]
         if not nested:
@@ -287,6 +291,8 @@ def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
     return list(current.model_fields)
 
 
-def _family_fields(family: str) -> list[str]:
-    """The keys of all kinds of a family: a table that stands for one of them is validated by the kind itself."""
-    return sorted({name for kind in list_kinds(family) for name in load_kind(family, kind).Settings.model_fields})
+def _family_fields(family: str, table: Any) -> list[str]:
+    """The keys of the kind that a table names; of all kinds of the family where it names a preset, or none."""
+    kind = table.get("kind") if isinstance(table, Mapping) else None
+    kinds = [kind] if kind in list_kinds(family) else list_kinds(family)
+    return sorted({name for kind in kinds for name in load_kind(family, str(kind)).Settings.model_fields})

@@ -23,8 +23,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 QUIET_SECONDS = 15.0
 """Without a terminal there is no bar: a line is written this often instead."""
 
@@ -45,17 +45,17 @@ def print_facts(facts: Mapping[str, object]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(f"[dim]{name}[/]", escape(str(value)))
+        table.add_row(f"[dim]{escape(name)}[/]", escape(str(value)))
     out.print(table)
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration in words that fit its size."""
+    """A duration in the unit that fits its size, such as 32 s, 12 min, 1.5 h or 2,400 h."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.0f} s" if seconds >= 1 or seconds == 0 else "under 1 s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 3600:.1f} h" if seconds < 360_000 else f"{seconds / 3600:,.0f} h"
 
 
 @dataclass
@@ -77,11 +77,11 @@ class TerminalProgress:
     def __init__(self) -> None:
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[facts]}", markup=False),
             console=err,
             transient=True,
             disable=not err.is_terminal,

@@ -54,13 +54,14 @@ _EXPLANATIONS: Mapping[str, str] = {
         "code printed span_f1."
     ),
     "span_f1": (
-        "Strict F1 over whole entities: type and both borders must be right (seqeval's default, as "
-        "conlleval). XTREME's and layer fusion's NER tables use it."
+        "F1 over whole entities: type and both borders must be right. Tags are read as seqeval does by default and "
+        "conlleval does: an I- without a B- before it begins an entity. In seqeval's strict mode, which this is "
+        "not, such entities do not count. XTREME's and layer fusion's NER tables use it."
     ),
     "span_precision": ("Share of predicted entities whose type and both borders are right."),
     "span_recall": ("Share of gold entities that were found with the right type and borders."),
     "span_macro_f1": (
-        "Strict entity F1 of each entity type, averaged with equal weight over the types that occur among "
+        "Entity F1 of each entity type, as span_f1, averaged with equal weight over the types that occur among "
         "the gold or predicted entities. One reading of the multilingual-knowledge paper's NER "
         "'F1-macro'."
     ),
