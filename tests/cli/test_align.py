@@ -112,6 +112,58 @@ def test_draw_escapes_markup_in_words() -> None:
     assert [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")] == ["<b>", "&", "猫"]
 
 
+def test_lexicon_is_made_and_scored(types: Types) -> None:
+    words = ("align", "lexicon", "en", "de", "--aligner", "statistical", "--languages", "en-de", "--out", "lexicon.tsv")
+    code, out, err = types(*words, "--gold", "gold")
+    assert code == 0, err
+    assert "4 translations of 4 words, from 4 sentence pairs: lexicon.tsv" in out
+    assert "precision 1.0000  recall 1.0000  (words of GOLD are counted from 1)" in out
+    assert "4 of 4 entries are in gold links; 4 of 4 word pairs with a sure link are entries" in out
+    lines = Path("lexicon.tsv").read_text().splitlines()
+    assert lines == ["# crossling lexicon en-de", *(f"{pair}\t1\t2" for pair in _TRANSLATIONS)]
+    assert types(*words, "--least", "3")[1].endswith("lower --least or --probability, or take more text.\n")
+
+
+_TRANSLATIONS = ("a\tein", "book\tbuch", "house\thaus", "the\tdas")
+
+
+def test_lexicon_from_named_sets(types: Types) -> None:
+    sets = ("--on", "phrasebook-parallel:en-es:dev[:200]", "--on", "phrasebook-parallel:en-es:test[:200]")
+    code, out, err = types("align", "lexicon", *sets, "--aligner", "statistical", "--out", "new/lexicon.tsv")
+    assert code == 0, err
+    assert "from 400 sentence pairs: new/lexicon.tsv" in out
+    assert Path("new/lexicon.tsv").read_text().startswith("# crossling lexicon en-es\n")
+
+
+def test_lexicon_of_running_text_says_how_to_cut_it(types: Types) -> None:
+    Path("raw.en").write_text("A house.\nThe dog!\n")
+    Path("raw.de").write_text("Ein Haus.\nDer Hund!\n")
+    code, _, err = types("align", "lexicon", "raw.en", "raw.de", "--aligner", "statistical", "--out", "lexicon.tsv")
+    assert code == 0
+    assert "50% of the distinct words end in a punctuation mark" in err
+    assert '--on \'{ format = "parallel"' in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "name parallel text, either as files (SRC TGT) or as data sets"),
+        (("en", "de", "--on", "ntrex:en-de"), "name parallel text, either as files (SRC TGT) or as data sets"),
+        (("en", "gold"), "the names of the files do not say which languages these are"),
+        (("--on", "phrasebook-parallel:en-de", "--gold", "gold"), "gold links belong to the lines of a file"),
+        (("--on", "phrasebook-ner:de"), "holds TaggedSentence rows"),
+        (("--on", "ntrx:en-de"), "Did you mean 'ntrex'?"),
+        (("en", "de", "--languages", "en-de", "--aligner", "statistic"), "Did you mean 'statistical'?"),
+        (("en", "gold", "--languages", "en-de", "--gold", "missing"), "missing: there is no such file"),
+    ],
+)
+def test_wrong_input_of_a_lexicon_is_refused(types: Types, words: tuple[str, ...], message: str) -> None:
+    code, _, err = types("align", "lexicon", *words, "--out", "lexicon.tsv")
+    assert code == 2
+    assert message in err.replace("\n", " ")
+    assert not Path("lexicon.tsv").exists()
+
+
 def test_missing_eflomal_is_reported_with_its_extra(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "eflomal", None)
     code, _, err = types("align", "en", "de", "--out", "links", "--aligner", "eflomal")

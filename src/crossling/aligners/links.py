@@ -6,6 +6,7 @@ A million pairs are two arrays, not millions of Python objects.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,12 @@ def write_links(links: Links, path: Path) -> None:
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         for row in links:
             file.write(" ".join(f"{source}-{target}" for source, target in row) + "\n")
+
+
+def keep_one_to_one(links: Sequence[Link]) -> list[Link]:
+    """The links of a pair whose words have no other link."""
+    counts = Counter(i for i, _ in links), Counter(j for _, j in links)
+    return [(i, j) for i, j in links if counts[0][i] == counts[1][j] == 1]
 
 
 def link_best(best: IntArray, offsets: IntArray, *, turned: bool = False) -> Links:

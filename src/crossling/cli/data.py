@@ -164,6 +164,64 @@ def align(
     print_message(f"{len(links.pairs):,} links between the words of {len(corpus):,} sentence pairs: {out}")
 
 
+@align_app.command("lexicon")
+def make_lexicon(
+    source: Annotated[
+        Path | None, typer.Argument(help="Sentences, one a line, words with spaces between.", metavar="[SRC]")
+    ] = None,
+    target: TargetArgument = None,
+    *,
+    out: Annotated[Path, typer.Option(help="Where the lexicon goes.", metavar="LEXICON.tsv")],
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", help="A parallel data set (ntrex:en-de) in place of SRC, or a table. Repeat as needed."),
+    ] = None,
+    languages: Annotated[
+        str, typer.Option(help="Of SRC and TGT: en-de. Default: what their names or that of the lexicon say.")
+    ] = "",
+    aligner: Annotated[str, typer.Option(help="neural, statistical or eflomal.")] = "neural",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the aligner: layer=8. Repeat as needed."),
+    ] = None,
+    least: Annotated[int, typer.Option(help="The fewest links that an entry has.", min=1)] = 2,
+    most: Annotated[int, typer.Option(help="The most translations of a word.", min=1)] = 3,
+    probability: Annotated[float, typer.Option(help="The least p(target|source) of an entry.", min=0, max=1)] = 0.1,
+    identical: Annotated[
+        bool, typer.Option("--identical", help="Keep words that are the same in both languages.")
+    ] = False,
+    gold: Annotated[Path | None, typer.Option(help="Gold links of SRC, to score the lexicon by.")] = None,
+    base: BaseOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Make a bilingual lexicon from parallel text: words, translations, probabilities."""
+    from crossling.aligners.lexicon import build_lexicon, choose_pair, link_files, link_sets, write_lexicon
+    from crossling.aligners.score import read_gold
+    from crossling.cli.show_data import show_lexicon
+    from crossling.data.spec import parse_data
+    from crossling.errors import UserError
+    from crossling.recipe.overrides import apply_overrides
+    from crossling.report.terminal import TerminalProgress
+    from crossling.store.artefacts import find_store
+
+    if (source is None) == (not on):
+        raise UserError("name parallel text, either as files (SRC TGT) or as data sets (--on ntrex:en-de)")
+    if gold and on:
+        raise UserError("--gold: gold links belong to the lines of a file; name it as SRC, without --on")
+    right = read_gold(gold, base=base) if gold else None
+    table = apply_overrides({"kind": aligner}, overrides or ())
+    with TerminalProgress() as progress:
+        if source is None:
+            specs = [parse_data(spec) for spec in on or ()]
+            linked = link_sets(specs, aligner=table, store=find_store(store), progress=progress)
+        else:
+            pair = choose_pair(languages, source, target, out)
+            linked = link_files(source, target, language_pair=pair, aligner=table, progress=progress)
+    lexicon = build_lexicon(linked, least=least, most=most, probability=probability, identical=identical)
+    write_lexicon(lexicon, out)
+    show_lexicon(lexicon, linked, out, gold=right, identical=identical)
+
+
 @align_app.command("score")
 def score_links_file(
     links: Annotated[Path, typer.Argument(help="Links in Pharaoh format, counted from 0.")],

@@ -11,6 +11,10 @@ from crossling.report.table import Table
 from crossling.report.terminal import out, print_facts, print_message
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crossling.aligners.lexicon import Lexicon, LinkedWords
+    from crossling.aligners.score import Gold
     from crossling.data.catalogue import SetDescription
     from crossling.data.records import Record
     from crossling.data.rows import Rows
@@ -128,3 +132,26 @@ def show_extended(extended: Extended) -> None:
         "The vectors of new subwords are initial values, the mean of what they are made of. Adapt the encoder to text "
         "of the language before you fine-tune it, by a stage such as:\n\n" + extended.next_recipe()
     )
+
+
+def show_lexicon(
+    lexicon: Lexicon, linked: LinkedWords, path: Path, *, gold: Gold | None = None, identical: bool = False
+) -> None:
+    """How many entries a lexicon has, and how good they are by gold links."""
+    from crossling.aligners.lexicon import score_lexicon
+
+    print_message(
+        f"{len(lexicon):,} translations of {len(lexicon.translations):,} words, from {len(linked.pairs):,} sentence "
+        f"pairs: {path}"
+    )
+    if not len(lexicon):
+        print_message("No word has enough links; lower --least or --probability, or take more text.")
+    if gold is not None:
+        score = score_lexicon(lexicon, linked.pairs, gold, identical=identical)
+        print_message(
+            f"precision {score.precision:.4f}  recall {score.recall:.4f}  (words of GOLD are counted from {gold.base})"
+        )
+        print_message(
+            f"{score.right:,} of {score.proposed:,} entries are in gold links; {score.found:,} of {score.sure:,} word "
+            "pairs with a sure link are entries"
+        )

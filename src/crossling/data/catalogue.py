@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,8 +79,8 @@ def list_entries() -> tuple[tuple[str, str], ...]:
     return tuple((name, version) for name in list_names() for version in ("", *sorted(load_declaration(name).versions)))
 
 
-def choose_split(data: str | Mapping[str, Any]) -> str:
-    """The split to show if none is named: test, else dev, else train; available ones first."""
+def choose_split(data: str | Mapping[str, Any], order: Sequence[str] = ("test", "dev", "train")) -> str:
+    """The split to read if none is named: the first of ``order`` that the set has; available ones first."""
     text = data if isinstance(data, str) else data.get("data")
     if not isinstance(text, str):
         return ""  # custom files have no splits
@@ -88,7 +88,7 @@ def choose_split(data: str | Mapping[str, Any]) -> str:
     if spec.split:
         return spec.split
     declared = load_declaration(spec.name, spec.version)
-    wanted = [split for split in ("test", "dev", "train") if split in declared.splits]
+    wanted = [split for split in order if split in declared.splits]
     available = [parse_spec(item) for item in list_available(spec.name, spec.version, declared)]
     there = {item.split for item in available if item.language.partition("_")[0] == spec.language.partition("_")[0]}
     return next((split for split in wanted if split in there), wanted[0])

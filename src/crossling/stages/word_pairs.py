@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossling.aligners.linked_text import Text, describe_text
+from crossling.aligners.links import keep_one_to_one
 from crossling.data.batching import Array, write_examples
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
@@ -193,8 +193,7 @@ def filter_links(
 ) -> Array:
     """The links to learn from, flat: filtered as the settings say, and only of words that the encoder reads."""
     if settings.one_to_one:
-        counts = Counter(i for i, _ in links), Counter(j for _, j in links)
-        links = [(i, j) for i, j in links if counts[0][i] == counts[1][j] == 1]
+        links = keep_one_to_one(links)
     if settings.drop_identical:
         links = [(i, j) for i, j in links if sides[0][i] != sides[1][j]]
     links = [(i, j) for i, j in links if i < seen[0] and j < seen[1]]
