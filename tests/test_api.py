@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 
 import crossling
 from crossling.errors import ArtefactError, RecipeError
 from crossling.inference.predictor import Predictor
+from crossling.report import terminal
 
 TRAIN = "phrasebook-ner:en:train[:40]"
 DEV = "phrasebook-ner:en:dev[:10]"
@@ -35,6 +40,58 @@ def test_a_saved_model_predicts_the_same(model: Predictor, tmp_path: Path) -> No
     crossling.save(model, tmp_path / "saved")
     assert crossling.predict(crossling.load(tmp_path / "saved"), texts, language="en") == before
     assert len(before) == 2
+
+
+def test_a_lone_string_is_one_language_one_text_or_one_override(
+    model: Predictor, tiny_folder: Path, tmp_path: Path
+) -> None:
+    scores = crossling.evaluate(model, "phrasebook-ner", "hi", split="test[:10]")
+    assert scores == crossling.evaluate(model, "phrasebook-ner", ["hi"], split="test[:10]")
+    assert crossling.predict(model, "Anna lives in Paris.") == crossling.predict(model, ["Anna lives in Paris."])
+    recipe = write_recipe(tmp_path, tiny_folder)
+    recipe.write_text(recipe.read_text().replace('["de"]', '"de"'))
+    summary = crossling.run(recipe, "seeds=[2]", out=tmp_path / "out", store=tmp_path / "store")
+    assert summary.seeds == (2,) and [result.language for result in summary.results] == ["de"]
+    plugin = tmp_path / "plain_mean.py"
+    plugin.write_text(
+        (Path(crossling.__file__).parent / "fusions/mean.py").read_text().replace('"mean"', '"plain_mean"')
+    )
+    crossling.save(model, tmp_path / "saved")
+    assert crossling.load(tmp_path / "saved", plugins={"fusions": str(plugin)}).card.source == "en"
+
+
+def test_prediction_needs_no_language(model: Predictor) -> None:
+    texts = ["Anna lives in Paris."]
+    assert crossling.predict(model, texts) == crossling.predict(model, texts, language="en")
+
+
+def test_progress_is_shown_unless_it_is_switched_off(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = logging.getLogger().handlers[:]
+    for shown in (True, False):
+        screen = Console(file=io.StringIO(), force_terminal=True, width=200)
+        monkeypatch.setattr(terminal, "err", screen)
+        store = tmp_path / str(shown)
+        model = crossling.finetune(str(tiny_folder), "ner", TRAIN, dev=DEV, epochs=1, store=store, progress=shown)
+        crossling.evaluate(model, "phrasebook-ner", "de", split="test[:10]", store=store, progress=shown)
+        assert isinstance(screen.file, io.StringIO)
+        printed = screen.file.getvalue()
+        assert ("fine-tuning" in printed) == ("predicting" in printed) == shown
+    assert logging.getLogger().handlers == handlers, "the handlers of the calling program stay"
+
+
+def test_threads_and_device_of_fine_tuning_can_be_set(tiny_folder: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        model = crossling.finetune(
+            str(tiny_folder), "ner", TRAIN, dev=DEV, epochs=1, store=tmp_path, threads=before + 1, device="cpu"
+        )
+        assert torch.get_num_threads() == before + 1 and model.distributed.device.type == "cpu"
+    finally:
+        torch.set_num_threads(before)
+    with pytest.raises(RecipeError, match="threads"):
+        crossling.finetune(str(tiny_folder), "ner", TRAIN, threads=0)
 
 
 def test_the_same_call_again_trains_nothing(tiny_folder: Path, tmp_path: Path) -> None:
@@ -79,12 +136,17 @@ def test_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
         crossling.load(tmp_path)
 
 
-def test_run_gives_scores_of_every_seed(tiny_folder: Path, tmp_path: Path) -> None:
-    recipe = tmp_path / "small.toml"
+def write_recipe(folder: Path, encoder: Path) -> Path:
+    recipe = folder / "small.toml"
     recipe.write_text(
-        f'[encoder]\nname = "{tiny_folder}"\n[[stage]]\nkind = "finetune"\ntask = "ner"\ntrain = "{TRAIN}"\n'
+        f'[encoder]\nname = "{encoder}"\n[[stage]]\nkind = "finetune"\ntask = "ner"\ntrain = "{TRAIN}"\n'
         f'dev = "{DEV}"\nepochs = 1\n[[evaluate]]\non = "phrasebook-ner"\nsplit = "test[:5]"\nlanguages = ["de"]\n'
     )
+    return recipe
+
+
+def test_run_gives_scores_of_every_seed(tiny_folder: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, tiny_folder)
     summary = crossling.run(recipe, ["seeds=[1, 2]"], out=tmp_path / "out")
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written >= {"page.html", "scores.md"}, "the same files as the command line writes"

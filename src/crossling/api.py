@@ -6,7 +6,8 @@ nothing, and a killed one continues from its last checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,17 +18,19 @@ from crossling.encoders.loading import load_encoder
 from crossling.errors import RecipeError
 from crossling.inference.evaluate import predict_sets
 from crossling.inference.predictor import Predictor
+from crossling.models.model import load_model
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import apply_overrides
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe, parse_recipe, validate_table
 from crossling.registry import add_plugin
 from crossling.report.run_summary import RunSummary
+from crossling.report.terminal import TerminalProgress
 from crossling.scores.metrics import score
 from crossling.store.artefacts import Store, find_store
 from crossling.study.folder import find_model
 from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import report_run
-from crossling.training.distributed import setup_distributed
+from crossling.training.distributed import Distributed, setup_distributed
 
 __all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
 
@@ -37,8 +40,12 @@ DataSpec = str | Table
 """A data set's name, or a table as in a recipe."""
 Input = str | Sequence[str]
 """A text; a sentence as a list of words; a pair of texts, or of question and context."""
-Plugins = Mapping[str, Sequence[str]]
+Names = str | Iterable[str]
+"""One name or several; a lone string is one name, never a list of letters."""
+Plugins = Mapping[str, Names]
 """Files that define custom kinds, by family: ``{"fusions": ["gated.py"]}``."""
+Shown = Progress | bool
+"""Whether progress is shown as on the command line; or what receives it instead."""
 
 
 def finetune(
@@ -49,24 +56,48 @@ def finetune(
     seed: int = 1,
     source: str = "en",
     store: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Shown = True,
     plugins: Plugins | None = None,
+    threads: int | None = None,
+    device: str = "auto",
     **settings: Any,
 ) -> Predictor:
-    """Train a task on an encoder; further settings are those of a recipe's finetune stage (``epochs=2``, ``dev=…``)."""
+    """Train a task on an encoder; further settings are those of a recipe's finetune stage (``epochs=2``, ``dev=…``).
+
+    ``threads`` and ``device`` are those of a recipe's ``[run]``; ``progress=False`` shows nothing.
+    """
     name, revision = _origin(encoder)
     several = isinstance(train, Sequence) and not isinstance(train, str)
     stage = {"kind": "finetune", "task": task, "train": list(train) if several else train, **settings}
-    tables = {"seeds": [seed], "source": source, "encoder": {"name": name}, "stage": [stage], "plugins": plugins or {}}
-    if revision is not None:
-        tables["encoder"] = {"name": name, "revision": revision}
+    tables = {
+        "seeds": [seed],
+        "source": source,
+        "encoder": {"name": name} if revision is None else {"name": name, "revision": revision},
+        "stage": [stage],
+        "run": {"device": device} if threads is None else {"device": device, "threads": threads},
+        "plugins": {family: list(_list_names(files)) for family, files in (plugins or {}).items()},
+    }
     recipe = parse_recipe(apply_overrides(tables, ()), where="finetune")
-    with TemporaryDirectory() as out:
-        runner = RecipeRun(
-            recipe, Store(find_store(store)), Path(out), setup_distributed(recipe.run), progress or NoProgress()
-        )
-        runner.run()
-        return Predictor.load(find_model(Path(out), seed=seed))
+    distributed = setup_distributed(recipe.run)
+    with TemporaryDirectory() as out, _show(progress, distributed) as shown:
+        RecipeRun(recipe, Store(find_store(store)), Path(out), distributed, shown).run()
+        return Predictor(*load_model(find_model(Path(out), seed=seed)), distributed=distributed)
+
+
+@contextmanager
+def _show(progress: Shown | None, distributed: Distributed | None = None) -> Iterator[Progress]:
+    """What receives the progress: a bar, what the caller gave, or nothing; of several processes the first shows it."""
+    if not progress or (distributed is not None and not distributed.is_main):
+        yield NoProgress()
+    elif progress is True:
+        with TerminalProgress(logs=False) as bar:
+            yield bar
+    else:
+        yield progress
+
+
+def _list_names(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _origin(encoder: str | Encoder) -> tuple[str, str | None]:
@@ -83,14 +114,15 @@ def _origin(encoder: str | Encoder) -> tuple[str, str | None]:
 def evaluate(
     model: Predictor,
     on: DataSpec,
-    languages: Iterable[str] = (),
+    languages: Names = (),
     *,
     split: str = "test",
     batch: int = 128,
     store: str | Path | None = None,
+    progress: Shown = True,
 ) -> dict[str, dict[str, float]]:
     """Scores of a model by language: ``evaluate(model, "panx", ["de", "hi"])["hi"]["span_f1"]``, as shares of 1."""
-    table = {"on": on if isinstance(on, str) else dict(on), "languages": tuple(languages), "split": split}
+    table = {"on": on if isinstance(on, str) else dict(on), "languages": _list_names(languages), "split": split}
     problems: list[str] = []
 
     entry = validate_table(EvaluateSettings, {**table, "batch": batch}, "evaluate", problems)
@@ -98,21 +130,26 @@ def evaluate(
         raise RecipeError("\n  ".join(["evaluate: " + problems[0], *problems[1:]]))
     folder = find_store(store)
     opened = [(language, open_data(spec, split=entry.split, store=folder)) for language, spec in entry.specs()]
-    found = predict_sets(
-        model.model,
-        model.task,
-        [rows for _, rows in opened],
-        head=model.head,
-        distributed=model.distributed,
-        cache=folder / "encoded",
-        batch=entry.batch,
-    )
-    return {language: score(predictions) for (language, _), predictions in zip(opened, found, strict=True)}
+    with _show(progress, model.distributed) as shown:
+        found = predict_sets(
+            model.model,
+            model.task,
+            [rows for _, rows in opened],
+            head=model.head,
+            distributed=model.distributed,
+            cache=folder / "encoded",
+            batch=entry.batch,
+            progress=shown,
+        )
+        return {language: score(predictions) for (language, _), predictions in zip(opened, found, strict=True)}
 
 
-def predict(model: Predictor, inputs: Sequence[Input], *, language: str) -> list[dict[str, Any]]:
-    """What a model says of new texts, lists of words, pairs, or ``(question, context)``; offsets are in characters."""
-    return model.predict(inputs, language=language)
+def predict(model: Predictor, inputs: str | Sequence[Input], *, language: str | None = None) -> list[dict[str, Any]]:
+    """What a model says of new texts, lists of words, pairs, or ``(question, context)``; offsets are in characters.
+
+    ``language`` decides how running text is split into words; without it, as in the language of the training labels.
+    """
+    return model.predict([inputs] if isinstance(inputs, str) else inputs, language=language)
 
 
 def save(model: Predictor, folder: str | Path) -> None:
@@ -123,20 +160,22 @@ def save(model: Predictor, folder: str | Path) -> None:
 def load(folder: str | Path, *, seed: int | None = None, plugins: Plugins | None = None) -> Predictor:
     """A trained model, from the folder that it was saved in or the folder of a run; ``plugins`` as in a recipe."""
     for family, files in (plugins or {}).items():
-        for file in files:
+        for file in _list_names(files):
             add_plugin(family, file)
     return Predictor.load(find_model(Path(folder), seed=seed))
 
 
 def run(
     recipe: str | Path | Recipe,
-    overrides: Iterable[str] = (),
+    overrides: Names = (),
     *,
     out: str | Path | None = None,
     store: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Shown = True,
 ) -> RunSummary:
     """Carry out a recipe; gives its scores, samples and facts, and writes its page and tables into ``out``."""
-    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, _list_names(overrides))
     folder = Path(out) if out else Path("runs") / (Path(recipe).stem if not isinstance(recipe, Recipe) else "recipe")
-    return report_run(run_recipe(loaded, store=Store(find_store(store)), out=folder, progress=progress))
+    with _show(progress) as shown:  # run_recipe shows it in the first process alone
+        done = run_recipe(loaded, store=Store(find_store(store)), out=folder, progress=shown)
+    return report_run(done)

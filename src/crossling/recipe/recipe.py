@@ -58,7 +58,7 @@ class EvaluateSettings(FrozenSettings):
     on: str | dict[str, Any]
     """A data set's name, or a table with format, path and language for custom files."""
     languages: tuple[str, ...] = ()
-    """Language codes; for mlqa also context=es,question=en. Not needed for custom files."""
+    """Language codes, or one alone; for mlqa also context=es,question=en. Not needed for custom files."""
     split: str = "test"
     """The split, or rows of it: dev[1600:]."""
     batch: int = Field(default=128, ge=1)
@@ -67,7 +67,7 @@ class EvaluateSettings(FrozenSettings):
     @field_validator("languages", mode="before")
     @classmethod
     def _tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
+        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _some_language(self) -> Self:

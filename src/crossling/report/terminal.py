@@ -71,10 +71,12 @@ class _Work:
 class TerminalProgress:
     """A bar with loss, speed and time left; plain lines where the output is not a terminal.
 
-    Work within work has a bar of its own below the first.
+    Work within work has a bar of its own below the first. Warnings appear above it where ``logs`` is true; a library
+    leaves the handlers of its caller's program alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, logs: bool = True) -> None:
+        self._logs = logs
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -90,12 +92,13 @@ class TerminalProgress:
         self._last_line = 0.0
 
     def __enter__(self) -> Self:
-        logging.basicConfig(
-            level=logging.WARNING,
-            format="%(message)s",
-            handlers=[RichHandler(console=err, show_path=False, show_time=False)],
-            force=True,
-        )
+        if self._logs:
+            logging.basicConfig(
+                level=logging.WARNING,
+                format="%(message)s",
+                handlers=[RichHandler(console=err, show_path=False, show_time=False)],
+                force=True,
+            )
         self._bar.start()
         return self
 
