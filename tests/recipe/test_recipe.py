@@ -87,7 +87,7 @@ def test_unknown_key_inside_a_kind_suggests_the_nearest(tmp_path: Path) -> None:
     recipe.write_text(
         '[encoder]\nname = "x"\n[[stage]]\nkind = "finetune"\ntrain = "panx:en"\n'
         'task = { kind = "tag", score = "span_fl", lenght = 3 }\nfusion = { kind = "mean", layer = 1, wieght = 1.0 }\n'
-        '[[stage]]\nkind = "finetune"\ntrain = "panx:en"\ntask = { kind = "tag", score = "span_f1" }\n'
+        '[[stage]]\nkind = "finetune"\ntrain = "panx:en"\ntask = { kind = "tag", scheme = "none", score = "span_f1" }\n'
     )
     with pytest.raises(RecipeError) as caught:
         load_recipe(recipe)

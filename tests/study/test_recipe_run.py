@@ -21,14 +21,17 @@ import torch
 from crossling.data.records import TaggedSentence
 from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, RecipeError
+from crossling.inference.predictor import Predictor
 from crossling.models.model import load_model
-from crossling.recipe.recipe import parse_recipe
+from crossling.recipe.recipe import RunSettings, load_recipe, parse_recipe
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store
 from crossling.study import recipe_run
 from crossling.study.folder import find_model
 from crossling.study.recipe_run import RecipeRun, run_recipe
+from crossling.study.run_report import report_run
+from crossling.training.distributed import setup_distributed
 from examples import make_rows
 from small_study import predictions_of, weights_of
 
@@ -45,6 +48,7 @@ def write_bio(path: Path, count: int, *, shift: int = 0) -> Path:
 
 def make_tables(folder: Path, encoder: Path, **stage: Any) -> dict[str, Any]:
     """A recipe for a tiny encoder on made-up files."""
+    folder.mkdir(exist_ok=True)
     files = {name: write_bio(folder / f"{name}.tsv", count, shift=i) for i, (name, count) in enumerate(SIZES.items())}
     table = {name: {"format": "bio", "path": str(path), "language": "en"} for name, path in files.items()}
     return {
@@ -98,6 +102,35 @@ def test_run_writes_predictions_scores_and_a_page(tmp_path: Path, tiny_folder: P
     assert score(predictions)["accuracy"] > 0.7
     assert len(weights_of(tmp_path / "s")) == 2
     assert not list((tmp_path / "s" / "work").glob("*/*"))
+
+
+def test_tagger_of_span_labels_is_scored_by_spans(tmp_path: Path, tiny_folder: Path) -> None:
+    """As the README's recipe for custom labels, which names neither scheme nor score."""
+    tables = make_tables(tmp_path, tiny_folder, task={"kind": "tag"}, epochs=1)
+    run = run_recipe(parse_recipe(tables), store=Store(tmp_path / "s"), out=tmp_path / "out")
+    summary = report_run(run)
+    assert summary.main_score == "span_f1" and "span_f1" in summary.results[0].scores
+    assert Predictor.load(find_model(tmp_path / "out")).predict([["Anna"]])[0].keys() >= {"spans", "words"}
+    stored = load_recipe(tmp_path / "out" / "recipe.toml")
+    again = RecipeRun(stored, run.store, run.out, run.distributed)
+    assert again.identify_stages(1) == run.identify_stages(1), "the stored recipe is the same work"
+    preset = RecipeRun(parse_recipe(make_tables(tmp_path, tiny_folder, epochs=1)), run.store, run.out, run.distributed)
+    assert preset.identify_stages(1) == run.identify_stages(1), "and so is the preset that has these settings"
+
+
+def test_identity_of_plain_tags_counts_the_settings_that_are_filled_in(tmp_path: Path, tiny_folder: Path) -> None:
+    """Results of versions in which these were the defaults stay known."""
+    for name, count in SIZES.items():
+        (tmp_path / f"{name}.tsv").write_text("Anna\tPROPN\nruns\tVERB\n\n" * count, encoding="utf-8")
+    identities = []
+    for task in ({"kind": "tag"}, {"kind": "tag", "scheme": "none", "score": "accuracy"}):
+        tables = make_tables(tmp_path / "x", tiny_folder, task=task)
+        for key in ("train", "dev"):
+            tables["stage"][0][key]["path"] = str(tmp_path / f"{key}.tsv")
+        tables["evaluate"] = []
+        run = RecipeRun(parse_recipe(tables), Store(tmp_path / "s"), tmp_path, setup_distributed(RunSettings()))
+        identities.append(run.identify_stages(1))
+    assert identities[0] == identities[1]
 
 
 def _kill_at_random_moments(tmp_path: Path, encoder: Path, *, moments: int, seed: int) -> None:

@@ -276,3 +276,31 @@ def test_presets_are_valid(name: str) -> None:
 def test_unknown_task_error_names_the_nearest() -> None:
     with pytest.raises(RecipeError, match="Did you mean 'sentiment'"):
         resolve_task("sentimnt")
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme", "chosen"),
+    [
+        (("B-PER", "I-PER", "O"), "bio", "span_f1"),
+        (("I-LOC", "I-PER", "O"), "bio", "span_f1"),
+        (("B-a-b", "E-a-b", "I-a-b", "O", "S-a-b"), "bio", "span_f1"),
+        (("ADJ", "NOUN", "O"), "none", "accuracy"),
+        (("B-PER", "NOUN"), "none", "accuracy"),
+        (("S-1", "S-2"), "none", "accuracy"),
+        (("O",), "none", "accuracy"),
+    ],
+)
+def test_spans_are_detected_in_the_training_labels(labels: tuple[str, ...], scheme: str, chosen: str) -> None:
+    task = build_task(parse_task({"kind": "tag"}), labels)
+    assert (task.settings.scheme, task.settings.score) == (scheme, chosen)  # type: ignore[attr-defined]
+    named = {"kind": "tag", "scheme": "none", "score": "macro_f1"}
+    assert build_task(parse_task(named), labels).settings == parse_task(named), "what is named stays"
+
+
+def test_score_of_spans_needs_labels_of_spans() -> None:
+    settings = parse_task({"kind": "tag", "score": "span_macro_f1"})
+    assert build_task(settings, ("B-PER", "O")).settings.score == "span_macro_f1"
+    with pytest.raises(DataError, match=r"span_macro_f1.*mark no spans \(ADJ, NOUN"):
+        build_task(settings, ("ADJ", "NOUN"))
+    with pytest.raises(DataError, match="xtreme_pos_f1.*mark spans"):
+        build_task(parse_task({"kind": "tag", "score": "xtreme_pos_f1"}), ("B-PER", "O"))

@@ -10,6 +10,7 @@ from crossling.stages.task_training import (
     TaskData,
     TaskStageSettings,
     complete_replay,
+    fit_tasks,
     identify_task,
     open_task_data,
     train_task,
@@ -36,6 +37,11 @@ def complete_settings(settings: Settings, earlier: list[StageSettings]) -> Setti
 def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
     """Find and open what the stage reads, and see that each task can read its part."""
     return open_task_data(settings, source=source, store=store)
+
+
+def resolve_settings(settings: Settings, data: Data) -> Settings:
+    """The settings with what depends on the data filled in."""
+    return fit_tasks(settings, data)
 
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:

@@ -191,8 +191,20 @@ def _open_sets(
     return tuple(check_kind(task, open_data(spec, split=split, store=store)) for spec in specs)
 
 
+def fit_tasks(settings: SettingsT, data: TaskData) -> SettingsT:
+    """The settings with all tasks as the labels of their training data ask for."""
+    pairs = zip(settings.auxiliary, data.auxiliary, strict=True)
+    auxiliary = tuple(one.model_copy(update={"task": _fit(one.task, rows)}) for one, rows in pairs)
+    return settings.model_copy(update={"task": _fit(settings.task, data.train), "auxiliary": auxiliary})
+
+
+def _fit(task: TaskSettings, rows: tuple[Rows, ...]) -> TaskSettings:
+    return learn_labels(task, rows).settings if getattr(task, "is_open", False) else task
+
+
 def identify_task(settings: TaskStageSettings, data: TaskData) -> dict[str, Any]:
     """What the identity of a stage that trains a task is made of; data count by content, not by name."""
+    settings = fit_tasks(settings, data)
     table = settings.model_dump(mode="json", exclude={"train", "dev", "auxiliary", "replay"})
     # What a stage does not use does not count, so that a result stays known when a setting is added.
     used = {"auxiliary_temperature": bool(settings.auxiliary), "temperature": settings.temperature != 1.0}

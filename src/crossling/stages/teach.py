@@ -28,7 +28,14 @@ from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tag_nothing, tell_kept
 from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
 from crossling.stages.pseudo_labels import Decide, Keep
-from crossling.stages.task_training import TaskData, TaskStageSettings, identify_task, open_task_data, train_task
+from crossling.stages.task_training import (
+    TaskData,
+    TaskStageSettings,
+    fit_tasks,
+    identify_task,
+    open_task_data,
+    train_task,
+)
 from crossling.stages.word_pairs import PairData, filter_links, link_sentences, open_pairs
 from crossling.tasks import Task, build_task, learn_labels
 
@@ -163,6 +170,10 @@ def _check(settings: Settings, before: TaskStageSettings) -> None:
         raise RecipeError('parallel: a tagger is taught on parallel text, such as "ntrex:en-hi"')
     if kind != "tag" and not all(tables):
         raise RecipeError('parallel: write { source = "xnli:en:dev", target = ["de", "hi"] }')
+    _check_spans(settings)
+
+
+def _check_spans(settings: Settings) -> None:
     if settings.labels == "soft" and settings.parallel and getattr(settings.task, "scheme", "none") == "bio":
         raise RecipeError('labels = "soft": spans that follow links begin elsewhere; use hard labels')
 
@@ -236,6 +247,7 @@ class Data:
 def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
     """Find and open what the stage reads; labels of the text are dropped here."""
     labelled = open_task_data(settings, source=source, store=store)
+    _check_spans(fit_tasks(settings, labelled))
     left_out = collect_keys(open_data(spec, split="test", store=store) for spec in settings.leave_out)
     task = build_task(settings.task, ())
     text = tuple(_open_text(spec, task, left_out, store) for spec in settings.text)
@@ -316,6 +328,11 @@ def check_scored(settings: Settings, data: Data, scored: Sequence[Rows]) -> None
                 f"{rows.name}: of its {len(rows):,} rows some are also scored ({counts}). Leave them out by naming "
                 "these sets under leave_out, or set transductive = true, which every table then says."
             )
+
+
+def resolve_settings(settings: Settings, data: Data) -> Settings:
+    """The settings with what depends on the data filled in."""
+    return fit_tasks(settings, data.labelled)
 
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def write_plan(
     for variant in study.variants:
         run = runs[variant.folder]
         stages = {str(cell.seed): cell.stages for cell in cells if cell.folder == variant.folder}
-        write_atomic(out / variant.folder / RECIPE, to_toml(variant.recipe.model_dump(mode="json")))
+        write_atomic(out / variant.folder / RECIPE, to_toml(run.resolved.model_dump(mode="json")))
         run.describe(stages, command).write(out / variant.folder)
     variants = [PlannedVariant(v.task, v.system, v.axes, v.label, v.folder) for v in study.variants]
     StudyPlan(

@@ -88,7 +88,7 @@ class RecipeRun:
         """Create the folder of results, after all checks."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.out / RECIPE, to_toml(self.recipe.model_dump(mode="json")))
+            write_atomic(self.out / RECIPE, to_toml(self.resolved.model_dump(mode="json")))
         except OSError as error:
             raise ArtefactError(
                 f"{self.out}: cannot hold results: {error.strerror}. Name another with --out."
@@ -103,6 +103,11 @@ class RecipeRun:
                 stage = load_stage(settings)
                 found.append(stage.open_stage_data(settings, source=self.recipe.source, store=self.store.root))
         return found
+
+    @property
+    def resolved(self) -> Recipe:
+        """The recipe with what depends on the data filled in: what is stored beside results."""
+        return resolve_recipe(self.recipe, self.opened)
 
     @cached_property
     def targets(self) -> list[tuple[EvaluateSettings, str, Rows]]:
@@ -323,6 +328,15 @@ class RecipeRun:
     def _stored_predictions(self, identity: str, rows: Rows) -> Path:
         key = content_hash({"rows": rows.fingerprint, "version": PREDICTION_VERSION, **self._numerics()})
         return self.store.root / "predictions" / identity / f"{key}.parquet"
+
+
+def resolve_recipe(recipe: Recipe, opened: Sequence[StageData]) -> Recipe:
+    """A recipe with what depends on the data of its stages filled in."""
+    stages = []
+    for settings, data in zip(recipe.stage, opened, strict=True):
+        resolve = getattr(load_stage(settings), "resolve_settings", None)
+        stages.append(resolve(settings, data) if resolve is not None else settings)
+    return recipe.model_copy(update={"stage": tuple(stages)})
 
 
 def build_final_task(recipe: Recipe) -> Task | None:

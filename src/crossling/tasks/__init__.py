@@ -29,7 +29,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class TaskSettings(Protocol):
-    """What the settings of all tasks have."""
+    """What the settings of all tasks have.
+
+    A kind whose settings depend on the labels also has ``is_open``: whether its task, which knows them, fills in more.
+    """
 
     @property
     def kind(self) -> str:

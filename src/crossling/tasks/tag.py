@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from crossling.tasks import SplitWords
 
 VERSION = 1
+SPAN_LABEL = re.compile(r"[BIES]-.+")
 Score = Literal[
     "accuracy",
     "macro_f1",
@@ -42,10 +44,10 @@ class Settings(FrozenSettings):
     """What is tagged and how it is scored."""
 
     kind: Literal["tag"] = "tag"
-    scheme: Literal["none", "bio"] = "none"
-    """bio: labels are spans (B-PER, I-PER, O) and span scores are given."""
-    score: Score = "accuracy"
-    """The score that selects checkpoints and comes first in tables."""
+    scheme: Literal["auto", "none", "bio"] = "auto"
+    """bio: labels are spans (B-PER, I-PER, O) and span scores are given. auto: bio if training labels are such."""
+    score: Score | Literal["auto"] = "auto"
+    """The score that selects checkpoints and comes first in tables; auto: span_f1 of spans, else accuracy."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords an example may have; longer sentences are split between words, never cut off."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -53,11 +55,26 @@ class Settings(FrozenSettings):
 
     @model_validator(mode="after")
     def _fitting_score(self) -> Self:
-        if self.score.startswith("span_") and self.scheme != "bio":
+        if self.score.startswith("span_") and self.scheme == "none":
             raise ValueError(f'score = {self.score!r} is about spans; set scheme = "bio"')
         if self.score.startswith("xtreme_") and self.scheme == "bio":
             raise ValueError(f'score = {self.score!r} is about tags that are no spans; set scheme = "none"')
         return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the training labels decide on something."""
+        return "auto" in (self.scheme, self.score)
+
+    def fit(self, labels: Sequence[str]) -> Settings:
+        """The settings with scheme and score as the training labels ask for."""
+        found: Literal["none", "bio"] = "bio" if mark_spans(labels) else "none"
+        scheme = found if self.scheme == "auto" else self.scheme
+        score = self.score if self.score != "auto" else "span_f1" if scheme == "bio" else "accuracy"
+        if score.startswith("span_") != (scheme == "bio") and score.startswith(("span_", "xtreme_")):
+            kind = "mark no spans" if scheme == "none" else "mark spans"
+            raise DataError(f"score = {score!r}: the training labels {kind} ({', '.join(labels[:5])}, …)")
+        return self.model_copy(update={"scheme": scheme, "score": score})
 
 
 class Task:
@@ -67,7 +84,7 @@ class Task:
     columns = ("words", "tags")
 
     def __init__(self, settings: Settings, labels: tuple[str, ...]) -> None:
-        self.settings = settings
+        self.settings = settings.fit(labels) if settings.is_open and labels else settings
         self.labels = labels
 
     @staticmethod
@@ -139,8 +156,9 @@ class Task:
             "confidence": confidence,
         }
         table = pa.table(columns).cast(SCHEMAS["tags"])
-        meta = {"n_rows": len(rows)}
-        return Predictions("tags", rows.language, rows.name, table, tuple(labels), self.settings.scheme, meta)
+        meta, scheme = {"n_rows": len(rows)}, self.settings.scheme
+        assert scheme != "auto", "the labels have decided"
+        return Predictions("tags", rows.language, rows.name, table, tuple(labels), scheme, meta)
 
     def read_lines(self, lines: Sequence[str], *, words: bool, name: str) -> list[tuple[int, Any]]:
         """Inputs from lines of a file, each with its line: a text, or with ``words`` a word a line, a blank between."""
@@ -186,6 +204,12 @@ class Task:
             spans = {"spans": join_spans(text, found)} if self.settings.scheme == "bio" else {}
             items.append({"text": text, **spans, "words": found})
         return items
+
+
+def mark_spans(labels: Sequence[str]) -> bool:
+    """Whether labels mark spans: each is O, or begins with B-, I- or what ends spans and marks single words."""
+    types = {label for label in labels if label != "O"}
+    return all(SPAN_LABEL.fullmatch(label) for label in types) and any(label[:2] in ("B-", "I-") for label in types)
 
 
 def locate_words(item: str | Sequence[str], split: SplitWords) -> list[tuple[str, int, int]]:

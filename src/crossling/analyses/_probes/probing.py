@@ -18,7 +18,7 @@ from crossling.errors import DataError, UserError
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 from crossling.scores.predictions import UNSEEN
-from crossling.tasks import build_task, parse_task
+from crossling.tasks import learn_labels, parse_task
 
 if TYPE_CHECKING:
     from crossling.analyses import AnalysisContext
@@ -167,8 +167,7 @@ def _open(name: str, probed: ProbeTaskSettings, settings: ProbingSettings, sourc
     rows = open_data(_limit(train, settings.rows, settings.seed), split="train", store=store)
     if rows.language != source:
         raise DataError(f"tasks.{name}.train = {rows.name} is in {rows.language!r}; probes learn from {source!r} alone")
-    kind = _parse(name, probed)
-    task = build_task(kind, load_kind("tasks", kind.kind).Task.collect_labels([rows]))
+    task = learn_labels(_parse(name, probed), [rows])
     tests = {}
     for spec in [on] if isinstance(on, dict) else [f"{on}:{code}" for code in probed.languages or settings.languages]:
         test = open_data(_limit(spec, settings.test_rows, settings.seed), split=probed.split, store=store)
