@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 import crossling
+from crossling import registry
 from crossling.errors import ArtefactError, RecipeError
 from crossling.inference.predictor import Predictor
 from crossling.report import terminal
@@ -43,8 +44,9 @@ def test_a_saved_model_predicts_the_same(model: Predictor, tmp_path: Path) -> No
 
 
 def test_a_lone_string_is_one_language_one_text_or_one_override(
-    model: Predictor, tiny_folder: Path, tmp_path: Path
+    model: Predictor, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
     scores = crossling.evaluate(model, "phrasebook-ner", "hi", split="test[:10]")
     assert scores == crossling.evaluate(model, "phrasebook-ner", ["hi"], split="test[:10]")
     assert crossling.predict(model, "Anna lives in Paris.") == crossling.predict(model, ["Anna lives in Paris."])
