@@ -153,7 +153,7 @@ def predict(model: Predictor, inputs: str | Sequence[Input], *, language: str | 
 
 
 def save(model: Predictor, folder: str | Path) -> None:
-    """Write a trained model into a folder."""
+    """Write a trained model into a folder that needs neither the store nor the encoder that it was trained from."""
     model.save(folder)
 
 

@@ -39,15 +39,15 @@ def write_folder(out: Path, write: Callable[[Path], Any]) -> None:
             write(Path(folder) / "whole")
             (Path(folder) / "whole").replace(out)
     except OSError as error:
-        raise ArtefactError(f"{out}: cannot be written: {error.strerror or error}. Name another with --out.") from None
+        raise ArtefactError(f"{out}: cannot be written: {error.strerror or error}. Name another folder.") from None
 
 
 def check_new_folder(out: Path) -> None:
     """Refuse a folder that holds something: it may be the very encoder that another is made from."""
     if out.is_dir() and any(out.iterdir()):
-        raise ArtefactError(f"{out}: is not empty. Name another folder with --out, or delete this one.")
+        raise ArtefactError(f"{out}: is not empty. Name another folder, or delete this one.")
     if out.exists() and not out.is_dir():
-        raise ArtefactError(f"{out}: is a file. Name another folder with --out.")
+        raise ArtefactError(f"{out}: is a file. Name another folder.")
 
 
 def write_once(path: Path, facts: Any) -> bool:

@@ -286,7 +286,7 @@ def choose_pooling(card: ModelCard, pool: str) -> How:
         return "first"
     if pool == "mean":
         return "mean"
-    settings: dict[str, Any] = next(iter(card.tasks.values()), {}).get("settings", {})
+    settings: dict[str, Any] = next((stored["settings"] for stored in card.tasks.values()), {})
     how: How = settings.get("pooling", "mean")
     return how
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,23 @@ _TABLES = ("word_embeddings.weight", "tok_embeddings.weight")
 
 def hash_folder(folder: Path) -> str:
     """The identity of a checkpoint: a hash of the names and bytes of its configuration, tokenizer and weights."""
-    files = sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()
+    return join_digests({path.name: hash_file(path) for path in folder.iterdir() if path.is_file() and _is_read(path)})
+
+
+def join_digests(digests: Mapping[str, str]) -> str:
+    """The identity of a checkpoint from the digests of its files by name; other files do not count."""
+    lines = (f"{name} {digest}\n" for name, digest in sorted(digests.items()) if _is_read(Path(name)))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_read(path: Path) -> bool:
+    return any(fnmatchcase(path.name, pattern) for pattern in _FILES)
 
 
 def load_encoder(name: str, *, revision: str | None = None) -> Encoder:
@@ -78,10 +90,10 @@ def _find_encoder(name: str, revision: str | None) -> Encoder:
     if folder.is_dir():
         if is_blocks_folder(folder):
             return load_blocks_folder(folder)
-        return _load_folder(folder, name=folder.resolve().name)
+        return load_folder(folder, name=folder.resolve().name)
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
         raise EncoderError(f"encoder {name!r}: no such folder.")
-    return _load_folder(_download(name, revision), name=name)
+    return load_folder(_download(name, revision), name=name)
 
 
 def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
@@ -92,8 +104,11 @@ def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
     return folder if folder.is_dir() else _download(name, revision)
 
 
-def _load_folder(folder: Path, *, name: str) -> Encoder:
-    """A checkpoint in a folder: safetensors only, because anything else would have to be unpickled."""
+def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
+    """A checkpoint in a folder: safetensors only, because anything else would have to be unpickled.
+
+    ``identity`` is the hash of its files, where it is known already.
+    """
     from transformers import AutoConfig, AutoModel
 
     if not (folder / "config.json").is_file():
@@ -131,7 +146,7 @@ def _load_folder(folder: Path, *, name: str) -> Encoder:
         raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
     if report["missing_keys"]:
         raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
-    return Encoder(model.eval(), tokenizer, name=name, identity=hash_folder(folder))
+    return Encoder(model.eval(), tokenizer, name=name, identity=identity or hash_folder(folder))
 
 
 def _has_pooler(folder: Path) -> bool:

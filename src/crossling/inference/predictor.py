@@ -16,7 +16,8 @@ from crossling.data.rows import SCHEMAS, Rows
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.errors import ArtefactError, DataError
 from crossling.inference.evaluate import predict_rows
-from crossling.models.model import Model, ModelCard, load_model, save_model
+from crossling.models.model import Model, ModelCard, load_model
+from crossling.models.standalone import write_standalone
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.recipe.recipe import RunSettings
@@ -45,8 +46,8 @@ class Predictor:
         return cls(*load_model(folder))
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a folder for :meth:`load`."""
-        save_model(self.model, self.card, Path(folder))
+        """Write the model to a folder for :meth:`load`, here or on a machine that has no other file of it."""
+        write_standalone(self.model, self.card, Path(folder))
 
     def predict(self, inputs: Sequence[Any], *, language: str | None = None) -> list[dict[str, Any]]:
         """Predictions for each input, in the source language unless another is given.

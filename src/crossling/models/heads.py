@@ -25,10 +25,6 @@ class Head(nn.Module):
         nn.init.normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
 
-    def shape(self) -> dict[str, int | float]:
-        """What it takes to build such a head again, besides the width."""
-        return {"classes": self.linear.out_features, "dropout": self.dropout.p}
-
     def forward(self, vectors: Tensor) -> Tensor:
         scores: Tensor = self.linear(self.dropout(vectors))
         return scores

@@ -1,7 +1,8 @@
 """A model: an encoder, the fusion of its layers, and a head for each task; saved and loaded as one.
 
-A saved model holds the subword rows that its training used and takes the others from its base encoder, which they
-equal: loaded, it has the encoder's whole vocabulary again and reads any language, at a fraction of the disk space.
+A model in the store holds the subword rows that its training used and takes the others from its base encoder, which
+they equal: loaded, it has the encoder's whole vocabulary again and reads any language, at a fraction of the disk space.
+A standalone model (``standalone.py``) needs no base: its folder holds an encoder of its own.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from crossling.encoders.encoder import Encoder
-from crossling.encoders.loading import load_encoder
+from crossling.encoders.loading import hash_file, join_digests, load_encoder, load_folder
 from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.fusions import Fusion, build_fusion
@@ -28,6 +31,11 @@ from crossling.registry import identify_plugins
 
 ROWS = "vocabulary.rows"
 """The name under which a weights file lists the subword rows that it holds."""
+CARD = "model.json"
+HEADS = "heads.safetensors"
+"""The file of a standalone model with the weights of its fusion and its heads."""
+_LOADED = (".json", ".safetensors", ".model", ".txt", ".jinja", ".bin", ".pt", ".py")
+"""Endings of files that loading may look for in a standalone model's folder: all such files are on its card."""
 
 
 class Model(nn.Module):
@@ -71,22 +79,47 @@ def to_device(batch: dict[str, Tensor], device: torch.device) -> dict[str, Tenso
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
+class FileFacts(TypedDict):
+    """What a card says of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class HeadShape(TypedDict):
+    """What it takes to build a head again, besides the width."""
+
+    classes: Annotated[int, Field(ge=1, le=1_000_000)]
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+
+
+class StoredTask(TypedDict):
+    """A task with the label set that training fixed."""
+
+    settings: dict[str, Any]
+    labels: list[str]
+
+
 @dataclass(frozen=True)
 class ModelCard:
     """What is needed, besides the weights, to build a model again."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     encoder: str
     encoder_identity: str
     revision: str | None = None
     fusion: dict[str, Any] = field(default_factory=lambda: {"kind": "last"})
-    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[str, StoredTask] = field(default_factory=dict)
     """For each head: the task's settings and labels."""
-    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    heads: dict[str, HeadShape] = field(default_factory=dict)
     """For each head: its number of classes and its dropout; filled in when the model is saved."""
     source: str = "en"
     notes: dict[str, Any] = field(default_factory=dict)
     plugins: dict[str, str] = field(default_factory=dict)
     """Hashes of the custom kinds that it was trained with; filled in when the model is saved."""
+    files: dict[str, FileFacts] = field(default_factory=dict)
+    """Of a standalone model: all files that loading reads, by name. Without any, the encoder is loaded by its name."""
 
     def custom_kinds(self) -> dict[str, str]:
         """Hashes of the custom kinds that it names, as they are now."""
@@ -110,23 +143,35 @@ def save_model(model: Model, card: ModelCard, folder: Path) -> None:
     """Write weights and card into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(weights_of(model), folder / "model.safetensors")
-    shapes = {name: head.shape() for name, head in model.heads.items() if isinstance(head, Head)}
     base = Path(card.encoder).expanduser()
     # The full path of a folder, so that the model is found from any working directory.
     encoder = str(base.resolve()) if base.is_dir() else card.encoder
-    card = replace(card, heads=shapes, encoder=encoder, plugins=card.custom_kinds())
-    (folder / "model.json").write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
+    write_card(model, replace(card, encoder=encoder, files={}), folder)
+
+
+def write_card(model: Model, card: ModelCard, folder: Path) -> None:
+    """Write the card of a model, with the shapes of its heads and the hashes of custom kinds."""
+    shapes: dict[str, HeadShape] = {
+        name: {"classes": head.linear.out_features, "dropout": head.dropout.p}
+        for name, head in model.heads.items()
+        if isinstance(head, Head)
+    }
+    card = replace(card, heads=shapes, plugins=card.custom_kinds())
+    (folder / CARD).write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def read_card(folder: Path) -> ModelCard:
     """The card of a saved model."""
     try:
-        return ModelCard(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
+        return TypeAdapter(ModelCard).validate_json((folder / CARD).read_bytes())
     except FileNotFoundError:
-        raise ArtefactError(f"{folder}: holds no model (model.json is missing)") from None
-    except (ValueError, TypeError) as error:
+        raise ArtefactError(f"{folder}: holds no model ({CARD} is missing)") from None
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
         raise ArtefactError(
-            f"{folder / 'model.json'}: not a model card: {error}. Delete the folder and run the recipe again."
+            f"{folder / CARD}: not a model card: {where + ': ' if where else ''}{fault['msg']}. Delete the folder and "
+            "export the model or run the recipe again."
         ) from None
 
 
@@ -167,12 +212,11 @@ def load_model(
     """A saved model with its whole vocabulary, on the CPU, ready to predict; ``load`` finds its encoder by name."""
     folder = Path(folder)
     card = read_card(folder)
-    encoder = load(card.encoder, card.revision) if load else load_encoder(card.encoder, revision=card.revision)
-    if encoder.identity != card.encoder_identity:
-        raise ArtefactError(
-            f"{folder}: was trained from {card.encoder} with identity {card.encoder_identity[:12]}, but what is found "
-            f"under that name now is {encoder.identity[:12]}. Name the same revision, or run the recipe again."
-        )
+    if card.files:
+        encoder = load_folder(folder, name=card.encoder, identity=join_digests(check_files(folder, card)))
+        encoder.origin = (str(folder), None)
+    else:
+        encoder = _load_base(folder, card, load)
     model = build_model(encoder, card.fusion)
     if card.custom_kinds() != card.plugins:
         raise ArtefactError(
@@ -182,7 +226,56 @@ def load_model(
     for name, shape in card.heads.items():
         model.heads[name] = Head(encoder.width, shape["classes"], shape["dropout"])
     try:
-        load_weights(model, read_weights(folder / "model.safetensors"))
+        if card.files:
+            own = {name: weight for name, weight in model.state_dict().items() if name.startswith("encoder.")}
+            model.load_state_dict({**own, **read_weights(folder / HEADS)})
+        else:
+            load_weights(model, read_weights(folder / "model.safetensors"))
     except (RuntimeError, KeyError, IndexError) as error:
         raise ArtefactError(f"{folder}: its weights do not fit its card: {error}. Run the recipe again.") from None
     return model.eval(), card
+
+
+def _load_base(folder: Path, card: ModelCard, load: Callable[[str, str | None], Encoder] | None) -> Encoder:
+    """The encoder that a model was trained from, if it is still the same."""
+    encoder = load(card.encoder, card.revision) if load else load_encoder(card.encoder, revision=card.revision)
+    if encoder.identity != card.encoder_identity:
+        raise ArtefactError(
+            f"{folder}: was trained from {card.encoder} with identity {card.encoder_identity[:12]}, but what is found "
+            f"under that name now is {encoder.identity[:12]}. Name the same revision, or run the recipe again."
+        )
+    return encoder
+
+
+def list_loaded(folder: Path) -> list[Path]:
+    """The files of a standalone model's folder that loading may read, besides the card."""
+    return sorted(path for path in folder.iterdir() if path.suffix in _LOADED and path.name != CARD)
+
+
+def check_files(folder: Path, card: ModelCard) -> dict[str, str]:
+    """The digests of a standalone model's files, each of which is as its card says.
+
+    Files that loading would find and the card does not name are refused: a tokenizer that was left from another model
+    would be read in silence.
+    """
+    if HEADS not in card.files or any(Path(name).name != name for name in card.files):
+        raise ArtefactError(f"{folder / CARD}: not a model card: files are names in its folder, {HEADS} among them.")
+    for name, facts in card.files.items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else None
+        if size != facts["bytes"]:
+            found = "is missing" if size is None else f"has {size:,} bytes, not {facts['bytes']:,}"
+            raise ArtefactError(
+                f"{path}: {found}. Copy or download the whole folder again (of a git clone: git lfs pull)."
+            )
+    extra = [path for path in list_loaded(folder) if path.name not in card.files]
+    if extra:
+        raise ArtefactError(f"{extra[0]}: is no part of the model in this folder. Move it elsewhere.")
+    digests = {name: hash_file(folder / name) for name in card.files}
+    changed = [name for name, digest in digests.items() if digest != card.files[name]["sha256"]]
+    if changed:
+        raise ArtefactError(
+            f"{folder / changed[0]}: was changed after the model was saved: its SHA-256 is not the one in {CARD}. Copy "
+            "or download the folder again, or export the model again."
+        )
+    return digests

@@ -278,9 +278,10 @@ def find_run_record(out: Path) -> RunRecord | None:
 
 
 def find_model(run: Path, *, seed: int | None = None) -> Path:
-    """The folder of a run's trained model: the first seed's, or that of ``seed``."""
+    """The folder of a run's trained model: the first seed's, or that of ``seed`` or of ``RUN/seed-N``."""
     if (run / "model.json").exists():
         return run
+    run, seed = split_seed(run, seed)
     record = read_run_record(run)
     if (run / RECIPE).is_file():
         reload_plugins(run / RECIPE)
@@ -293,6 +294,14 @@ def find_model(run: Path, *, seed: int | None = None) -> Path:
         again = f"crossling run {run / RECIPE} --out {run}"
         raise ArtefactError(f"{folder}: the model of {run} is gone; run its recipe again: {again}")
     return folder
+
+
+def split_seed(run: Path, seed: int | None = None) -> tuple[Path, int | None]:
+    """``RUN/seed-N`` as the folder of the run and the seed; another path as it is."""
+    number = run.name.removeprefix("seed-")
+    if seed is None and number != run.name and number.isdecimal() and (run.parent / RUN).is_file():
+        return run.parent, int(number)
+    return run, seed
 
 
 def find_out(given: Path, out: Path | None = None) -> Path:

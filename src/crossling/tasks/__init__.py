@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from crossling.errors import RecipeError, nearest
@@ -124,6 +124,6 @@ def learn_labels(settings: TaskSettings, rows: Iterable[Rows]) -> Task:
     return build_task(settings, load_kind("tasks", settings.kind).Task.collect_labels(rows))
 
 
-def restore_task(stored: dict[str, Any]) -> Task:
+def restore_task(stored: Mapping[str, Any]) -> Task:
     """A task from what a model card holds of it."""
     return build_task(parse_task(stored["settings"]), tuple(stored["labels"]))

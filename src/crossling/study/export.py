@@ -1,0 +1,53 @@
+"""Export: the trained model of a run as a folder to use elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from crossling.data.ragged import IntArray
+from crossling.encoders.trimming import collect_ids
+from crossling.errors import ArtefactError, UserError, nearest
+from crossling.files import check_new_folder, write_folder
+from crossling.models.model import Model, load_model
+from crossling.models.standalone import write_standalone
+from crossling.study.folder import find_model
+
+Vocabulary = Literal["whole", "used"]
+
+
+def export_model(
+    run: Path, out: Path, *, vocabulary: str = "whole", on: Sequence[str] = (), seed: int | None = None, store: Path
+) -> str:
+    """Write a model that needs neither the store nor its base encoder; returns a line that says what was written.
+
+    ``run`` is the folder of a run or of a saved model. ``on`` names data sets and text files whose subwords stay in a
+    vocabulary of the subwords in use.
+    """
+    if vocabulary not in get_args(Vocabulary):
+        raise UserError(f"--vocabulary {vocabulary}: unknown.{nearest(vocabulary, get_args(Vocabulary))}")
+    if on and vocabulary == "whole":
+        raise UserError("--on: the whole vocabulary has the subwords of any text; add --vocabulary used to keep fewer")
+    check_new_folder(out)
+    folder = find_model(run, seed=seed)
+    model, card = load_model(folder)
+    used = None if vocabulary == "whole" else _find_used(model, folder, on, store)
+    write_folder(out, lambda place: write_standalone(model, card, place, used=used))
+    size = sum(path.stat().st_size for path in out.iterdir())
+    kept = "all" if used is None else f"{len(used):,} of"
+    return f"{out}: {kept} {model.encoder.vocabulary:,} subwords, {size / 1e6:.1f} MB"
+
+
+def _find_used(model: Model, folder: Path, on: Sequence[str], store: Path) -> IntArray:
+    """The subwords of a model's training text and of other text that is named."""
+    trained = model.encoder.changed_rows
+    if len(trained) in (0, model.encoder.vocabulary) and not on:
+        raise ArtefactError(
+            f"{folder}: does not say which subwords its training text has, for it was trained with the whole "
+            "vocabulary. Name that text with --on, such as --on panx:en:train."
+        )
+    others = [collect_ids(model.encoder, source, store=store) for source in on]
+    return np.unique(np.concatenate([*others, *([trained] if len(trained) < model.encoder.vocabulary else [])]))
