@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types slow bench bench-gpu clean
+.PHONY: demo test lint types slow bench bench-gpu docs dist clean
 
 demo: $(READY)
 	$(BIN)/crossling demo
@@ -29,12 +30,28 @@ bench: $(READY)
 bench-gpu:
 	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) benchmarks/run.py --device cuda
 
+# A site in build/site; a link that leads nowhere is an error.
+docs: $(READY)
+	$(PIP) --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# Wheel and sdist in dist/, checked; the wheel then trains a first model in a fresh environment.
+dist: $(READY)
+	$(PIP) --editable '.[release]'
+	rm -rf dist build/lib build/fresh
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/fresh/venv
+	build/fresh/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	build/fresh/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$(echo dist/*.whl)[offline]"
+	cd build/fresh && venv/bin/crossling demo --quick
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "crossling needs Python 3.11 or newer: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[offline,dev,track]'
+	$(PIP) torch
+	$(PIP) --editable '.[offline,dev,track]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) .crossling demo runs studies .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .crossling demo runs studies dist build .mypy_cache .ruff_cache .pytest_cache

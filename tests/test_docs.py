@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,30 @@ def test_every_recipe_is_valid(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "studies").glob("*.toml")), ids=lambda path: path.name)
 def test_every_study_is_valid(path: Path) -> None:
     assert load_study(path).variants
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^ +- [\w ]+: ([\w/-]+\.md)$", text, flags=re.MULTILINE))
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert listed == {page for page in pages if not page.startswith("results/tables/")}
+
+
+def test_site_shows_links_that_leave_the_docs_as_text() -> None:
+    from types import SimpleNamespace
+
+    spec = spec_from_file_location("site_links", ROOT / "docs" / "site_links.py")
+    assert spec and spec.loader
+    hook = module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="results/a.md"))
+    text = "[in](../data.md#x) [out](../../README.md) [folder](tables) [web](https://example.org/a) ![figure](b.svg)"
+    shown = hook.on_page_markdown(text, page=page)
+    assert shown == "[in](../data.md#x) out folder [web](https://example.org/a) ![figure](b.svg)"
+
+
+def test_citation_names_the_version_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {project['version']}\n" in cited
+    assert f"license: {project['license']}\n" in cited

@@ -117,7 +117,11 @@ def test_demo_runs_its_study_with_overrides(crossling: Crossling, tmp_path: Path
         f'systems.dlfa.set={{ {plain}, "stage.0{fusion} }}',
         f"systems.adjusted.set={{ {second} }}",
     ]
-    done = crossling("demo", *(part for value in small for part in ("--set", value)))
+    options = [part for value in small for part in ("--set", value)]
+    quick = crossling("demo", "--quick", *options)
+    assert quick.code == 0, quick.err
+    assert list_files(tmp_path / "demo") >= {"run/page.html"} and not (tmp_path / "demo/study/report.html").exists()
+    done = crossling("demo", *options)
     assert done.code == 0, done.err
     assert {"run/page.html", "study/comparison.json", "study/report.html"} <= list_files(tmp_path / "demo")
     assert "distances" in (tmp_path / "demo/study/report.html").read_text(encoding="utf-8")

@@ -100,7 +100,7 @@ def test_wrong_folders_are_refused_with_reason(tmp_path: Path) -> None:
         load_encoder(str(cut))
     broken = save_tiny(tmp_path / "broken")
     (broken / "config.json").write_text("{")
-    with pytest.raises(EncoderError, match="cannot be loaded"):
+    with pytest.raises(EncoderError, match="cannot be used"):
         load_encoder(str(broken))
     with pytest.raises(EncoderError, match="no such folder"):
         load_encoder(str(tmp_path / "nothing" / "here"))

@@ -22,6 +22,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo"),
     overrides: SetOption = None,
     store: StoreOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only the first model: under a minute.")] = False,
 ) -> None:
     """A tour in minutes, offline: methods compared, with a report.
 
@@ -47,6 +48,10 @@ def demo(
     seed, plain = study.settings.seeds[0], study.variants[0]
     print_message("1. An entity tagger: it learns from English sentences alone, and is scored in other languages.")
     _run(plain.recipe.model_copy(update={"seeds": (seed,)}), out / "run", kept)
+    following = f"next:    echo 'Мария работает в Берлине.' | {name_program()} predict {out / 'run'} --language ru"
+    if quick:
+        print_message(following)
+        return
     print_message("\n2. Other ways to train it, two seeds each, compared with the first.")
     with TerminalProgress() as progress:
         outcome = run_study(study, out=folder, store=kept, progress=progress, command=name_command())
@@ -60,7 +65,7 @@ def demo(
     print_message("\n4. All of it on one page.")
     show_report(report_study(folder))
     print_message("\nThe sentences are simple and generated: what wins here is no evidence of what wins on real text.")
-    print_message(f"next:    echo 'Мария работает в Берлине.' | {name_program()} predict {out / 'run'} --language ru")
+    print_message(following)
 
 
 def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOption = None) -> None:

@@ -20,6 +20,7 @@ from crossling.encoders.offline import (
     load_blocks,
     load_blocks_folder,
 )
+from crossling.encoders.untrusted import check_checkpoint, check_weights
 from crossling.errors import EncoderError, nearest
 
 KNOWN_NAMES = (
@@ -121,8 +122,9 @@ def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
             "with transformers' save_pretrained, or name the hub's own conversion by its revision "
             "(refs/pr/<number>)."
         )
+    check_checkpoint(folder, name=name, patterns=_FILES)
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         # Without this, a pooler that the checkpoint lacks would be initialised at random.
         choice = (
             {}
@@ -139,6 +141,7 @@ def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
                 attn_implementation="sdpa",
                 use_safetensors=True,
                 local_files_only=True,
+                trust_remote_code=False,
                 output_loading_info=True,
                 **choice,
             )
@@ -146,6 +149,7 @@ def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
         raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
     if report["missing_keys"]:
         raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
+    check_weights(model, name=name)
     return Encoder(model.eval(), tokenizer, name=name, identity=identity or hash_folder(folder))
 
 
@@ -228,7 +232,9 @@ def load_tokenizer(folder: Path) -> Any:
         pieces = alone.read_text(encoding="utf-8").split("\n")
         cased = any(piece != piece.lower() for piece in pieces if not piece.startswith(("[", "<")))
         choice = {"do_lower_case": not cased}
-    return AutoTokenizer.from_pretrained(folder, use_fast=True, local_files_only=True, **choice)
+    return AutoTokenizer.from_pretrained(
+        folder, use_fast=True, local_files_only=True, trust_remote_code=False, **choice
+    )
 
 
 def check_sizes(folder: Path, *, name: str, config: Any, tokenizer: Any) -> None:

@@ -1,0 +1,133 @@
+"""A checkpoint from a stranger is data: code, links, absurd sizes and broken weights are refused before they count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from crossling.encoders.loading import load_encoder
+from crossling.encoders.untrusted import LARGEST_JSON
+from crossling.errors import EncoderError
+from tiny import FAMILIES, save_tiny
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_tiny(tmp_path / "given", "bert")
+
+
+def change(path: Path, **values: object) -> None:
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
+
+
+def name_remote_code(folder: Path) -> None:
+    change(folder / "config.json", auto_map={"AutoModel": "modeling_evil.Evil"})
+    (folder / "modeling_evil.py").write_text("raise SystemExit('ran')")
+
+
+def name_tokenizer_code(folder: Path) -> None:
+    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Tokenizer", None]})
+
+
+def link_outside(folder: Path) -> None:
+    secret = folder.parent / "secret.safetensors"
+    (folder / "model.safetensors").rename(secret)
+    (folder / "model.safetensors").symlink_to(secret)
+
+
+def name_a_file_outside(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "outside.safetensors")
+    (folder / "model-1.safetensors").write_bytes((folder.parent / "outside.safetensors").read_bytes())
+    change(folder / "model.safetensors.index.json", weight_map={"a": "../outside.safetensors"})
+
+
+def name_pickled_weights(folder: Path) -> None:
+    change(folder / "model.safetensors.index.json", weight_map={"a": "pytorch_model.bin"})
+
+
+def name_a_missing_file(folder: Path) -> None:
+    change(folder / "model.safetensors.index.json", weight_map={"a": "model-9.safetensors"})
+
+
+def replace_a_file_by_a_folder(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").mkdir()
+
+
+def ask_for_much(folder: Path) -> None:
+    change(folder / "config.json", hidden_size=65_536, intermediate_size=262_144)
+
+
+def ask_for_layers(folder: Path) -> None:
+    change(folder / "config.json", num_hidden_layers=10**9)
+
+
+def give_words_as_sizes(folder: Path) -> None:
+    change(folder / "config.json", hidden_size="16")
+
+
+def truncate_the_configuration(folder: Path) -> None:
+    (folder / "config.json").write_text((folder / "config.json").read_text()[:-5])
+
+
+def nest_the_configuration(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 100_000 + "]" * 100_000)
+
+
+def give_a_list(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+
+
+def break_a_weight(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    next(w for w in weights.values() if w.ndim == 2)[0, 0] = torch.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (name_remote_code, "never run"),
+        (name_tokenizer_code, "never run"),
+        (link_outside, "leads outside"),
+        (name_a_file_outside, "in the same folder"),
+        (name_pickled_weights, "in the same folder"),
+        (name_a_missing_file, "is missing"),
+        (replace_a_file_by_a_folder, "not a regular file"),
+        (ask_for_much, "asks for about"),
+        (ask_for_layers, "num_hidden_layers = 1000000000"),
+        (give_words_as_sizes, "hidden_size = '16'"),
+        (truncate_the_configuration, "config.json cannot be used"),
+        (nest_the_configuration, "config.json cannot be used"),
+        (give_a_list, "not an object"),
+        (break_a_weight, "not a number"),
+    ],
+)
+def test_hostile_folders_are_refused(folder: Path, spoil: Callable[[Path], None], message: str) -> None:
+    spoil(folder)
+    with pytest.raises(EncoderError, match=message):
+        load_encoder(str(folder))
+
+
+def test_a_huge_configuration_is_not_read(folder: Path) -> None:
+    with (folder / "config.json").open("r+b") as file:
+        file.truncate(LARGEST_JSON + 1)
+    with pytest.raises(EncoderError, match="larger than"):
+        load_encoder(str(folder))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_links_of_the_cache_of_the_hub_are_followed(family: str, tmp_path: Path) -> None:
+    saved = save_tiny(tmp_path / "saved", family)
+    blobs, snapshot = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "1f"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for number, path in enumerate(saved.iterdir()):
+        path.rename(blobs / str(number))
+        (snapshot / path.name).symlink_to(Path("..") / ".." / "blobs" / str(number))
+    assert load_encoder(str(snapshot)).width == 16
