@@ -230,6 +230,13 @@ def test_every_layout_is_read(folder: Path) -> None:
     put(folder, "tatoeba/tatoeba.hin-eng.hin", "एक\n")
     put(folder, "ntrex/newstest2019-src.eng.txt", "one\r\n")
     put(folder, "ntrex/newstest2019-ref.deu.txt", "eins\r\n")
+    put(folder, "tatoeba_challenge/en-hi.tsv", "one\tएक\n")
+    put(folder, "flores/de.txt", "eins\n")
+    put(folder, "flores/hi.txt", "एक\n")
+    put(folder, "nli_pool/train.tsv", "a\tb\tneutral\n")
+    for name, asked in (("policyqa_dev", "Why?"), ("squadshifts_reddit", "Who?")):
+        entry = {"id": "1", "question": asked, "answers": [{"text": "Asha", "answer_start": 0}]}
+        put(folder, f"qa_pool/{name}.json", json.dumps({"data": [{"paragraphs": [{"context": "Asha.", "qas": [entry]}]}]}))
     (folder / "wikimatrix").mkdir()
     with zipfile.ZipFile(folder / "wikimatrix" / "en-hi.txt.zip", "w") as archive:
         archive.writestr("WikiMatrix.en-hi.en", "one\n")
@@ -249,6 +256,12 @@ def test_every_layout_is_read(folder: Path) -> None:
     assert open_data("tatoeba:en-hi:test", store=store)[0] == ParallelPair("one", "एक")
     assert open_data("tatoeba:hi-en:test", store=store)[0] == ParallelPair("एक", "one")
     assert open_data("ntrex:de-en:train", store=store)[0] == ParallelPair("eins", "one")
+    assert open_data("tatoeba_challenge:en-hi:train", store=store)[0] == ParallelPair("one", "एक")
+    assert open_data("tatoeba_challenge:hi-en:train", store=store)[0] == ParallelPair("एक", "one")
+    assert open_data("flores:hi-de:train", store=store)[0] == ParallelPair("एक", "eins")
+    assert open_data("nli_pool:en:train", store=store)[0] == LabelledPair("a", "b", "neutral")
+    assert [row.question for row in open_data("qa_pool:en:train", store=store)] == ["Why?", "Who?"]  # type: ignore[union-attr]
+    assert len(open_data("qa_pool@squadshifts:en:train", store=store)) == 1
     assert open_data("wikimatrix:hi-en:train", store=store)[0] == ParallelPair("एक", "one")
     with pytest.raises(DataError, match="unknown key 'threshold'"):  # the archive has no scores
         open_data({"data": "wikimatrix:hi-en", "threshold": 1.1}, split="train", store=store)

@@ -97,6 +97,8 @@ def _fill_settings(spec: Spec, declared: Declaration, source: FolderSource, *, b
         filled[key] = value.format(**names) if isinstance(value, str) else value
         if key in PATH_KEYS and isinstance(value, str) and below:
             filled[key] = _locate(filled[key])
+    if declared.pairs and spec.language.partition("-")[2] == declared.pivot and isinstance(filled.get("source"), int):
+        filled |= {"source": filled["target"], "target": filled["source"]}  # the pivot's column is the first
     return filled
 
 

@@ -102,6 +102,8 @@ DATA_WORKS = {
     "for Topic Classification in 200+ Languages and Dialects. EACL 2024.",
     "rajpurkar-etal-2016-squad": "Pranav Rajpurkar, Jian Zhang, Konstantin Lopyrev and Percy Liang. SQuAD: 100,000+ "
     "Questions for Machine Comprehension of Text. EMNLP 2016.",
+    "miller-etal-2020-effect": "John Miller, Karl Krauth, Benjamin Recht and Ludwig Schmidt. The Effect of Natural "
+    "Distribution Shift on Question Answering Models. ICML 2020.",
     "artetxe-etal-2020-cross": "Mikel Artetxe, Sebastian Ruder and Dani Yogatama. On the Cross-lingual "
     "Transferability of Monolingual Representations. ACL 2020.",
     "clark-etal-2020-tydi": "Jonathan H. Clark et al. TyDi QA: A Benchmark for Information-Seeking Question Answering "
@@ -116,6 +118,10 @@ DATA_WORKS = {
     "Translation for Low-Resource Languages. arXiv:2304.09919, 2023.",
     "artetxe-schwenk-2019-massively": "Mikel Artetxe and Holger Schwenk. Massively Multilingual Sentence Embeddings "
     "for Zero-Shot Cross-Lingual Transfer and Beyond. TACL 7, 2019.",
+    "goyal-etal-2022-flores": "Naman Goyal et al. The Flores-101 Evaluation Benchmark for Low-Resource and "
+    "Multilingual Machine Translation. TACL 10, 2022.",
+    "tiedemann-2020-tatoeba": "Jörg Tiedemann. The Tatoeba Translation Challenge – Realistic Data Sets for Low "
+    "Resource and Multilingual MT. WMT 2020.",
     "zhang-etal-2020-improving": "Biao Zhang, Philip Williams, Ivan Titov and Rico Sennrich. Improving Massively "
     "Multilingual Neural Machine Translation and Zero-Shot Translation. ACL 2020.",
     "schwenk-etal-2021-wikimatrix": "Holger Schwenk, Vishrav Chaudhary, Shuo Sun, Hongyu Gong and Francisco Guzmán. "
