@@ -236,7 +236,11 @@ def test_every_layout_is_read(folder: Path) -> None:
     put(folder, "nli_pool/train.tsv", "a\tb\tneutral\n")
     for name, asked in (("policyqa_dev", "Why?"), ("squadshifts_reddit", "Who?")):
         entry = {"id": "1", "question": asked, "answers": [{"text": "Asha", "answer_start": 0}]}
-        put(folder, f"qa_pool/{name}.json", json.dumps({"data": [{"paragraphs": [{"context": "Asha.", "qas": [entry]}]}]}))
+        put(
+            folder,
+            f"qa_pool/{name}.json",
+            json.dumps({"data": [{"paragraphs": [{"context": "Asha.", "qas": [entry]}]}]}),
+        )
     (folder / "wikimatrix").mkdir()
     with zipfile.ZipFile(folder / "wikimatrix" / "en-hi.txt.zip", "w") as archive:
         archive.writestr("WikiMatrix.en-hi.en", "one\n")

@@ -43,3 +43,9 @@ def test_equal_texts_are_found_however_words_are_cut() -> None:
 def test_both_texts_of_a_pair_count() -> None:
     keys = list_keys(rows_of([LabelledPair("a b", "c", "x"), LabelledPair("a", "b c", "x")])).to_pylist()
     assert keys[0] != keys[1]
+
+
+def test_lines_are_found_among_the_texts_of_pairs() -> None:
+    scored = collect_keys([rows_of([LabelledPair("A cat.", "A dog.", "x")])])
+    lines = [ParallelPair("A dog .", "x"), ParallelPair("x", "A cat."), ParallelPair("y", "z")]
+    assert find_equal(rows_of(lines), scored).tolist() == [True, True, False]

@@ -8,8 +8,12 @@ import pytest
 from crossling.stages.pseudo_labels import (
     Decided,
     Votes,
+    begin_spans,
     decide_answers,
     decide_labels,
+    group_classes,
+    join_linked,
+    join_votes,
     keep_rows,
     project_tags,
     score_rows,
@@ -98,6 +102,48 @@ def test_tags_that_are_no_spans_are_taken_as_they_are() -> None:
     found, sources = project_tags(["DET", "NOUN", ""], [(1, 0), (2, 1), (0, 2), (1, 3), (0, 3)], 4, spans=False)
     assert found == ["NOUN", "", "DET", ""]
     assert sources == [1, -1, 0, -1]
+
+
+def test_two_readings_count_as_twice_the_teachers() -> None:
+    (one, first_TNC), (other, second_TNC) = _draw_votes(1), _draw_votes(2)
+    joined, whole_TNC = join_votes(one, other), np.concatenate([first_TNC, second_TNC])
+    assert (joined.best == whole_TNC.argmax(2)).all()
+    np.testing.assert_allclose(joined.mean, whole_TNC.mean(0))
+
+
+def test_linked_words_have_the_votes_of_both_sides() -> None:
+    (own, own_TNC), (source, source_TNC) = _draw_votes(1, labels=5), _draw_votes(2, labels=3)
+    sources = np.array([2, -1, 0, 0, -1])
+    joined = join_linked(own, source, sources)
+    for word, linked in enumerate(sources):
+        other_TC = source_TNC[:, linked] if linked >= 0 else own_TNC[:, word]
+        np.testing.assert_allclose(joined.mean[word], np.concatenate([own_TNC[:, word], other_TC]).mean(0))
+        assert joined.best[:, word].tolist() == [*own_TNC[:, word].argmax(1), *other_TC.argmax(1)]
+
+
+def test_a_group_is_as_probable_as_its_classes() -> None:
+    votes = Votes(np.array([[2, 0]]), np.array([[0.1, 0.2, 0.3, 0.4], [0.6, 0.4, 0.0, 0.0]]))
+    grouped = group_classes(votes, np.array([0, 1, 0, 2]))
+    assert grouped.best.tolist() == [[0, 0]]
+    np.testing.assert_allclose(grouped.mean, [[0.4, 0.2, 0.4], [0.6, 0.4, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("types", "own", "sources", "expected"),
+    [
+        # the source's tags are B-PER I-PER B-PER O
+        (["PER", "PER", "PER"], ["B-PER", "B-PER", "B-PER"], [1, 0, 2], ["B-PER", "I-PER", "B-PER"]),
+        (["PER", "PER", "O"], ["B-PER", "I-PER", "O"], [0, -1, 3], ["B-PER", "I-PER", "O"]),
+        (["PER", "PER", "O"], ["B-PER", "B-PER", "O"], [0, -1, 3], ["B-PER", "B-PER", "O"]),
+        (["O", "PER", "LOC"], ["O", "I-PER", "I-LOC"], [-1, 1, -1], ["O", "B-PER", "B-LOC"]),
+        (["PER", "", "PER"], ["B-PER", "O", "I-PER"], [0, -1, 1], ["B-PER", "", "I-PER"]),
+        (["PER", "", "PER"], ["B-PER", "O", "B-PER"], [0, -1, -1], ["B-PER", "", "B-PER"]),
+    ],
+)
+def test_spans_begin_where_a_side_begins_them(
+    types: list[str], own: list[str], sources: list[int], expected: list[str]
+) -> None:
+    assert begin_spans(types, own, sources, ["B-PER", "I-PER", "B-PER", "O"]) == expected
 
 
 def test_answers_are_voted_on() -> None:

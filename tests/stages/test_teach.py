@@ -198,6 +198,111 @@ def test_source_rows_teach_their_translations(tmp_path: Path, tiny_folder: Path)
         RecipeRun(recipe, Store(tmp_path / "s"), tmp_path, setup_distributed(recipe.run)).check_targets()
 
 
+def write_lines(folder: Path, pairs: list[tuple[str, str]], name: str = "lines") -> dict[str, Any]:
+    """A file of sentences with translations, as a recipe names it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.tsv"
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    return {"format": "tsv", "path": str(path), "language": "en-ru", "source": 1, "target": 2}
+
+
+LINES = [
+    *(
+        ("a cat", "мир"),
+        ("the cat eats", "нам мир"),
+        ("a dog", "нам"),
+        ("the dog", "нам нам"),
+        ("a dog eats", "мир мир"),
+    ),
+    ("a  cat", "нам нам мир"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"), [("classify", "source"), ("classify_pair", "both"), ("tag", "target"), ("tag", "both")]
+)
+def test_parallel_text_teaches_every_kind_of_label(kind: str, read: str, tmp_path: Path, tiny_folder: Path) -> None:
+    parallel = [write_lines(tmp_path, LINES)]
+    recipe = make_recipe(tmp_path, tiny_folder, kind, parallel=parallel, read=read)
+    facts = record_of(run(recipe, tmp_path))["teaching"]["languages"]
+    assert set(facts) == {"ru"} and facts["ru"]["offered"] == facts["ru"]["kept"]
+    if kind == "classify_pair":
+        assert facts["ru"]["offered"] in (6, 8), "five lines, each with its nearest, in both orders"
+    else:
+        assert facts["ru"]["offered"] == 6
+        assert sum(facts["ru"]["classes"].values()) == (11 if kind == "tag" else 6), "no word is without a tag"
+
+
+def test_tables_and_parallel_text_teach_together(tmp_path: Path, tiny_folder: Path) -> None:
+    sides = [write_set(tmp_path, "classify", code, 8, shift=9, language=code) for code in ("en", "hi")]
+    parallel = [{"source": sides[0], "target": sides[1]}, write_lines(tmp_path, LINES)]
+    recipe = make_recipe(tmp_path, tiny_folder, "classify", parallel=parallel, sentences=4, transductive=True)
+    facts = record_of(run(recipe, tmp_path))["teaching"]["languages"]
+    assert {language: one["offered"] for language, one in facts.items()} == {"hi": 8, "ru": 4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("classify", ("{}", "нам")),
+        ("classify", ("a cat", "{}")),
+        ("classify_pair", ("{}", "нам")),
+        ("classify_pair", ("a cat", "{}")),
+    ],
+)
+def test_lines_that_are_scored_are_refused_or_left_out(
+    kind: str, line: tuple[str, str], tmp_path: Path, tiny_folder: Path
+) -> None:
+    """Of scored pairs, either text by itself."""
+    record: Any = make_rows(KINDS[kind], 6, shift=2)[3]
+    scored = record.text if kind == "classify" else record.second
+    parallel = [write_lines(tmp_path, [*LINES, (line[0].format(scored), line[1].format(scored))])]
+    recipe = make_recipe(tmp_path, tiny_folder, kind, parallel=parallel)
+
+    def check(**changes: Any) -> RecipeRun:
+        stage = recipe.stage[1].model_copy(update=changes)
+        changed = recipe.model_copy(update={"stage": (recipe.stage[0], stage)})
+        done = RecipeRun(changed, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
+        done.check_targets()
+        return done
+
+    with pytest.raises(DataError, match=r"stage.1: .*lines.tsv.*also scored \(1 in .*leave_out"):
+        check()
+    left = check(leave_out=(write_set(tmp_path, kind, "test", 6, shift=2, language="hi"),))
+    assert len(left.opened[1].translations.texts[0].rows) == len(LINES)
+    check(transductive=True)
+
+
+def test_a_run_that_is_killed_while_lines_are_compared_ends_in_the_same_weights(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    recipe = make_recipe(tmp_path, tiny_folder, "classify_pair", parallel=[write_lines(tmp_path, LINES)], read="both")
+    calm = run(recipe, tmp_path / "calm")
+    for moment in ("reading", "teacher reads"):
+        with pytest.raises(_KilledError):
+            run(recipe, tmp_path / "hurt", progress=_Kill(moment, 0))
+    again = run(recipe, tmp_path / "hurt")
+    before, after = weights_of(calm), weights_of(again)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert record_of(again)["teaching"] == record_of(calm)["teaching"]
+
+
+def test_settings_that_are_not_used_do_not_count(tmp_path: Path, tiny_folder: Path) -> None:
+    def identify(kind: str, **taught: Any) -> str:
+        recipe = make_recipe(tmp_path, tiny_folder, kind, **taught)
+        done = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
+        return done.identify_stages(1)[-1]
+
+    lines = [write_lines(tmp_path, LINES)]
+    unused = {"read": "both", "neighbours": 3, "both_orders": False, "sentences": 5}
+    assert identify("classify") == identify("classify", **unused)
+    kinds: dict[str, set[str]] = {"classify": {"read", "sentences"}, "classify_pair": set(unused)}
+    for kind, used in kinds.items():
+        plain = identify(kind, parallel=lines)
+        for name, value in unused.items():
+            assert (identify(kind, parallel=lines, **{name: value}) != plain) == (name in used), name
+
+
 def test_a_language_names_the_sources_set_in_that_language() -> None:
     found = teach._name_target("xnli:en:dev[:10]", "de")
     assert found == "xnli:de:dev[:10]"
@@ -295,7 +400,6 @@ def test_weights_and_soft_labels_change_the_student(tmp_path: Path, tiny_folder:
         ("answer", {"parallel": [{"source": "xquad:en", "target": "de"}]}, "parallel.*not supported for answers"),
         ("answer", {"decide": "mean"}, "decide"),
         ("tag", {"parallel": [{"source": "panx:en", "target": "de"}]}, "parallel text"),
-        ("classify", {"parallel": ["ntrex:en-de"]}, "write { source"),
         ("tag", {"parallel": ["ntrex:en-de"], "labels": "soft"}, "spans that follow links"),
         ("tag", {"text": []}, "text: missing"),
         ("tag", {"task": {"kind": "classify"}}, "task: .*teachers learnt"),

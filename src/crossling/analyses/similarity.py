@@ -3,14 +3,14 @@
 Cosine alone rewards collapse: an encoder that gives every sentence the same vector scores 1. So beside it stands the
 margin: the similarity of translations less that of sentences that have nothing to do with each other.
 
-B texts, S subwords, N sentences, D width.
+N sentences, D width.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,10 +20,9 @@ from pydantic import Field, model_validator
 
 from crossling.analyses.settings import AnalysisSettings, Languages
 from crossling.analyses.summary import summarise_models
-from crossling.data.batching import Batch, Examples, plan_prediction
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.declarations import load_declaration
-from crossling.data.languages import find_language
+from crossling.data.label_free import read_sides
 from crossling.data.records import LabelledPair, LabelledText, LinkedPair, ParallelPair
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.data.spec import parse_spec
@@ -31,12 +30,10 @@ from crossling.errors import DataError
 from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from crossling.analyses import AnalysisContext
     from crossling.analyses.result import AnalysisTable
+    from crossling.inference.sentence_vectors import How
     from crossling.models.model import Model, ModelCard
-    from crossling.objectives import Arrays
     from crossling.report.table import Table
 
 VERSION = 1
@@ -52,8 +49,6 @@ SCHEMA = pa.schema(
 MEASURES = ("cosine", "margin")
 LINE_BY_LINE = {"xnli": ("first", "second"), "pawsx": ("first", "second"), "xquad": ("question", "context")}
 """Labelled sets whose rows are translations of each other, and their texts; labels are not read."""
-UNSPACED = ("Han", "Japanese", "Thai", "Lao", "Khmer", "Burmese", "Tibetan")
-"""Scripts whose words are written without a space between them."""
 PUBLISHED = {
     "on": "xnli",
     "split": "test",
@@ -65,7 +60,6 @@ PUBLISHED = {
 vectors were pooled and which 20 it does not say."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
-How = Literal["auto", "cls", "mean", "first"]
 
 
 class Settings(AnalysisSettings):
@@ -173,13 +167,7 @@ def _read_sides(rows: Rows) -> list[list[tuple[str, ...]]]:
     """The sentences of both sides, as running text."""
     if rows.kind not in (ParallelPair, LinkedPair):
         raise DataError(f"{rows.name} holds {rows.kind.__name__} rows; similarity needs sentences with translations")
-    sides: list[list[tuple[str, ...]]] = []
-    for side, code in zip(("source", "target"), (*rows.language.split("-"), "", "")[:2], strict=True):
-        language = find_language(code)
-        space = "" if language and language.script in UNSPACED else " "
-        values = rows.column(side).to_pylist()
-        sides.append([(value if isinstance(value, str) else space.join(value),) for value in values])
-    return sides
+    return [[(text,) for text in side] for side in read_sides(rows)]
 
 
 def _pair_up(
@@ -232,52 +220,20 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-@dataclass
-class PooledText:
-    """Each text's representation, pooled; padding takes no part."""
-
-    how: How
-    """As :func:`pool_sentence`; or ``first``, the first token's vector as the fusion gives it."""
-
-    def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
-        from crossling.objectives.inputs import collate_inputs
-
-        return collate_inputs(examples, plan, size=size)
-
-    def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        from crossling.models.heads import pool_sentence
-
-        hidden_BSD = model.represent(batch).float()
-        if self.how == "first":
-            return {"vector": hidden_BSD[:, 0]}
-        return {"vector": pool_sentence(model.encoder, hidden_BSD, batch["mask"], how=self.how).float()}
-
-
 def embed_rows(model: Model, rows: Rows, *, how: How, length: int, context: AnalysisContext) -> Array:
     """One vector for each row of texts or of pairs, in their order, in single precision whatever the device."""
-    import torch
+    from crossling.inference.sentence_vectors import embed_texts
 
-    from crossling.inference.evaluate import encode_rows
-    from crossling.tasks import build_task, parse_task
-    from crossling.training.loop import predict_examples
-
-    kind = "classify" if rows.kind is LabelledText else "classify_pair"
-    task = build_task(parse_task({"kind": kind, "length": length}), ())
-    examples = encode_rows(task, [rows], model.encoder, cache=context.encoded, labels=())
-    outputs = predict_examples(
+    return embed_texts(
         model,
-        PooledText(how),
-        examples,
-        distributed=replace(context.distributed, precision=torch.float32),
-        plan=plan_prediction(examples.lengths, context.batch),
+        rows,
+        how=how,
+        length=length,
+        distributed=context.distributed,
+        cache=context.encoded,
+        batch=context.batch,
         progress=context.progress,
     )
-    vectors = np.zeros((len(rows), model.encoder.width), np.float32)
-    context.progress.begin(f"reading {rows.name}", len(examples.lengths))
-    for batch, arrays in outputs:
-        vectors[batch.rows] = arrays["vector"]
-    context.progress.end()
-    return vectors
 
 
 def choose_pooling(card: ModelCard, pool: str) -> How:

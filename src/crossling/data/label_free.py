@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crossling.data.languages import find_language
 from crossling.data.records import (
     TEXT_COLUMNS,
+    LabelledPair,
     LinkedPair,
     ParallelPair,
     PlainText,
@@ -30,6 +32,8 @@ Keys = Mapping[int, pa.Array]
 """Keys of rows, by how many texts a row has."""
 _SEPARATOR = "\x1f"
 """Between the texts of a row, where they are compared as one string."""
+UNSPACED = ("Han", "Japanese", "Thai", "Lao", "Khmer", "Burmese", "Tibetan")
+"""Scripts whose words are written without a space between them."""
 
 
 def drop_labels(rows: Rows) -> Rows:
@@ -45,6 +49,17 @@ def build_rows(kind: type[Record], columns: dict[str, Any], *, language: str, na
     table = pa.table({field: columns[field] for field in SCHEMAS[kind].names}, schema=SCHEMAS[kind])
     rows = Rows(table, kind, language=language, name=name, fingerprint="")
     return Rows(table, kind, language=language, name=name, fingerprint=fingerprint_texts(rows))
+
+
+def read_sides(rows: Rows) -> list[list[str]]:
+    """The sentences of parallel text and their translations, as running text."""
+    sides: list[list[str]] = []
+    for side, code in zip(("source", "target"), (*rows.language.split("-"), "", "")[:2], strict=True):
+        language = find_language(code)
+        space = "" if language and language.script in UNSPACED else " "
+        values = rows.column(side).to_pylist()
+        sides.append([value if isinstance(value, str) else space.join(value) for value in values])
+    return sides
 
 
 def _empty_labels(rows: Rows) -> dict[str, Any]:
@@ -79,10 +94,16 @@ def list_keys(rows: Rows, columns: Sequence[str] | None = None) -> pa.Array:
 
 
 def collect_keys(sets: Iterable[Rows]) -> Keys:
-    """The keys of all rows of some sets, apart for rows of one text and of two."""
+    """The keys of all rows of some sets, apart for rows of one text and of two.
+
+    Each text of a pair also counts by itself: pairs may be made of single sentences.
+    """
     found: dict[int, list[pa.Array]] = {}
     for rows in sets:
-        found.setdefault(len(TEXT_COLUMNS[rows.kind]), []).append(list_keys(rows))
+        columns = TEXT_COLUMNS[rows.kind]
+        found.setdefault(len(columns), []).append(list_keys(rows))
+        if rows.kind is LabelledPair:
+            found.setdefault(1, []).extend(list_keys(rows, (name,)) for name in columns)
     return {number: pa.concat_arrays(parts) for number, parts in found.items()}
 
 

@@ -24,8 +24,12 @@ from crossling.stages.pseudo_labels import (
     Decided,
     Keep,
     Votes,
+    begin_spans,
     decide_answers,
     decide_labels,
+    group_classes,
+    join_linked,
+    join_votes,
     keep_rows,
     project_tags,
     score_rows,
@@ -75,6 +79,8 @@ class Unit:
     learnt: Rows
     links: Sequence[Sequence[Link]] | None = None
     """Between the words of each row's two sentences, where tags go from one to the other."""
+    both: bool = False
+    """Whether teachers read the student's rows, too."""
 
 
 @dataclass
@@ -239,23 +245,26 @@ def _label_classes(
 ) -> Iterator[Labelled]:
     """Rows of each unit with a tag for every word, or a class."""
     votes = _gather_votes(units, task, seeds, context)
+    label = label_sentences if task.record is TaggedSentence else label_texts
     for unit in units:
-        given = votes[unit.read.fingerprint]
-        soft_NC = sharpen(given.mean, choices.soft_temperature) if choices.labels == "soft" else None
-        decided = decide_labels(given, choices.decide)
-        if task.record is TaggedSentence:
-            yield label_sentences(unit, decided, soft_NC, task)
-        else:
-            yield _label_texts(unit, decided, soft_NC, task)
+        given, own = votes[unit.read.fingerprint], votes[unit.learnt.fingerprint] if unit.both else None
+        yield label(unit, given, own, task, choices)
 
 
-def _name_labels(decided: Decided, task: Task) -> list[str]:
-    names: list[str] = np.array([*task.labels, ""], object)[decided.labels].tolist()
-    return names
+def _name_labels(labels_N: Array, names: Sequence[str]) -> list[str]:
+    found: list[str] = np.array([*names, ""], object)[labels_N].tolist()
+    return found
 
 
-def _label_texts(unit: Unit, decided: Decided, soft_NC: Array | None, task: Task) -> Labelled:
-    names = _name_labels(decided, task)
+def _soften(votes: Votes, choices: Choices) -> Array | None:
+    return sharpen(votes.mean, choices.soft_temperature) if choices.labels == "soft" else None
+
+
+def label_texts(unit: Unit, given: Votes, own: Votes | None, task: Task, choices: Choices) -> Labelled:
+    """The student's texts with the class that teachers give to what they read, on one side or on both."""
+    given = join_votes(given, own) if own is not None else given
+    decided, soft_NC = decide_labels(given, choices.decide), _soften(given, choices)
+    names = _name_labels(decided.labels, task.labels)
     return Labelled(
         {**{name: unit.learnt.column(name).to_pylist() for name in TEXT_COLUMNS[unit.learnt.kind]}, "label": names},
         decided.confidence.tolist(),
@@ -265,32 +274,84 @@ def _label_texts(unit: Unit, decided: Decided, soft_NC: Array | None, task: Task
     )
 
 
-def label_sentences(unit: Unit, decided: Decided, soft_NC: Array | None, task: Task) -> Labelled:
+def label_sentences(unit: Unit, given: Votes, own: Votes | None, task: Task, choices: Choices) -> Labelled:
     """Sentences with a tag for every word that has one, over links where the student's sentence is a translation."""
-    counts_R = [len(words) for words in unit.read.column("words").to_pylist()]
-    starts_R = np.append(0, np.cumsum(counts_R)).astype(np.int64)
-    confidence_R, agree_R = score_rows(decided, np.repeat(np.arange(len(counts_R)), counts_R), len(counts_R))
-    names, found = _name_labels(decided, task), Labelled()
-    sentences: list[list[str]] = unit.learnt.column("words").to_pylist()
-    tags: list[list[str]] = [names[begin:end] for begin, end in pairwise(starts_R.tolist())]
-    sources = [list(range(count)) for count in counts_R]
+    if own is not None:
+        return _label_both_sides(unit, given, own, task, choices)
+    decided, soft_NC = decide_labels(given, choices.decide), _soften(given, choices)
+    starts_R = _list_starts(unit.read)
+    confidence_R, agree_R = _score_sentences(decided, starts_R)
+    tags = _cut(_name_labels(decided.labels, task.labels), starts_R)
+    sources = [list(range(len(words))) for words in tags]
     if unit.links is not None:
-        spans = getattr(task.settings, "scheme", "none") == "bio"
-        for row, (words, links) in enumerate(zip(sentences, unit.links, strict=True)):
-            tags[row], sources[row] = project_tags(tags[row], links, len(words), spans=spans)
+        for row, (words, links) in enumerate(zip(unit.learnt.column("words").to_pylist(), unit.links, strict=True)):
+            tags[row], sources[row] = project_tags(tags[row], links, len(words), spans=_has_spans(task))
             sure = [decided.confidence[starts_R[row] + source] for source in sources[row] if source != NONE]
             confidence_R[row] = min(sure, default=0.0)
-    if soft_NC is not None:
-        found.soft = [soft_NC[begin + np.array(of)] for begin, of in zip(starts_R[:-1], sources, strict=True)]
-    found.columns = {"words": sentences, "tags": tags}
-    found.confidence, found.agree = confidence_R.tolist(), agree_R.tolist()
-    found.groups = [(unit.language, "")] * len(sentences)
-    return found
+    soft = [] if soft_NC is None else [soft_NC[s + np.array(of)] for s, of in zip(starts_R[:-1], sources, strict=True)]
+    return _collect_sentences(unit, tags, confidence_R, agree_R, soft)
+
+
+def _label_both_sides(unit: Unit, given: Votes, own: Votes, task: Task, choices: Choices) -> Labelled:
+    """Sentences whose words are tagged by what teachers read in them and in the source words that they are linked to.
+
+    Of spans the types are decided so; where one begins follows from the source's spans and from the own tags.
+    """
+    assert unit.links is not None
+    how: Decide = "vote" if choices.decide == "agreement" else choices.decide
+    starts_R, source_starts_R = _list_starts(unit.learnt), _list_starts(unit.read)
+    source_tags = _cut(_name_labels(decide_labels(given, how).labels, task.labels), source_starts_R)
+    lengths_R = np.diff(starts_R).tolist()
+    sources = [
+        project_tags(tags, links, words, spans=_has_spans(task))[1]
+        for tags, links, words in zip(source_tags, unit.links, lengths_R, strict=True)
+    ]
+    shifts_N = np.repeat(source_starts_R[:-1], lengths_R)
+    sources_N = np.array([source for of in sources for source in of], np.int64)
+    sources_N = np.where(sources_N == NONE, NONE, sources_N + shifts_N)
+    names: tuple[str, ...] = task.labels
+    own_tags = _cut(_name_labels(decide_labels(own, how).labels, names), starts_R)
+    if _has_spans(task):
+        names = tuple(dict.fromkeys(label.partition("-")[2] or label for label in task.labels))
+        groups_C = np.array([names.index(label.partition("-")[2] or label) for label in task.labels])
+        given, own = group_classes(given, groups_C), group_classes(own, groups_C)
+    joined = join_linked(own, given, sources_N)
+    decided, soft_NC = decide_labels(joined, choices.decide), _soften(joined, choices)
+    tags = _cut(_name_labels(decided.labels, names), starts_R)
+    if _has_spans(task):
+        tags = [begin_spans(*one) for one in zip(tags, own_tags, sources, source_tags, strict=True)]
+    soft = [] if soft_NC is None else [soft_NC[begin:end] for begin, end in pairwise(starts_R.tolist())]
+    return _collect_sentences(unit, tags, *_score_sentences(decided, starts_R), soft)
+
+
+def _has_spans(task: Task) -> bool:
+    return getattr(task.settings, "scheme", "none") == "bio"
+
+
+def _list_starts(rows: Rows) -> Array:
+    """Where each sentence's first word stands among all words, and their number."""
+    return np.append(0, np.cumsum([len(words) for words in rows.column("words").to_pylist()])).astype(np.int64)
+
+
+def _cut(names: Sequence[str], starts_R: Array) -> list[list[str]]:
+    return [list(names[begin:end]) for begin, end in pairwise(starts_R.tolist())]
+
+
+def _score_sentences(decided: Decided, starts_R: Array) -> tuple[Array, Array]:
+    count = len(starts_R) - 1
+    return score_rows(decided, np.repeat(np.arange(count), np.diff(starts_R)), count)
+
+
+def _collect_sentences(
+    unit: Unit, tags: list[list[str]], confidence_R: Array, agree_R: Array, soft: list[Array]
+) -> Labelled:
+    columns = {"words": unit.learnt.column("words").to_pylist(), "tags": tags}
+    return Labelled(columns, confidence_R.tolist(), agree_R.tolist(), [(unit.language, "")] * len(tags), soft)
 
 
 def _gather_votes(units: Sequence[Unit], task: Task, seeds: Sequence[int], context: StageContext) -> dict[str, Votes]:
     """What all teachers predict, by the fingerprint of what they read: a source with many translations is read once."""
-    sets = {unit.read.fingerprint: unit.read for unit in units}
+    sets = {rows.fingerprint: rows for unit in units for rows in (unit.read, *([unit.learnt] if unit.both else []))}
     best: dict[str, list[Array]] = {name: [] for name in sets}
     total: dict[str, Array] = {}
     for seed in seeds:

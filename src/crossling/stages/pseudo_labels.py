@@ -60,6 +60,27 @@ def decide_labels(votes: Votes, how: Decide) -> Decided:
     return Decided(labels_N, confidence_N, agree_N)
 
 
+def join_votes(one: Votes, other: Votes) -> Votes:
+    """The votes of an ensemble on two readings of the same labels: twice as many teachers."""
+    return Votes(np.concatenate([one.best, other.best]), (one.mean + other.mean) / 2)
+
+
+def join_linked(own: Votes, source: Votes, sources_N: Array) -> Votes:
+    """Votes on the words of a translation: at a linked word its own and the source word's, else its own twice.
+
+    ``sources_N`` are the source words, -1 where there is none.
+    """
+    linked_N = sources_N != NONE
+    best_TN = np.where(linked_N, source.best[:, sources_N], own.best)
+    return join_votes(own, Votes(best_TN, np.where(linked_N[:, None], source.mean[sources_N], own.mean)))
+
+
+def group_classes(votes: Votes, groups_C: Array) -> Votes:
+    """Votes on groups of classes, such as the types of spans: a group is as probable as its classes together."""
+    mean_NG = votes.mean @ np.eye(int(groups_C.max()) + 1)[groups_C]
+    return Votes(groups_C[votes.best], mean_NG)
+
+
 def sharpen(mean_NC: Array, temperature: float) -> Array:
     """Distributions with a temperature: below 1 they are sharper, above 1 flatter."""
     scaled_NC = np.log(np.maximum(mean_NC, 1e-12)) / temperature
@@ -134,7 +155,7 @@ def project_tags(
     A word that is not linked, or linked to words with different tags, has none: an empty tag, and source -1. Of spans
     (B-, I-) the first word in the translation begins the span, whatever the order of words was in the source.
     """
-    units = _name_spans(tags) if spans else [(tag, 0) for tag in tags]
+    units = name_spans(tags) if spans else [(tag, 0) for tag in tags]
     linked: list[list[int]] = [[] for _ in range(words)]
     for source, target in sorted(links):
         if tags[source]:
@@ -155,7 +176,29 @@ def project_tags(
     return found, sources
 
 
-def _name_spans(tags: Sequence[str]) -> list[tuple[str, int]]:
+def begin_spans(types: Sequence[str], own: Sequence[str], sources: Sequence[int], tags: Sequence[str]) -> list[str]:
+    """Tags (B-, I-) of words whose types of spans are decided; an empty type, an empty tag.
+
+    A word goes on with the span before it where that has its type, unless the words come from different spans of the
+    source sentence, or, where one of the two words is not linked, the word's ``own`` tag begins a span. ``tags`` are
+    the source's, and ``sources`` each word's source word. So an I- never follows a word of another type.
+    """
+    units = name_spans(tags)
+    found: list[str] = []
+    for place, label in enumerate(types):
+        if label in ("", "O"):
+            found.append(label)
+            continue
+        before = types[place - 1] if place else "O"
+        linked = [units[source] for source in sources[max(0, place - 1) : place + 1] if source != NONE]
+        both = [unit for unit in linked if unit[0] == label]
+        apart = both[0] != both[1] if len(both) == 2 else own[place].startswith("B-")
+        goes_on = own[place] == f"I-{label}" if before == "" else before == label and not apart
+        found.append(f"{'I' if goes_on else 'B'}-{label}")
+    return found
+
+
+def name_spans(tags: Sequence[str]) -> list[tuple[str, int]]:
     """For every word the type of its span and the place where the span begins; ("O", 0) outside."""
     units: list[tuple[str, int]] = []
     for place, tag in enumerate(tags):

@@ -17,15 +17,15 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from crossling.data.catalogue import open_data
-from crossling.data.label_free import Keys, build_rows, collect_keys, drop_labels, find_equal
-from crossling.data.records import ParallelPair, PlainText
+from crossling.data.label_free import Keys, build_rows, collect_keys, drop_labels, find_equal, read_sides
+from crossling.data.records import LinkedPair, ParallelPair, PlainText
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data, parse_spec
 from crossling.errors import DataError, RecipeError
 from crossling.objectives.aligned_words import AdjustmentSettings
 from crossling.recipe.identity import content_hash
 from crossling.stages import StageSettings, TrainedStage
-from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tag_nothing, tell_kept
+from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tell_kept
 from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
 from crossling.stages.pseudo_labels import Decide, Keep
 from crossling.stages.task_training import (
@@ -36,7 +36,8 @@ from crossling.stages.task_training import (
     open_task_data,
     train_task,
 )
-from crossling.stages.word_pairs import PairData, filter_links, link_sentences, open_pairs
+from crossling.stages.translations import Read, list_linked, list_pairs, list_sentences, read_sides_by
+from crossling.stages.word_pairs import PairData, open_pairs
 from crossling.tasks import Task, build_task, learn_labels
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
 VERSION = 1
 SEED_STEP = 1000
 """Between the seeds of an ensemble: seeds that users count up one by one never share a teacher."""
-LINKING = ("sentences", "words", "aligner", "links", "one_to_one")
+LINKING = ("words", "aligner", "links", "one_to_one")
 """Settings for parallel text whose words are linked."""
+PAIRING = ("neighbours", "both_orders")
+"""Settings for parallel text whose lines make pairs."""
 
 
 class Settings(TaskStageSettings):
@@ -64,9 +67,18 @@ class Settings(TaskStageSettings):
     """Data sets or files of the task's kind in any languages, whose labels are not read. For taggers and classifiers
     also plain text, and parallel text, of which the target side is read."""
     parallel: tuple[Any, ...] = ()
-    """Teachers read the source side, the student learns the target side. For classes: tables of sets whose row i says
-    the same, { source = "xnli:en:dev", target = ["de", "hi"] }. For tags: parallel text as the adjust stage takes it,
-    "ntrex:en-hi"; tags follow the links between words, and a word without a link is not learnt."""
+    """Teachers read the source side, the student learns the target side. For all but answers, parallel text as the
+    adjust stage takes it, "ntrex:en-hi": tags follow the links between words, and a word without a link is not learnt;
+    pairs are made of lines that are close to each other. For classes also tables of sets whose row i says the same,
+    { source = "xnli:en:dev", target = ["de", "hi"] }."""
+    read: Read = "source"
+    """The side of parallel text that teachers read: source, target, or both, where the mean of their probabilities
+    decides, and they agree where all predict the same on both sides. A word without a link is then read by itself."""
+    neighbours: int = Field(default=1, ge=1, le=100)
+    """For pairs made of parallel text: each line is paired with this number of the lines nearest to it, by the cosine
+    of the encoder's mean vectors of the source sentences."""
+    both_orders: bool = True
+    """For pairs made of parallel text: learn both orders of two lines, since inference is directed."""
     leave_out: tuple[DataSpec, ...] = ()
     """Data sets whose texts are left out of the text to teach on, such as scored ones that share sentences with it."""
     transductive: bool = False
@@ -98,7 +110,7 @@ class Settings(TaskStageSettings):
     """The student starts from the encoder that the first teachers started from, or from this seed's teacher."""
 
     sentences: int | None = Field(default=30_000, ge=1)
-    """For tags over links: at most this number of pairs of each set, drawn at random by the run's seed; none: all."""
+    """At most this number of sentence pairs of each parallel text, drawn at random by the run's seed; none: all."""
     words: int = Field(default=64, ge=1)
     """For tags over links: longer sentences are left out."""
     aligner: dict[str, Any] = Field(
@@ -165,17 +177,20 @@ def _check(settings: Settings, before: TaskStageSettings) -> None:
         wrong = next((name for name, is_wrong in refused.items() if is_wrong), None)
         if wrong:
             raise RecipeError(f"{wrong} = {getattr(settings, wrong)!r}: not supported for answers yet; leave it out")
-    tables = [isinstance(entry, dict) and set(entry) == {"source", "target"} for entry in settings.parallel]
-    if kind == "tag" and any(tables):
+    if kind == "tag" and any(map(_is_table, settings.parallel)):
         raise RecipeError('parallel: a tagger is taught on parallel text, such as "ntrex:en-hi"')
-    if kind != "tag" and not all(tables):
-        raise RecipeError('parallel: write { source = "xnli:en:dev", target = ["de", "hi"] }')
     _check_spans(settings)
 
 
 def _check_spans(settings: Settings) -> None:
-    if settings.labels == "soft" and settings.parallel and getattr(settings.task, "scheme", "none") == "bio":
+    follows_links = bool(settings.parallel) and settings.read != "target"
+    if settings.labels == "soft" and follows_links and getattr(settings.task, "scheme", "none") == "bio":
         raise RecipeError('labels = "soft": spans that follow links begin elsewhere; use hard labels')
+
+
+def _is_table(entry: Any) -> bool:
+    """Whether an entry of ``parallel`` names sets whose rows say the same, and is no parallel text."""
+    return isinstance(entry, dict) and set(entry) == {"source", "target"}
 
 
 def list_teachers(settings: Settings, seed: int) -> tuple[int, ...]:
@@ -207,7 +222,7 @@ class Data:
     pairs: tuple[tuple[Rows, Rows], ...] = ()
     """Rows that say the same: the teachers read the first set, the student learns the second."""
     translations: PairData | None = None
-    """Parallel text whose words are linked."""
+    """Parallel text."""
 
     def learnt(self) -> list[Rows]:
         """Every set whose text teaches; of pairs both sides, since the student learns what the source side says."""
@@ -251,31 +266,38 @@ def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
     left_out = collect_keys(open_data(spec, split="test", store=store) for spec in settings.leave_out)
     task = build_task(settings.task, ())
     text = tuple(_open_text(spec, task, left_out, store) for spec in settings.text)
-    if settings.task.kind != "tag":
-        pairs = tuple(pair for entry in settings.parallel for pair in _open_parallel(entry, task, left_out, store))
+    tables = [entry for entry in settings.parallel if _is_table(entry)]
+    pairs = tuple(pair for entry in tables for pair in _open_parallel(entry, task, left_out, store))
+    linking = _linking(settings)
+    if not linking.parallel:
         return Data(labelled, text, pairs)
-    if not settings.parallel:
-        return Data(labelled, text)
-    translations = open_pairs(_linking(settings), source=source, store=store)
-    if left_out and settings.links:
+    translations = open_pairs(linking, source=source, store=store)
+    if left_out and linking.links:
         raise DataError("leave_out: a file of links has a line for every pair, so that none can be left out")
     texts = tuple(replace(one, rows=_leave_out(one.rows, left_out)) for one in translations.texts)
-    return Data(labelled, text, translations=replace(translations, texts=texts))
+    translations = replace(translations, texts=texts)
+    if settings.task.kind == "classify_pair":
+        times = settings.neighbours * (2 if settings.both_orders else 1)
+        lines = sum(share * len(rows) for rows, share in translations.efforts())
+        translations = replace(translations, pairs_per_epoch=times * lines)
+    return Data(labelled, text, pairs, translations)
 
 
 def _linking(settings: Settings) -> AdjustmentSettings:
-    """The settings that link words of parallel text; links between equal strings count, too."""
-    table = {name: getattr(settings, name) for name in LINKING}
-    return AdjustmentSettings(parallel=settings.parallel, drop_identical=False, **table)
+    """The settings that draw parallel text and link its words; links between equal strings count, too."""
+    names = LINKING if settings.task.kind == "tag" else ()
+    table = {name: getattr(settings, name) for name in ("sentences", *names)}
+    texts = tuple(entry for entry in settings.parallel if not _is_table(entry))
+    return AdjustmentSettings(parallel=texts, drop_identical=False, **table)
 
 
 def _open_text(spec: DataSpec, task: Task, left_out: Keys, store: Path) -> Rows:
     from crossling.inference.evaluate import check_kind
 
     rows = open_data(spec, split="train", store=store)
-    if task.settings.kind in ("tag", "classify") and rows.kind is ParallelPair:
+    if task.settings.kind in ("tag", "classify") and rows.kind in (ParallelPair, LinkedPair):
         target = rows.language.partition("-")[2] or rows.language
-        rows = build_rows(PlainText, {"text": rows.column("target")}, language=target, name=rows.name)
+        rows = build_rows(PlainText, {"text": read_sides(rows)[1]}, language=target, name=rows.name)
     if task.settings.kind not in ("tag", "classify") or rows.kind is not PlainText:
         check_kind(task, rows)
     return drop_labels(_leave_out(rows, left_out))
@@ -339,7 +361,12 @@ def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     """The part of the identity that is specific to the stage; of the text only what is read, which labels are not."""
     task = identify_task(settings, data.labelled)
     sets = {"text", "parallel", "leave_out", "links"}
-    unused = set() if data.translations else set(LINKING)
+    # What is not used does not count, so that a result stays known when a setting is added.
+    kind, has_text = settings.task.kind, data.translations is not None
+    unused = set() if has_text else {"sentences"}
+    unused |= set() if has_text and kind == "tag" else set(LINKING)
+    unused |= set() if has_text and kind == "classify_pair" else set(PAIRING)
+    unused |= {"read"} if settings.read == "source" or not settings.parallel else set()
     table = {name: value for name, value in task["settings"].items() if name not in sets | unused}
     return {"settings": table, "data": {**task["data"], "taught": content_hash(data.fingerprints())}}
 
@@ -392,20 +419,12 @@ def _list_units(settings: Settings, data: Data, task: Task, context: StageContex
         words = read_texts(task, rows, context.encoder)
         yield Unit(rows.language, words, words)
     for first, second in data.pairs:
-        yield Unit(second.language, first, second)
-    linking = _linking(settings) if data.translations else None
+        yield read_sides_by(second.language, first, second, settings.read)
+    drawn: dict[str, Any] = {"count": settings.sentences, "read": settings.read, "context": context}
     for text in data.translations.texts if data.translations else ():
-        assert linking is not None
-        sentences, links = link_sentences(linking, text, context)
-        sides = [
-            tag_nothing(words, language=language, name=text.rows.name)
-            for words, language in zip((sentences.source, sentences.target), text.rows.language.split("-"), strict=True)
-        ]
-        lengths = [(len(a), len(b)) for a, b in zip(sentences.source, sentences.target, strict=True)]
-        kept = [
-            [tuple(pair) for pair in filter_links(found, both, linking, seen=seen).reshape(-1, 2).tolist()]
-            for found, both, seen in zip(
-                links, zip(sentences.source, sentences.target, strict=True), lengths, strict=True
-            )
-        ]
-        yield Unit(text.language, sides[0], sides[1], kept)
+        if settings.task.kind == "tag":
+            yield list_linked(text, _linking(settings), read=settings.read, context=context)
+        elif settings.task.kind == "classify":
+            yield list_sentences(text, **drawn)
+        else:
+            yield list_pairs(text, neighbours=settings.neighbours, both_orders=settings.both_orders, **drawn)

@@ -105,6 +105,18 @@ def link_sentences(
     """The sentence pairs that a seed draws from a text, and the links between their words (or subwords)."""
     from crossling.aligners import align_words
     from crossling.aligners.corpus import build_corpus
+
+    linker, sentences = draw_sentences(settings, text, context)
+    if settings.pooling != "subword":
+        return sentences, linker.link(text, sentences, device=context.distributed.device, progress=context.progress)
+    pieces = [cut_pieces(side, context.encoder) for side in (sentences.source, sentences.target)]
+    assert linker.aligner is not None
+    links = align_words(build_corpus(zip(*pieces, strict=True)), linker.aligner, progress=context.progress)
+    return sentences, list(links)
+
+
+def draw_sentences(settings: AdjustmentSettings, text: Text, context: StageContext) -> tuple[Linker, Sentences]:
+    """The sentence pairs that a seed draws from a text, as words, and what links them."""
     from crossling.aligners.linked_text import choose_sentences
 
     linker = _open_linker(settings, text, context)
@@ -112,12 +124,7 @@ def link_sentences(
     split = linker.split_by(text)
     sentences = choose_sentences(text.rows, split, count=count, longest=settings.words, seed=context.seed)
     context.progress.say(f"{text.rows.name}: {len(sentences.rows):,} sentence pairs of {len(text.rows):,}")
-    if settings.pooling != "subword":
-        return sentences, linker.link(text, sentences, device=context.distributed.device, progress=context.progress)
-    pieces = [cut_pieces(side, context.encoder) for side in (sentences.source, sentences.target)]
-    assert linker.aligner is not None
-    links = align_words(build_corpus(zip(*pieces, strict=True)), linker.aligner, progress=context.progress)
-    return sentences, list(links)
+    return linker, sentences
 
 
 def _open_linker(settings: AdjustmentSettings, text: Text, context: StageContext) -> Linker:
