@@ -99,7 +99,7 @@ def test_card_names_no_folder_of_the_machine(exported: Path, trained: Trained) -
     card = read_card(exported)
     assert card.encoder == "encoder"
     assert str(trained("ner").parent) not in (exported / "model.json").read_text(encoding="utf-8")
-    assert set(card.files) == {path.name for path in exported.iterdir()} - {"model.json"}
+    assert set(card.files) == {path.name for path in exported.iterdir()} - {"model.json", "README.md"}
 
 
 def test_other_users_can_read_the_files(exported: Path) -> None:

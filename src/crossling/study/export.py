@@ -1,4 +1,4 @@
-"""Export: the trained model of a run as a folder to use elsewhere."""
+"""Export: the trained model of a run as a folder to use elsewhere, with a README made from the run's record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from crossling.errors import ArtefactError, UserError, nearest
 from crossling.files import check_new_folder, write_folder
 from crossling.models.model import Model, load_model
 from crossling.models.standalone import write_standalone
+from crossling.report.readme import write_readme
 from crossling.study.folder import find_model
+from crossling.study.model_facts import describe_model
 
 Vocabulary = Literal["whole", "used"]
 
@@ -35,7 +37,14 @@ def export_model(
     folder = find_model(run, seed=seed)
     model, card = load_model(folder)
     used = None if vocabulary == "whole" else _find_used(model, folder, on, store)
-    write_folder(out, lambda place: write_standalone(model, card, place, used=used))
+    limits = () if used is None else (_describe_vocabulary(model, used, on),)
+    facts = describe_model(run, card, name=out.resolve().name, seed=seed, limits=limits)
+
+    def write(place: Path) -> None:
+        write_standalone(model, card, place, used=used)
+        (place / "README.md").write_text(write_readme(facts), encoding="utf-8")
+
+    write_folder(out, write)
     size = sum(path.stat().st_size for path in out.iterdir())
     kept = "all" if used is None else f"{len(used):,} of"
     return f"{out}: {kept} {model.encoder.vocabulary:,} subwords, {size / 1e6:.1f} MB"
@@ -51,3 +60,12 @@ def _find_used(model: Model, folder: Path, on: Sequence[str], store: Path) -> In
         )
     others = [collect_ids(model.encoder, source, store=store) for source in on]
     return np.unique(np.concatenate([*others, *([trained] if len(trained) < model.encoder.vocabulary else [])]))
+
+
+def _describe_vocabulary(model: Model, used: IntArray, on: Sequence[str]) -> str:
+    more = f" and of {', '.join(Path(source).name for source in on)}" if on else ""
+    return (
+        f"Its vocabulary was trimmed to {len(used):,} of {model.encoder.vocabulary:,} subwords, those of its training "
+        f"text{more}. Other text, above all in other languages, is split into smaller subwords or unknown ones. The "
+        "scores are those of the whole vocabulary."
+    )
