@@ -303,9 +303,63 @@ def test_settings_that_are_not_used_do_not_count(tmp_path: Path, tiny_folder: Pa
             assert (identify(kind, parallel=lines, **{name: value}) != plain) == (name in used), name
 
 
+def write_questions(folder: Path, name: str, rows: list[tuple[str, str, str]], *, answer: str) -> dict[str, Any]:
+    """A file of questions (id, question, context) that are all answered by one word, as a recipe names it."""
+    lines = [
+        {"id": key, "question": question, "context": text, "answers": [answer], "starts": [text.index(answer)]}
+        for key, question, text in rows
+    ]
+    (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return {"format": "jsonl", "path": str(folder / f"{name}.jsonl"), "language": "hi" if name != "en" else "en"}
+
+
+@pytest.mark.parametrize("read", ["source", "both"])
+def test_answers_are_taught_through_translated_questions(read: str, tmp_path: Path, tiny_folder: Path) -> None:
+    """Rows are matched by id; the answers in the files, which are others in the second store, are not read."""
+    contexts = ["the red fish eats a cat in London", "a dog in the house sleeps"]
+    english = [("a", "who eats", contexts[0]), ("b", "who", contexts[1]), ("c", "what", contexts[1])]
+    hindi = [("c", "мир", contexts[1]), ("x", "не", contexts[1]), ("a", "нам", f"{contexts[0]} не")]
+    weights, names = [], []
+    for answer in ("the", "in"):
+        folder = tmp_path / answer
+        folder.mkdir()
+        sides = [write_questions(folder, name, rows, answer=answer) for name, rows in (("en", english), ("hi", hindi))]
+        parallel = [{"source": sides[0], "target": sides[1]}]
+        done = run(make_recipe(folder, tiny_folder, "answer", parallel=parallel, read=read), folder)
+        facts = record_of(done)["teaching"]["languages"]["hi"]
+        assert facts["offered"] == 2 >= facts["kept"] >= 1
+        weights.append(weights_of(done)), names.append(done.identify_stages(1))
+    assert names[0] == names[1]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_questions_that_are_scored_are_refused_on_either_side(tmp_path: Path, tiny_folder: Path) -> None:
+    scored: Any = make_rows(Question, 6, shift=2)[3]
+    texts = [[("a", scored.question, scored.context)], [("a", "who", scored.context)]]
+    for number, sides in enumerate((texts, texts[::-1])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        files = [
+            write_questions(folder, name, rows, answer="cat") for name, rows in zip(("en", "hi"), sides, strict=True)
+        ]
+        recipe = make_recipe(folder, tiny_folder, "answer", parallel=[{"source": files[0], "target": files[1]}])
+        done = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
+        with pytest.raises(DataError, match="also scored"):
+            done.check_targets()
+
+
 def test_a_language_names_the_sources_set_in_that_language() -> None:
     found = teach._name_target("xnli:en:dev[:10]", "de")
     assert found == "xnli:de:dev[:10]"
+    with pytest.raises(DataError, match="name the set, such as mlqa:context=en,question=es:dev"):
+        teach._name_target("mlqa:context=en,question=en:dev", "es")
+
+
+def test_questions_in_another_language_are_counted_apart() -> None:
+    rows = make_rows(Question, 2, language="en")
+    assert teach._name_language(rows.rename("mlqa:context=en,question=es:dev")) == "context=en,question=es"
+    assert teach._name_language(rows.rename("mlqa:context=en,question=en:dev")) == "en"
+    assert teach._name_language(rows.rename("tydiqa:en:train")) == "en"
 
 
 def test_tags_follow_links_to_translations(tmp_path: Path, tiny_folder: Path) -> None:
@@ -397,7 +451,8 @@ def test_weights_and_soft_labels_change_the_student(tmp_path: Path, tiny_folder:
     ("kind", "changes", "said"),
     [
         ("answer", {"labels": "soft"}, "labels = 'soft': not supported for answers"),
-        ("answer", {"parallel": [{"source": "xquad:en", "target": "de"}]}, "parallel.*not supported for answers"),
+        ("answer", {"parallel": ["ntrex:en-de"]}, "parallel: write { source"),
+        ("answer", {"links": "links.txt"}, "links = .*not supported for answers"),
         ("answer", {"decide": "mean"}, "decide"),
         ("tag", {"parallel": [{"source": "panx:en", "target": "de"}]}, "parallel text"),
         ("tag", {"parallel": ["ntrex:en-de"], "labels": "soft"}, "spans that follow links"),

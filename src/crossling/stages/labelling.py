@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
     from crossling.encoders.encoder import Encoder
     from crossling.models.model import Model, ModelCard
+    from crossling.stages.answer_links import Answer, LinkedContexts
     from crossling.stages.context import StageContext
     from crossling.tasks import Task
 
@@ -81,6 +82,13 @@ class Unit:
     """Between the words of each row's two sentences, where tags go from one to the other."""
     both: bool = False
     """Whether teachers read the student's rows, too."""
+    contexts: Sequence[LinkedContexts | None] | None = None
+    """For answers: each row's two contexts with links between them; None: the same context."""
+
+    def carry(self, row: int, answer: Answer) -> Answer | None:
+        """An answer to what teachers read as an answer in the student's row; None where no links cover it."""
+        contexts = self.contexts[row] if self.contexts is not None else None
+        return answer if contexts is None or not answer[1] else contexts.carry(answer)
 
 
 @dataclass
@@ -351,7 +359,7 @@ def _collect_sentences(
 
 def _gather_votes(units: Sequence[Unit], task: Task, seeds: Sequence[int], context: StageContext) -> dict[str, Votes]:
     """What all teachers predict, by the fingerprint of what they read: a source with many translations is read once."""
-    sets = {rows.fingerprint: rows for unit in units for rows in (unit.read, *([unit.learnt] if unit.both else []))}
+    sets = _list_read(units)
     best: dict[str, list[Array]] = {name: [] for name in sets}
     total: dict[str, Array] = {}
     for seed in seeds:
@@ -361,6 +369,11 @@ def _gather_votes(units: Sequence[Unit], task: Task, seeds: Sequence[int], conte
             best[name].append(probabilities_NC.argmax(1).astype(np.int16))
             total[name] = total[name] + probabilities_NC if name in total else probabilities_NC
     return {name: Votes(np.stack(best[name]), total[name] / len(seeds)) for name in sets}
+
+
+def _list_read(units: Sequence[Unit]) -> dict[str, Rows]:
+    """All that teachers read, each set once, by its fingerprint."""
+    return {rows.fingerprint: rows for unit in units for rows in (unit.read, *([unit.learnt] if unit.both else []))}
 
 
 def _load_teacher(seed: int, task: Task, context: StageContext) -> tuple[Model, str]:
@@ -418,27 +431,11 @@ def _label_answers(
     units: Sequence[Unit], task: Task, choices: Choices, seeds: Sequence[int], context: StageContext
 ) -> Iterator[Labelled]:
     """Questions of each unit with the answer that the teachers give."""
-    from crossling.inference.evaluate import predict_rows
-
-    given: list[list[tuple[list[tuple[int, str]], list[float]]]] = [[] for _ in units]
-    for seed in seeds:
-        model, head = _load_teacher(seed, task, context)
-        for unit, answers in zip(units, given, strict=True):
-            found = predict_rows(
-                model,
-                task,
-                unit.read,
-                head=head,
-                distributed=context.distributed,
-                cache=context.encoded,
-                progress=context.progress,
-            ).table.to_pydict()
-            answers.append((list(zip(found["start"], found["predicted"], strict=True)), found["confidence"]))
-    for unit, answers in zip(units, given, strict=True):
-        decided = [
-            decide_answers([spans[row] for spans, _ in answers], [sure[row] for _, sure in answers], choices.decide)
-            for row in range(len(unit.read))
-        ]
+    given = _gather_answers(units, task, seeds, context)
+    for unit in units:
+        own = given[unit.learnt.fingerprint] if unit.both else None
+        read = given[unit.read.fingerprint]
+        decided = [decide_answer(unit, row, read, own, choices.decide) for row in range(len(unit.read))]
         columns = {name: unit.learnt.column(name).to_pylist() for name in ("id", "question", "context")}
         columns["answers"] = [[best[1]] if best else [] for best, _, _ in decided]
         columns["starts"] = [[best[0]] if best else [] for best, _, _ in decided]
@@ -448,3 +445,47 @@ def _label_answers(
             [agree for _, _, agree in decided],
             [(unit.language, "")] * len(decided),
         )
+
+
+def _gather_answers(
+    units: Sequence[Unit], task: Task, seeds: Sequence[int], context: StageContext
+) -> dict[str, list[list[tuple[Answer, float]]]]:
+    """Each teacher's answers and how sure it is of them, by the fingerprint of what they read."""
+    from crossling.inference.evaluate import predict_rows
+
+    sets = _list_read(units)
+    found: dict[str, list[list[tuple[Answer, float]]]] = {name: [] for name in sets}
+    for seed in seeds:
+        model, head = _load_teacher(seed, task, context)
+        for name, rows in sets.items():
+            table = predict_rows(
+                model,
+                task,
+                rows,
+                head=head,
+                distributed=context.distributed,
+                cache=context.encoded,
+                progress=context.progress,
+            ).table.to_pydict()
+            answers = zip(table["start"], table["predicted"], strict=True)
+            found[name].append(list(zip(answers, table["confidence"], strict=True)))
+    return found
+
+
+def decide_answer(
+    unit: Unit,
+    row: int,
+    read: Sequence[Sequence[tuple[Answer, float]]],
+    own: Sequence[Sequence[tuple[Answer, float]]] | None,
+    how: Decide,
+) -> tuple[Answer | None, float, bool]:
+    """The answer in the student's row: the teachers' on what they read, carried over; with both sides all those that
+    can be carried over, and the teachers' own."""
+    answers, sure = zip(*(teacher[row] for teacher in read), strict=True)
+    if own is None:
+        best, confidence, agree = decide_answers(answers, sure, how)
+        carried = unit.carry(row, best) if best else None
+        return carried, confidence if carried else 0.0, agree
+    votes = [(unit.carry(row, answer), one) for answer, one in zip(answers, sure, strict=True)]
+    known = [(answer, one) for answer, one in votes if answer is not None] + [teacher[row] for teacher in own]
+    return decide_answers([answer for answer, _ in known], [one for _, one in known], how)

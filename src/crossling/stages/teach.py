@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from crossling.data.batching import Array
 from crossling.data.catalogue import open_data
 from crossling.data.label_free import Keys, build_rows, collect_keys, drop_labels, find_equal, read_sides
-from crossling.data.records import LinkedPair, ParallelPair, PlainText
+from crossling.data.records import LinkedPair, ParallelPair, PlainText, Question
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data, parse_spec
 from crossling.errors import DataError, RecipeError
 from crossling.objectives.aligned_words import AdjustmentSettings
 from crossling.recipe.identity import content_hash
 from crossling.stages import StageSettings, TrainedStage
+from crossling.stages.answer_links import link_contexts, match_rows
 from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tell_kept
 from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
 from crossling.stages.pseudo_labels import Decide, Keep
@@ -50,6 +52,8 @@ SEED_STEP = 1000
 """Between the seeds of an ensemble: seeds that users count up one by one never share a teacher."""
 LINKING = ("words", "aligner", "links", "one_to_one")
 """Settings for parallel text whose words are linked."""
+LONGEST = 10_000
+"""Words that a context may have."""
 PAIRING = ("neighbours", "both_orders")
 """Settings for parallel text whose lines make pairs."""
 
@@ -69,8 +73,9 @@ class Settings(TaskStageSettings):
     parallel: tuple[Any, ...] = ()
     """Teachers read the source side, the student learns the target side. For all but answers, parallel text as the
     adjust stage takes it, "ntrex:en-hi": tags follow the links between words, and a word without a link is not learnt;
-    pairs are made of lines that are close to each other. For classes also tables of sets whose row i says the same,
-    { source = "xnli:en:dev", target = ["de", "hi"] }."""
+    pairs are made of lines that are close to each other. For classes and answers tables of sets whose row i says the
+    same, { source = "xnli:en:dev", target = ["de", "hi"] }. Questions are matched by id; an answer stays in the same
+    context, and follows the links between words to a translated one where they cover it."""
     read: Read = "source"
     """The side of parallel text that teachers read: source, target, or both, where the mean of their probabilities
     decides, and they agree where all predict the same on both sides. A word without a link is then read by itself."""
@@ -169,7 +174,7 @@ def _check(settings: Settings, before: TaskStageSettings) -> None:
         raise RecipeError('fusion: start = "teacher" goes on with the teacher\'s fusion; leave it out')
     if kind == "answer":
         refused = {
-            "parallel": bool(settings.parallel),
+            "links": bool(settings.links),
             "labels": settings.labels == "soft",
             "decide": settings.decide == "mean",
             "weight": settings.weight != 1,
@@ -177,6 +182,8 @@ def _check(settings: Settings, before: TaskStageSettings) -> None:
         wrong = next((name for name, is_wrong in refused.items() if is_wrong), None)
         if wrong:
             raise RecipeError(f"{wrong} = {getattr(settings, wrong)!r}: not supported for answers yet; leave it out")
+        if not all(map(_is_table, settings.parallel)):
+            raise RecipeError('parallel: write { source = "mlqa:en:dev", target = "mlqa:context=en,question=es:dev" }')
     if kind == "tag" and any(map(_is_table, settings.parallel)):
         raise RecipeError('parallel: a tagger is taught on parallel text, such as "ntrex:en-hi"')
     _check_spans(settings)
@@ -285,8 +292,12 @@ def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 def _linking(settings: Settings) -> AdjustmentSettings:
     """The settings that draw parallel text and link its words; links between equal strings count, too."""
-    names = LINKING if settings.task.kind == "tag" else ()
-    table = {name: getattr(settings, name) for name in ("sentences", *names)}
+    names = {"tag": ("sentences", *LINKING), "answer": ("aligner", "one_to_one")}.get(
+        settings.task.kind, ("sentences",)
+    )
+    table = {name: getattr(settings, name) for name in names}
+    if settings.task.kind == "answer":
+        table |= {"sentences": None, "words": LONGEST}
     texts = tuple(entry for entry in settings.parallel if not _is_table(entry))
     return AdjustmentSettings(parallel=texts, drop_identical=False, **table)
 
@@ -319,22 +330,42 @@ def _open_parallel(entry: dict[str, Any], task: Task, left_out: Keys, store: Pat
     first = check_kind(task, open_data(entry["source"], split="train", store=store))
     for spec in targets:
         second = check_kind(task, open_data(_name_target(entry["source"], spec), split="train", store=store))
-        if len(first) != len(second) or first.skipped or second.skipped:
-            raise DataError(
-                f"parallel: {first.name} has {len(first):,} rows and {second.name} has {len(second):,}; row i must say "
-                "the same in both, and no broken row may be skipped"
-            )
-        equal = find_equal(first, left_out) | find_equal(second, left_out)
-        rows = np.flatnonzero(~equal)
-        sides = (first, second) if not equal.any() else (first.take(rows), second.take(rows))
-        yield drop_labels(sides[0]), drop_labels(sides[1])
+        numbers = _match_rows(first, second)
+        sides = [rows.take(own) for rows, own in zip((first, second), numbers, strict=True)]
+        equal = find_equal(sides[0], left_out) | find_equal(sides[1], left_out)
+        if equal.all():
+            raise DataError(f"{second.name}: leave_out leaves no row of it")
+        kept = np.flatnonzero(~equal)
+        yield drop_labels(sides[0].take(kept)), drop_labels(sides[1].take(kept))
+
+
+def _match_rows(first: Rows, second: Rows) -> tuple[Array, Array]:
+    """Numbers of the rows that say the same."""
+    if first.kind is Question:
+        return match_rows(first, second)
+    if len(first) != len(second) or first.skipped or second.skipped:
+        raise DataError(
+            f"parallel: {first.name} has {len(first):,} rows and {second.name} has {len(second):,}; row i must say "
+            "the same in both, and no broken row may be skipped"
+        )
+    return np.arange(len(first)), np.arange(len(first))
 
 
 def _name_target(source: DataSpec, target: DataSpec) -> DataSpec:
     """A target set; one that is named by its language is the source's set in that language."""
     if isinstance(target, dict) or ":" in target or not isinstance(source, str):
         return target
-    return str(replace(parse_spec(source), language=target))
+    spec = parse_spec(source)
+    if spec.parts:
+        raise DataError(f"parallel: target = {target!r}: name the set, such as mlqa:context=en,question={target}:dev")
+    return str(replace(spec, language=target))
+
+
+def _name_language(rows: Rows) -> str:
+    """The language of rows; of questions in another language than their contexts, both."""
+    part = rows.name.partition(":")[2].partition(":")[0]
+    codes = [side.partition("=")[2] for side in part.split(",")]
+    return part if rows.kind is Question and len(set(codes)) == 2 else rows.language
 
 
 def check_scored(settings: Settings, data: Data, scored: Sequence[Rows]) -> None:
@@ -364,7 +395,10 @@ def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     # What is not used does not count, so that a result stays known when a setting is added.
     kind, has_text = settings.task.kind, data.translations is not None
     unused = set() if has_text else {"sentences"}
-    unused |= set() if has_text and kind == "tag" else set(LINKING)
+    follows_links = (has_text and kind == "tag") or (
+        kind == "answer" and bool(data.pairs) and settings.read != "target"
+    )
+    unused |= set() if follows_links else set(LINKING)
     unused |= set() if has_text and kind == "classify_pair" else set(PAIRING)
     unused |= {"read"} if settings.read == "source" or not settings.parallel else set()
     table = {name: value for name, value in task["settings"].items() if name not in sets | unused}
@@ -417,9 +451,12 @@ def _list_units(settings: Settings, data: Data, task: Task, context: StageContex
     """All that is taught, as the teachers and the student read it."""
     for rows in data.text:
         words = read_texts(task, rows, context.encoder)
-        yield Unit(rows.language, words, words)
+        yield Unit(_name_language(rows), words, words)
     for first, second in data.pairs:
-        yield read_sides_by(second.language, first, second, settings.read)
+        unit = read_sides_by(_name_language(second), first, second, settings.read)
+        if second.kind is Question and settings.read != "target":
+            unit = replace(unit, contexts=link_contexts(first, second, _linking(settings), context))
+        yield unit
     drawn: dict[str, Any] = {"count": settings.sentences, "read": settings.read, "context": context}
     for text in data.translations.texts if data.translations else ():
         if settings.task.kind == "tag":
