@@ -112,3 +112,15 @@ def test_words_are_in_order_and_cover_all_but_spaces(text: str, language: str | 
         assert not any(c.isalnum() for c in text[end : word.start])
         end = word.end
     assert not any(c.isalnum() for c in text[end:])
+
+
+@pytest.mark.parametrize("unit", ["🇮🇳", "a.", "_.", "1,", "a+", "x@", "क्‍", "ก", "#", "👩‍"])
+def test_long_runs_lose_no_character(unit: str) -> None:
+    """Texts that a pattern which tries every length at every place would need minutes for."""
+    text = unit * 5_000 + "1a"
+    found = split_words(text)
+    assert "".join(word.text for word in found) == text
+
+
+def test_flags_are_one_word_each() -> None:
+    assert [word.text for word in split_words("🇮🇳🇩🇪\ufe0f🇫 🇻🇳")] == ["🇮🇳", "🇩🇪\ufe0f", "🇫", "🇻🇳"]

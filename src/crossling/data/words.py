@@ -27,18 +27,21 @@ _BY_CHARACTER = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\uff70"
 _BY_PIECES = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--[{_BY_CHARACTER}{_BY_PIECES}]]"
 _BETWEEN = r"(?:['’ʼ‘\-‐‑·]|[\u200c\u200d]+|(?<=\p{Hebrew})[\"״׳](?=\p{Hebrew}))"
+# What may fail after a long match has a bound (RFC 5321: 64 characters before an @), and flags do not reach \X, which
+# counts all flags before one: otherwise a text made for it takes time quadratic in its length.
 _WORD = regex.compile(
     rf"""(?V1)
       (?P<address> (?:(?:https?|ftp)://|www\.)[^\s<>"]+
-        | [\p{{L}}\p{{N}}._+\-]+@[\p{{L}}\p{{N}}\-]+(?:\.[\p{{L}}\p{{N}}\-]+)+ )
+        | [\p{{L}}\p{{N}}._+\-]{{1,64}}+@[\p{{L}}\p{{N}}\-]+(?:\.[\p{{L}}\p{{N}}\-]+)+ )
     | (?P<handle> [@#](?:[\p{{L}}\p{{M}}\p{{N}}_]|\u200c|\u200d)+ )
     | (?P<initials> (?<![\p{{L}}\p{{N}}])(?:[\p{{Lu}}\p{{Ll}}]\.){{2,}} )
-    | (?P<number> \p{{Nd}}++(?:[.,:/٫٬'’]\p{{Nd}}++)*+ (?![\-‐]?{_LETTER}) )
+    | (?P<number> \p{{Nd}}++(?:[.,:/٫٬'’]\p{{Nd}}++){{0,99}}+ (?![\-‐]?{_LETTER}) )
     | (?P<tibetan> (?:[\p{{Tibetan}}&&[\p{{L}}\p{{M}}\p{{N}}]])+\u0f0b? )
     | (?P<character> [{_BY_CHARACTER}][\p{{M}}\ufe00-\ufe0f\uff9e\uff9f]* )
     | (?P<pieces> [[{_BY_PIECES}]--\p{{P}}](?:[[{_BY_PIECES}]--\p{{P}}]|[\p{{M}}\u200c\u200d])* )
     | (?P<word> {_LETTER}+(?:{_BETWEEN}{_LETTER}+)*[\u200d]? )
     | (?P<dots> \.{{2,}} )
+    | (?P<flag> \p{{RI}}{{2}}[\p{{GCB=Extend}}\p{{GCB=ZWJ}}\p{{GCB=SpacingMark}}]* )
     | (?P<other> (?![\s\p{{Cc}}\p{{Cf}}])\X )
     """,
     regex.VERBOSE,
