@@ -249,3 +249,23 @@ def test_words_option_is_for_taggers(trained: Trained, tmp_path: Path) -> None:
 def test_unknown_language_is_refused_before_loading(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="unknown language 'xx'"):
         predict_file(tmp_path / "no model", None, language="xx")
+
+
+@pytest.mark.parametrize("task", ["ner", "sentiment", "nli", "qa"])
+def test_languages_in_one_batch_change_nothing(trained: Trained, task: str) -> None:
+    model = Predictor.load(trained(task))
+    inputs: list[Any] = ["it's the cat", "aujourd'hui l'homme", "मछली खाती है।", "dog in 北京"]
+    if task in ("nli", "qa"):
+        inputs = [(text, f"{text} cat") for text in inputs]
+    languages = ["en", "fr", None, "zh"]
+    alone = [model.predict([item], language=one)[0] for item, one in zip(inputs, languages, strict=True)]
+    together = model.predict_mixed(inputs * 2, languages * 2)
+    for found, expected in zip(together, alone * 2, strict=True):
+        assert drop_confidence(found) == drop_confidence(expected)
+
+
+def drop_confidence(found: Any) -> Any:
+    """A result without confidences, whose last digit depends on the batch."""
+    if isinstance(found, dict):
+        return {name: drop_confidence(value) for name, value in found.items() if name != "confidence"}
+    return [drop_confidence(value) for value in found] if isinstance(found, list) else found

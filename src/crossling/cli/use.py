@@ -74,3 +74,79 @@ def export(
     from crossling.study.export import export_model
 
     print_message(export_model(run, out, vocabulary=vocabulary, on=on or (), seed=seed, store=find_store(store)))
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="[NAME=]FOLDER…", help="Folders of runs or of saved models, each with a name or not."),
+    ],
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; 0.0.0.0 for all of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at; 0 for any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the token that clients must send; default: the variable CROSSLING_TOKEN."),
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Serve other machines without a token, and by any host name.")
+    ] = False,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A site whose pages may call the server. Repeat as needed."),
+    ] = None,
+    seed: SeedOption = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of the models; default: torch's.")] = None,
+    batch: Annotated[int, typer.Option(help="Inputs that go through a model together.")] = 32,
+    wait: Annotated[float, typer.Option(help="Milliseconds that an input waits for others to share its batch.")] = 2.0,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 1_048_576,
+    max_items: Annotated[int, typer.Option(help="Texts, pairs or questions of a request.")] = 256,
+    max_characters: Annotated[int, typer.Option(help="Characters of a text.")] = 10_000,
+    max_total: Annotated[int, typer.Option(help="Characters of a request.")] = 200_000,
+    max_queue: Annotated[int, typer.Option(help="Inputs that wait for a model.")] = 1_024,
+    max_requests: Annotated[int, typer.Option(help="Requests that are answered at a time.")] = 256,
+    timeout: Annotated[float, typer.Option(help="Seconds for a request to arrive, and again to be answered.")] = 30.0,
+) -> None:
+    """Serve trained models over HTTP, with a page to try them.
+
+    Logs are JSON lines without any text of users. Ctrl-C or SIGTERM stops it when all accepted requests are answered.
+    """
+    from crossling.errors import UserError
+    from crossling.inference.server.limits import Limits
+
+    limits = Limits(
+        body=max_body,
+        items=max_items,
+        characters=max_characters,
+        total=max_total,
+        queue=max_queue,
+        requests=max_requests,
+        seconds=timeout,
+        batch=batch,
+        wait=wait / 1000,
+    )
+    try:
+        from crossling.inference.server import process
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "starlette", "uvicorn", "h11"):
+            raise
+        raise UserError(f"serve needs {error.name}: pip install 'crossling[serve]'") from None
+    from crossling.report.terminal import print_message
+    from crossling.study.folder import find_model
+
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    named = process.name_models(models)
+    process.serve(
+        {name: find_model(folder, seed=seed) for name, folder in named.items()},
+        host=host,
+        port=port,
+        token=process.read_token(token_file),
+        no_auth=no_auth,
+        origins=cors_origin or (),
+        limits=limits,
+        ready=lambda address: print_message(f"page:    {address}/"),
+    )

@@ -15,13 +15,13 @@ from crossling.data.languages import get_language
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.errors import ArtefactError, DataError
-from crossling.inference.evaluate import predict_rows
+from crossling.inference.evaluate import predict_sets
 from crossling.models.model import Model, ModelCard, load_model
 from crossling.models.standalone import write_standalone
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.recipe.recipe import RunSettings
-from crossling.tasks import restore_task
+from crossling.tasks import SplitWords, restore_task
 from crossling.training.distributed import Distributed, setup_distributed
 
 CHUNK = 1_000
@@ -57,22 +57,41 @@ class Predictor:
         """
         if isinstance(inputs, str):
             raise DataError("inputs is a list of texts, not one text: write [text]")
-        language = get_language(language or self.card.source).code
-        split = partial(split_words, language=language, pieces=cut_by_tokenizer(self.model.encoder.tokenizer))
+        return self.predict_mixed(inputs, [language] * len(inputs))
+
+    def predict_mixed(self, inputs: Sequence[Any], languages: Sequence[str | None]) -> list[dict[str, Any]]:
+        """Predictions for inputs that each have a language; inputs of all languages share the model's batches."""
+        groups: dict[str, list[int]] = {}
+        for place, language in enumerate(languages):
+            groups.setdefault(get_language(language or self.card.source).code, []).append(place)
+        parts = [[inputs[place] for place in places] for places in groups.values()]
+        splits = [self._split_words(language) for language in groups]
+        sets = [
+            self._arrange(part, language, split) for part, language, split in zip(parts, groups, splits, strict=True)
+        ]
+        found: list[dict[str, Any]] = [{}] * len(inputs)
+        with tempfile.TemporaryDirectory() as cache:
+            predicted = predict_sets(
+                self.model, self.task, sets, head=self.head, distributed=self.distributed, cache=Path(cache), batch=32
+            )
+            for places, part, split, one in zip(groups.values(), parts, splits, predicted, strict=True):
+                for place, result in zip(places, self.task.present(one, part, split), strict=True):
+                    found[place] = result
+        return found
+
+    def _split_words(self, language: str) -> SplitWords:
+        return partial(split_words, language=language, pieces=cut_by_tokenizer(self.model.encoder.tokenizer))
+
+    def _arrange(self, inputs: Sequence[Any], language: str, split: SplitWords) -> Rows:
+        """Inputs of one language as rows to predict."""
         columns = self.task.arrange(inputs, split)
-        rows = Rows(
+        return Rows(
             pa.table(columns, schema=SCHEMAS[self.task.record]),
             self.task.record,
             language=language,
             name="new text",
             fingerprint=content_hash(columns),
         )
-        with tempfile.TemporaryDirectory() as cache:
-            predictions = predict_rows(
-                self.model, self.task, rows, head=self.head, distributed=self.distributed, cache=Path(cache), batch=32
-            )
-        found: list[dict[str, Any]] = self.task.present(predictions, inputs, split)
-        return found
 
 
 def predict_file(
