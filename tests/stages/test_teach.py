@@ -431,11 +431,11 @@ def test_a_student_may_go_on_from_its_teacher(tmp_path: Path, tiny_folder: Path)
 
 def test_seeds_that_are_counted_up_share_no_teacher() -> None:
     settings = teach.Settings(teachers=3)
-    ensembles = [teach.list_teachers(settings, seed) for seed in range(1, 6)]
+    ensembles = [teach.list_earlier(settings, seed) for seed in range(1, 6)]
     assert ensembles[0] == (1, 1001, 2001)
     assert len({seed for ensemble in ensembles for seed in ensemble}) == 15
-    assert teach.list_teachers(settings, 1001) == ensembles[0], "students that teach had one ensemble"
-    assert all(seed in teach.list_teachers(settings, seed) for seed in (0, 42, 3999, 7042))
+    assert teach.list_earlier(settings, 1001) == ensembles[0], "students that teach had one ensemble"
+    assert all(seed in teach.list_earlier(settings, seed) for seed in (0, 42, 3999, 7042))
 
 
 def test_weights_and_soft_labels_change_the_student(tmp_path: Path, tiny_folder: Path) -> None:

@@ -90,9 +90,10 @@ def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> 
     assert not torch.equal(finals[0], finals[2])
 
 
+@pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("stop_at", [1, 5, 7, 8, 11])
 @pytest.mark.parametrize("trim", [False, True])
-def test_continued_run_ends_with_same_bits(tmp_path: Path, stop_at: int, trim: bool) -> None:
+def test_continued_run_ends_with_same_bits(tmp_path: Path, stop_at: int, trim: bool, average: bool) -> None:
     def run(folder: str, stop: int | None = None) -> tuple[Model, Position]:
         model, stream = make_learner(tmp_path, count=50, trim=trim)
         steps = 0
@@ -109,7 +110,8 @@ def test_continued_run_ends_with_same_bits(tmp_path: Path, stop_at: int, trim: b
 
         scores = iter(range(100))
         execution = Execution(ONE, 3, tmp_path / folder, checkpoint_seconds=0.0, progress=Listener())
-        position = fit(model, stream, _settings(), execution, evaluate=lambda: 1.0 / (1 + next(scores)))
+        evaluate = lambda: 1.0 / (1 + next(scores))  # noqa: E731
+        position = fit(model, stream, _settings(), execution, evaluate=evaluate, average=average)
         return model, position
 
     undisturbed, expected = run("whole")
@@ -118,6 +120,39 @@ def test_continued_run_ends_with_same_bits(tmp_path: Path, stop_at: int, trim: b
     model, position = run("cut")
     assert torch.equal(_weights(model), _weights(undisturbed))
     assert position.step == expected.step == 14
+    assert position.best_step == (14 if average else 7)
+
+
+@pytest.mark.parametrize(("seconds", "trim"), [(0.0, True), (1e9, False)])
+def test_mean_of_epochs_is_the_mean_of_the_weights_after_each(tmp_path: Path, seconds: float, trim: bool) -> None:
+    """Batch statistics and heads included; it is evaluated once, when it is in the model."""
+    fusion = {"kind": "dlfa", "layer": 1}
+    plain, stream = make_learner(tmp_path, count=50, trim=trim, fusion=fusion)
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def keep(model: Model) -> float:
+        seen.append({name: weight.clone() for name, weight in model.state_dict().items()})
+        return 0.5
+
+    fit(plain, stream, _settings(epochs=3), Execution(ONE, 1, tmp_path / "plain"), evaluate=lambda: keep(plain))
+    *epochs, last = list(seen)
+    by_hand = {name: torch.stack([one[name].double() for one in (*epochs, last)]).mean(0) for name in last}
+    seen.clear()
+    model, stream = make_learner(tmp_path, count=50, trim=trim, fusion=fusion)
+    execution = Execution(ONE, 1, tmp_path / "work", checkpoint_seconds=seconds)
+    position = fit(model, stream, _settings(epochs=3), execution, evaluate=lambda: keep(model), average=True)
+    assert len(seen) == 1
+    assert (position.best_step, position.best_score) == (position.step, 0.5)
+    assert [entry["step"] for entry in position.history if "dev" in entry] == [21]
+    assert any("running_var" in name for name in by_hand), "batch statistics are among the weights"
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point():
+            torch.testing.assert_close(weight.double(), by_hand[name], atol=1e-7, rtol=1e-6, msg=name)
+            assert torch.equal(weight, seen[0][name]), "what was evaluated"
+        else:
+            assert torch.equal(weight, last[name]), "counters are the last epoch's"
+    names = {path.name for path in (tmp_path / "work").glob("*")}
+    assert names == (set() if seconds else {"best-00000021.safetensors", "step-00000021"})
 
 
 def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:

@@ -139,6 +139,19 @@ def weights_of(model: Model) -> dict[str, Tensor]:
     return weights
 
 
+def update_mean(mean: dict[str, Tensor] | None, weights: dict[str, Tensor], count: int) -> dict[str, Tensor]:
+    """The mean of ``count`` models' weights from that of those before and the last one's.
+
+    Batch statistics count as weights do; of what are whole numbers (counters, lists of rows) the last are taken.
+    """
+    if mean is None:
+        return {name: weight.clone() for name, weight in weights.items()}
+    return {
+        name: torch.lerp(mean[name], weight, 1 / count) if weight.is_floating_point() else weight.clone()
+        for name, weight in weights.items()
+    }
+
+
 def save_model(model: Model, card: ModelCard, folder: Path) -> None:
     """Write weights and card into a folder."""
     folder.mkdir(parents=True, exist_ok=True)

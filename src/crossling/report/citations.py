@@ -46,6 +46,11 @@ CITATIONS = (
         ("stages/adjust",),
     ),
     Citation(
+        "Fabian David Schmidt, Ivan Vulić and Goran Glavaš. Free Lunch: Robust Cross-Lingual Transfer via Model "
+        "Checkpoint Averaging. ACL 2023.",
+        ("stages/average",),
+    ),
+    Citation(
         "Matthew E. Peters et al. Deep Contextualized Word Representations. NAACL 2018.",
         ("fusions/scalar_mix",),
     ),

@@ -49,7 +49,7 @@ class Stage(Protocol[SettingsT, DataT]):
     """What a stage's module defines; its ``Settings`` are a subclass of :class:`StageSettings`.
 
     It may also define ``complete_settings(settings, earlier)``, which takes what a recipe does not say from the
-    settings of earlier stages; ``list_teachers(settings, seed)``, the seeds whose models of the stage before it reads;
+    settings of earlier stages; ``list_earlier(settings, seed)``, the seeds whose models of the stage before it reads;
     ``find_start(settings, stages, number)``, the stage whose encoder it starts from (default: the one before);
     ``resolve_settings(settings, data)``, which fills in what depends on the data; and ``check_scored(settings, data,
     scored)``, which refuses data that must not be scored.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,6 +21,7 @@ from crossling.objectives.aligned_words import AdjustmentSettings, ReplaySetting
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 from crossling.stages import StageSettings, TrainedStage
+from crossling.stages.ensemble import find_shared
 from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
 from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
 from crossling.tasks import Task, TaskSettings, build_task, learn_labels
@@ -56,6 +57,11 @@ class TaskStageSettings(StageSettings):
     """How the encoder's layers become what the head reads."""
     select: Literal["best", "last"] = "best"
     """Keep the epoch that is best on dev, or the last one."""
+    average: Literal["none", "epochs"] = "none"
+    """epochs: the weights are the mean of those after every epoch; dev then scores this mean and selects nothing."""
+    initial_head: Literal["own", "shared"] = "own"
+    """What draws the first weights of heads and fusion: the run's seed, or (shared) its remainder by 1000, so that
+    seeds 1, 1001 and 2001 start alike and their models can be averaged. Order and dropout are by the seed."""
 
     auxiliary: tuple[Auxiliary, ...] = ()
     """Tasks learnt beside the main one, each with its own head; an epoch still counts the main task's examples."""
@@ -85,7 +91,8 @@ class TaskStageSettings(StageSettings):
 
     @model_validator(mode="after")
     def _some_dev(self) -> Self:
-        if self.train and self.select == "best" and self.dev is None and self._first_name() is None:
+        selects = self.select == "best" and self.average == "none"
+        if self.train and selects and self.dev is None and self._first_name() is None:
             raise ValueError('dev: missing; name what selects the checkpoint, or set select = "last"')
         return self
 
@@ -94,7 +101,8 @@ class TaskStageSettings(StageSettings):
         if self.dev is not None or self.select == "last":
             return self.dev
         first = self._first_name()
-        assert first is not None
+        if first is None:  # a mean of epochs needs none
+            return None
         name, _, rest = first.partition(":")
         return f"{name}:{rest.split(':')[0]}"
 
@@ -106,6 +114,30 @@ class TaskStageSettings(StageSettings):
 
 
 SettingsT = TypeVar("SettingsT", bound=TaskStageSettings)
+
+
+class FollowingStageSettings(TaskStageSettings):
+    """Settings of a stage that takes what its table does not name from the task stage before it."""
+
+    task: ParsedTask = Field(default=cast("Any", None), json_schema_extra={"family": "tasks"})
+    """Default: as in the stage before, like everything that a finetune stage has."""
+    train: DataSpecs = ()
+    """Labelled data; default: as in the stage before."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_open(cls, data: Any) -> Any:
+        """A task or training set of nothing is one that the stage before has."""
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if name not in ("task", "train") or value}
+
+
+def follow_stage(settings: SettingsT, before: TaskStageSettings) -> SettingsT:
+    """All that the table does not name is as in the stage before."""
+    named = {"kind", *settings.model_fields_set}
+    shared = set(type(before).model_fields) & set(type(settings).model_fields)
+    return settings.model_copy(update={name: getattr(before, name) for name in shared - named})
 
 
 def complete_replay(settings: SettingsT, earlier: list[StageSettings]) -> SettingsT:
@@ -160,13 +192,7 @@ class TaskData:
 def open_task_data(settings: TaskStageSettings, *, source: str, store: Path) -> TaskData:
     """Find and open what the stage reads, and see that each task can read its part."""
     train = _open_sets(settings.task, settings.train, store)
-    spec = settings.dev_spec()
-    dev = _open_sets(settings.task, (spec,), store, split="dev")[0] if spec is not None else None
-    if dev is not None and dev.language != source:
-        raise RecipeError(
-            f"dev = {dev.name} is in {dev.language!r}, but the source language, {source!r}, selects checkpoints. "
-            f"Name a dev set in {source!r}, or set source = {dev.language!r}."
-        )
+    dev = open_dev(settings, source=source, store=store)
     auxiliary = tuple(_open_sets(one.task, one.train, store) for one in settings.auxiliary)
     for number, rows in ((n, rows) for n, some in enumerate(auxiliary) for rows in some):
         if rows.language != source:
@@ -180,6 +206,18 @@ def open_task_data(settings: TaskStageSettings, *, source: str, store: Path) -> 
         steps = sum(map(len, train)) / settings.batch
         pairs = replace(pairs, pairs_per_epoch=steps * settings.replay.batch)
     return TaskData(train, dev, auxiliary, pairs)
+
+
+def open_dev(settings: TaskStageSettings, *, source: str, store: Path) -> Rows | None:
+    """The dev set, which is in the source language."""
+    spec = settings.dev_spec()
+    dev = _open_sets(settings.task, (spec,), store, split="dev")[0] if spec is not None else None
+    if dev is not None and dev.language != source:
+        raise RecipeError(
+            f"dev = {dev.name} is in {dev.language!r}, but the source language, {source!r}, selects checkpoints. "
+            f"Name a dev set in {source!r}, or set source = {dev.language!r}."
+        )
+    return dev
 
 
 def _open_sets(
@@ -207,7 +245,13 @@ def identify_task(settings: TaskStageSettings, data: TaskData) -> dict[str, Any]
     settings = fit_tasks(settings, data)
     table = settings.model_dump(mode="json", exclude={"train", "dev", "auxiliary", "replay"})
     # What a stage does not use does not count, so that a result stays known when a setting is added.
-    used = {"auxiliary_temperature": bool(settings.auxiliary), "temperature": settings.temperature != 1.0}
+    used = {
+        "select": settings.average == "none",
+        "average": settings.average != "none",
+        "initial_head": settings.initial_head != "own",
+        "auxiliary_temperature": bool(settings.auxiliary),
+        "temperature": settings.temperature != 1.0,
+    }
     table = {name: value for name, value in table.items() if used.get(name, True)}
     if settings.auxiliary:
         table["auxiliary"] = [one.model_dump(mode="json", exclude={"train"}) for one in settings.auxiliary]
@@ -225,7 +269,7 @@ def train_task(
     taught: Examples | None = None,
     initial: Model | None = None,
 ) -> TrainedStage:
-    """Train on a task; with dev data, the model of the best epoch.
+    """Train on a task; with dev data, the model of the best epoch, unless epochs are averaged.
 
     ``taught``: more examples of the main task. ``initial``: a model whose heads and fusion the new one starts with.
     """
@@ -237,10 +281,11 @@ def train_task(
         model.heads.load_state_dict(initial.heads.state_dict())
         model.get_submodule("fusion").load_state_dict(initial.get_submodule("fusion").state_dict())
     name, main = next(iter(tasks.items()))
-    evaluate = partial(_score_dev, model, main, name, data.dev, context) if data.dev is not None else None
+    evaluate = partial(score_dev, model, main, name, data.dev, context) if data.dev is not None else None
     if context.on_start is not None:
         context.on_start(main, context.encoder)
-    position = fit(model, mixture, settings, context.execution(what), evaluate=evaluate)
+    average = settings.average == "epochs"
+    position = fit(model, mixture, settings, context.execution(what), evaluate=evaluate, average=average)
     card = context.describe_model(
         fusion=settings.fusion,
         tasks={
@@ -248,13 +293,15 @@ def train_task(
             for head, task in tasks.items()
         },
     )
-    record = {
+    record: dict[str, Any] = {
         "steps": position.step,
         "best_step": position.best_step,
         "dev_score": position.best_score,
         "training_seconds": round(position.seconds, 3),
         "history": position.history,
     }
+    if average:
+        record["select"] = f"not applied: the mean of {settings.epochs} epochs"
     return TrainedStage(model, card, record)
 
 
@@ -306,7 +353,7 @@ def _build_model(
     from crossling.models.model import build_model
 
     objectives = {name: task.build_objective(name) for name, task in tasks.items()}
-    torch.manual_seed(context.seed)
+    torch.manual_seed(find_shared(context.seed) if settings.initial_head == "shared" else context.seed)
     main, *others = objectives.values()
     head = main.build_head(context.encoder.width)
     model = build_model(context.encoder, settings.fusion)
@@ -384,7 +431,7 @@ def _find_used_ids(task: Task, data: TaskData, examples: list[Examples], context
     return np.unique(np.concatenate(used))
 
 
-def _score_dev(model: Model, task: Task, head: str, dev: Rows, context: StageContext) -> float:
+def score_dev(model: Model, task: Task, head: str, dev: Rows, context: StageContext) -> float:
     """The task's main score on dev, by the main process alone."""
     from crossling.inference.evaluate import predict_rows
     from crossling.scores.metrics import score

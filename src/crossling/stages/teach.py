@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from crossling.data.batching import Array
 from crossling.data.catalogue import open_data
@@ -27,13 +27,16 @@ from crossling.objectives.aligned_words import AdjustmentSettings
 from crossling.recipe.identity import content_hash
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.answer_links import link_contexts, match_rows
+from crossling.stages.ensemble import list_ensemble
 from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tell_kept
-from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
+from crossling.stages.parsing import DataSpec
 from crossling.stages.pseudo_labels import Decide, Keep
 from crossling.stages.task_training import (
+    FollowingStageSettings,
     TaskData,
     TaskStageSettings,
     fit_tasks,
+    follow_stage,
     identify_task,
     open_task_data,
     train_task,
@@ -48,8 +51,6 @@ if TYPE_CHECKING:
     from crossling.stages.context import StageContext
 
 VERSION = 1
-SEED_STEP = 1000
-"""Between the seeds of an ensemble: seeds that users count up one by one never share a teacher."""
 LINKING = ("words", "aligner", "links", "one_to_one")
 """Settings for parallel text whose words are linked."""
 LONGEST = 10_000
@@ -58,15 +59,10 @@ PAIRING = ("neighbours", "both_orders")
 """Settings for parallel text whose lines make pairs."""
 
 
-class Settings(TaskStageSettings):
+class Settings(FollowingStageSettings):
     """The text to teach on, and how teachers label it. All else is as in the stage before, unless it is named here."""
 
     kind: Literal["teach"] = "teach"
-    task: ParsedTask = Field(default=cast("Any", None), json_schema_extra={"family": "tasks"})
-    """The teachers' task; default: as in the stage before, like everything that a finetune stage has."""
-    train: DataSpecs = ()
-    """Labelled data that the student learns beside the taught text; default: as in the stage before."""
-
     text: tuple[DataSpec, ...] = ()
     """Data sets or files of the task's kind in any languages, whose labels are not read. For taggers and classifiers
     also plain text, and parallel text, of which the target side is read."""
@@ -127,14 +123,6 @@ class Settings(TaskStageSettings):
     one_to_one: bool = True
     """For tags over links: only links whose two words have no other link."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _leave_open(cls, data: Any) -> Any:
-        """A task or training set of nothing is one that the stage before has."""
-        if not isinstance(data, dict):
-            return data
-        return {name: value for name, value in data.items() if name not in ("task", "train") or value}
-
     @field_validator("text", "leave_out", mode="before")
     @classmethod
     def _list_sets(cls, value: Any) -> Any:
@@ -154,11 +142,12 @@ class Settings(TaskStageSettings):
 def complete_settings(settings: Settings, earlier: list[StageSettings]) -> Settings:
     """All that the table does not name is as in the stage before, whose models are the teachers."""
     before = earlier[-1] if earlier else None
-    if not isinstance(before, TaskStageSettings):
-        raise RecipeError('kind = "teach": the models of the stage before teach; put a finetune stage before this one')
-    named = {"kind", *settings.model_fields_set}
-    taken = {name: getattr(before, name) for name in type(before).model_fields if name in Settings.model_fields}
-    completed = settings.model_copy(update={name: value for name, value in taken.items() if name not in named})
+    if not isinstance(before, TaskStageSettings) or before.kind == "average":
+        raise RecipeError(
+            'kind = "teach": the models of the stage before teach; put a finetune stage before this one. An average '
+            "stage comes after it."
+        )
+    completed = follow_stage(settings, before)
     _check(completed, before)
     return completed
 
@@ -200,14 +189,9 @@ def _is_table(entry: Any) -> bool:
     return isinstance(entry, dict) and set(entry) == {"source", "target"}
 
 
-def list_teachers(settings: Settings, seed: int) -> tuple[int, ...]:
-    """Seeds of the ensemble, this one among them.
-
-    Seeds that differ by multiples of 1000 form groups of this size, so that in a second round the students that teach
-    were taught by the same ensemble.
-    """
-    first = seed // SEED_STEP // settings.teachers * settings.teachers
-    return tuple(seed % SEED_STEP + SEED_STEP * (first + number) for number in range(settings.teachers))
+def list_earlier(settings: Settings, seed: int) -> tuple[int, ...]:
+    """Seeds of the teachers, this one among them."""
+    return list_ensemble(settings.teachers, seed)
 
 
 def find_start(settings: Settings, stages: Sequence[StageSettings], number: int) -> int:
@@ -423,7 +407,7 @@ def _teach(settings: Settings, data: Data, task: Task, context: StageContext) ->
     from crossling.files import write_atomic
 
     path, distributed = context.work / "taught.arrow", context.distributed
-    seeds = list_teachers(settings, context.seed)
+    seeds = list_earlier(settings, context.seed)
     there = torch.tensor(int(path.exists()), device=distributed.device)
     if not int(distributed.broadcast(there)):  # all processes go the same way, whichever is first
         assert context.load_earlier is not None

@@ -165,13 +165,13 @@ class Speeds:
                 kind = path.parent.name.partition("-")[0]
                 found.setdefault((work["encoder"], kind), []).append(work["subwords"] / work["seconds"])
         measured = {key: statistics.median(values) for key, values in found.items()}
-        wanted = {(run.recipe.encoder.name, settings.kind) for run in runs.values() for settings in run.recipe.stage}
+        wanted = {(run.recipe.encoder.name, kind) for run in runs.values() for kind in _list_trained(run)}
         return cls(measured, resources, _describe_basis(measured, found, wanted, resources), {})
 
     def estimate(self, job: Job, run: RecipeRun) -> float:
         """Seconds that a job takes."""
         if job.stage is None:
-            kind = run.recipe.stage[-1].kind
+            kind = _list_trained(run)[-1]
             subwords = sum(estimate_subwords(rows) for _, _, rows in run.targets)
             return subwords / (PREDICTION_FACTOR * self._speed(run, kind))
         settings = run.recipe.stage[job.stage]
@@ -193,6 +193,11 @@ class Speeds:
             table = encoder.model.get_input_embeddings().weight.numel()
             self.parameters[name] = max(1.0, sum(p.numel() for p in encoder.parameters()) - table)
         return self.parameters[name]
+
+
+def _list_trained(run: RecipeRun) -> list[str]:
+    """Kinds of the stages that train; an average does not."""
+    return [settings.kind for settings, data in zip(run.recipe.stage, run.opened, strict=True) if data.efforts()]
 
 
 def _describe_basis(

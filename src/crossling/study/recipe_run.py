@@ -162,27 +162,29 @@ class RecipeRun:
             first = self._find_start(number)
             start = identities[first] if first >= 0 else self.encoders.identify(self.recipe.encoder)
             facts: dict[str, Any] = {"start": start, "seed": seed, "loop": LOOP_VERSION, **self._numerics()}
-            if teachers := self.list_teachers(number, seed):
-                facts["teachers"] = [self.identify_stages(other, count=number)[-1] for other in teachers]
+            if earlier := self.list_earlier(number, seed):
+                # Called so since teachers were the first models that a stage read: stored results are known by it.
+                facts["teachers"] = [self.identify_stages(other, count=number)[-1] for other in earlier]
             if plugins := identify_plugins(settings.model_dump(mode="json")):
                 facts["plugins"] = plugins
             inputs = {**stage.identity_inputs(settings, data), **facts}
             identities.append(self.store.identify(settings.kind, stage.VERSION, inputs))
         return tuple(identities)
 
-    def list_teachers(self, number: int, seed: int) -> tuple[int, ...]:
-        """Seeds whose models of the stage before are read by a stage."""
+    def list_earlier(self, number: int, seed: int) -> tuple[int, ...]:
+        """Seeds whose models of the stage before are read by a stage: its teachers', or the parts of an average."""
         settings = self.recipe.stage[number]
-        teachers = getattr(load_stage(settings), "list_teachers", None)
-        return tuple(teachers(settings, seed)) if teachers is not None else ()
+        earlier = getattr(load_stage(settings), "list_earlier", None)
+        return tuple(earlier(settings, seed)) if earlier is not None else ()
 
     def list_trainings(self, seed: int, *, count: int | None = None) -> dict[str, Training]:
-        """All that is trained for a seed, by identity: its stages and its teachers', each after what it needs."""
+        """All that is trained for a seed, by identity: its stages and models that they read, each after what it
+        needs."""
         found: dict[str, Training] = {}
         identities = self.identify_stages(seed, count=count)
         for number, identity in enumerate(identities):
             needs = dict.fromkeys(identities[number - 1 : number])
-            for other in self.list_teachers(number, seed):
+            for other in self.list_earlier(number, seed):
                 trainings = self.list_trainings(other, count=number)
                 needs[next(reversed(trainings))] = None
                 found |= {name: one for name, one in trainings.items() if name not in found}

@@ -49,7 +49,7 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
         for entry in recipe.evaluate
         for language, spec in entry.specs()
     ]
-    labelled = recipe.stage[-1].model_dump()["train"] if recipe.task else ()
+    labelled = getattr(recipe.stage[-1], "train", ()) if recipe.task else ()
     trained = [open_data(spec, split="train", store=store) for spec in labelled]
     tested = [open_data(spec, split=entry.split, store=store) for entry in recipe.evaluate for _, spec in entry.specs()]
     skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in (*trained, *tested) if rows.skipped]
@@ -65,21 +65,32 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
         command=record.command,
         next_command=f"crossling predict {out} --language {results[-1].language} FILE" if results else "",
         facts=record.machine,
-        notes=(*skipped, *describe_teaching(recipe, record, store)),
+        notes=(*skipped, *describe_stages(recipe, record, store)),
         sources=tuple(dict.fromkeys(rows.language for rows in trained)),
     )
 
 
-def describe_teaching(recipe: Recipe, record: RunRecord, store: Path) -> list[str]:
-    """What the teachers of the first seed's last stage labelled, a line for each language."""
-    if not any(stage.kind == "teach" for stage in recipe.stage):
+def describe_stages(recipe: Recipe, record: RunRecord, store: Path) -> list[str]:
+    """What the teachers of the first seed's last round labelled, a line for each language, and what was averaged."""
+    if not any(stage.kind in ("teach", "average") for stage in recipe.stage):
         return []
     notes = []
     if any(getattr(stage, "transductive", False) for stage in recipe.stage):
         notes.append("transductive: text that is scored may have been learnt from, without its labels")
-    trained = Store(store).record(record.stages[str(recipe.seeds[0])][-1])
-    tell_kept(trained.get("teaching", {}).get("languages", {}), lambda line: notes.append(f"taught {line}"))
+    trained = [Store(store).record(identity) for identity in record.stages[str(recipe.seeds[0])]]
+    taught = [one["teaching"]["languages"] for one in trained if "teaching" in one]
+    for languages in taught[-1:]:
+        tell_kept(languages, lambda line: notes.append(f"taught {line}"))
+    for one in trained:
+        if facts := one.get("averaging"):
+            notes.append(f"mean of the models of seeds {', '.join(map(str, facts['seeds']))}{_compare_dev(one)}")
     return notes
+
+
+def _compare_dev(record: dict[str, Any]) -> str:
+    """The dev score of an average beside its parts', where there is a dev set."""
+    parts = record["averaging"].get("mean_dev_score")
+    return "" if parts is None else f": dev {100 * record['dev_score']:.2f}, its parts {100 * parts:.2f} on average"
 
 
 def task_name(settings: Any) -> str:

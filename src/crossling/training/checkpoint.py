@@ -53,7 +53,7 @@ class Checkpoints:
         *,
         best: dict[str, Tensor] | None = None,
     ) -> bool:
-        """Write a checkpoint, with the best epoch's weights where they are not on disk yet.
+        """Write a checkpoint, with the best epoch's weights, or the mean of all epochs', where not on disk yet.
 
         A full disk is reported and costs nothing but the checkpoint.
         """
@@ -99,9 +99,9 @@ class Checkpoints:
             with replacing(path) as partial:
                 save_file(weights, partial)
 
-    def load_best(self, model: Model, step: int) -> None:
-        """Put the best epoch's weights into the model."""
-        load_weights(model, read_weights(self._best_path(step)))
+    def read_best(self, step: int) -> dict[str, Tensor]:
+        """The best epoch's weights, or the mean of all epochs' up to this step."""
+        return read_weights(self._best_path(step))
 
 
 def _optimiser_tensors(model: Model, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

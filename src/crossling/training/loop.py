@@ -23,7 +23,7 @@ from torch import Tensor
 
 from crossling.data.batching import Batch, Examples
 from crossling.errors import UserError
-from crossling.models.model import load_weights, to_device, weights_of
+from crossling.models.model import load_weights, to_device, update_mean, weights_of
 from crossling.objectives import Terms
 from crossling.progress import NoProgress, Progress
 from crossling.training.checkpoint import Checkpoints, Position
@@ -78,9 +78,11 @@ def fit(
     execution: Execution,
     *,
     evaluate: Callable[[], float] | None = None,
+    average: bool = False,
 ) -> Position:
     """Train a model on a stream or a mixture of streams; with ``evaluate``, end with the best epoch's weights.
 
+    ``average``: end with the mean of the weights after every epoch instead, which is evaluated once.
     Continues from the last checkpoint in the execution's folder, if there is one.
     """
     mixture = main if isinstance(main, Mixture) else Mixture(main)
@@ -91,13 +93,17 @@ def fit(
     execution.progress.begin(execution.what, trainer.total_steps, trainer.position.step)
     while trainer.position.step < trainer.total_steps:
         trainer.train_epoch()
-        if evaluate is not None:
+        if average:
+            trainer.add_to_mean()
+        elif evaluate is not None:
             trainer.keep_if_best(evaluate())
         if trainer.is_time_to_save():
             trainer.save_checkpoint()
     execution.progress.end()
-    if evaluate is not None:
+    if average or evaluate is not None:
         trainer.load_best()
+    if average and evaluate is not None:
+        trainer.position.best_score = trainer.report_score(evaluate(), "mean of all epochs")
     return trainer.position
 
 
@@ -118,7 +124,8 @@ class Trainer:
         self.total_steps = settings.epochs * self.steps_per_epoch
         self._saved_at = time.monotonic()
         self._best: dict[str, Tensor] | None = None
-        """The best epoch's weights, in main memory; they are on disk only where a checkpoint refers to them."""
+        """The best epoch's weights, or the mean of all epochs', in main memory; they are on disk only where a
+        checkpoint refers to them."""
         self._losses: list[StepLosses] = []
         self._subwords = 0
 
@@ -209,24 +216,37 @@ class Trainer:
         return sum(value for terms in values for value in terms) / len(self._losses), means
 
     def keep_if_best(self, score: float) -> None:
-        """Keep this epoch's weights if no earlier one had a higher dev score; all processes use the first's score."""
-        agreed = float(
-            self.distributed.broadcast(torch.tensor(score, dtype=torch.float64, device=self.distributed.device))
-        )
+        """Keep this epoch's weights if no earlier one had a higher dev score."""
         position = self.position
-        position.history.append({"step": position.step, "dev": agreed})
-        self.execution.track({"dev": agreed}, position.step)
-        self.execution.progress.say(f"epoch {position.step // self.steps_per_epoch}: dev {100 * agreed:.2f}")
+        agreed = self.report_score(score, f"epoch {position.step // self.steps_per_epoch}")
         if position.best_score is None or agreed > position.best_score:
             position.best_score, position.best_step = agreed, position.step
             self._best = {name: weight.clone() for name, weight in weights_of(self.model).items()}
 
+    def report_score(self, score: float, what: str) -> float:
+        """Report a dev score; gives that of the first process, which all use."""
+        agreed = float(
+            self.distributed.broadcast(torch.tensor(score, dtype=torch.float64, device=self.distributed.device))
+        )
+        self.position.history.append({"step": self.position.step, "dev": agreed})
+        self.execution.track({"dev": agreed}, self.position.step)
+        self.execution.progress.say(f"{what}: dev {100 * agreed:.2f}")
+        return agreed
+
+    def add_to_mean(self) -> None:
+        """Let this epoch's weights count in the mean of all epochs', which is kept as the best epoch's would be."""
+        epochs = self.position.step // self.steps_per_epoch
+        mean = self._read_best() if epochs > 1 else None
+        self._best = update_mean(mean, weights_of(self.model), epochs)
+        self.position.best_step = self.position.step
+
     def load_best(self) -> None:
-        """Load the best epoch's weights: from memory, or from disk if that epoch was before the run was continued."""
-        if self._best is not None:
-            load_weights(self.model, self._best)
-        else:
-            self.checkpoints.load_best(self.model, self.position.best_step)
+        """Load the best epoch's weights, or the mean of all epochs'."""
+        load_weights(self.model, self._read_best())
+
+    def _read_best(self) -> dict[str, Tensor]:
+        """What was kept: from memory, or from disk if that was before the run was continued."""
+        return self._best if self._best is not None else self.checkpoints.read_best(self.position.best_step)
 
     def save_checkpoint(self) -> None:
         """Save, by the main process, while the others wait."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from crossling.inference.evaluate import predict_rows
-from crossling.models.model import build_model
+from crossling.models.model import build_model, update_mean
 from crossling.registry import list_kinds, load_kind
 from crossling.tasks import build_task
 from crossling.training.checkpoint import Checkpoints
@@ -185,3 +185,25 @@ def test_predictions_on_gpu_equal_those_on_cpu(tmp_path: Path, kind: str, precis
     assert len(found[0].table) == len(found[1].table) > 0
     difference = np.abs(found[0].column("confidence") - found[1].column("confidence"))
     assert difference.max() < (1e-4 if precision == torch.float32 else 0.05)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_mean_of_epochs_is_that_of_captured_steps(
+    tmp_path: Path, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model's own weights after each epoch are read, outside of graphs, and their mean is put into the model."""
+    model, stream = make_learner(tmp_path, fusion={"kind": "dlfa", "layer": 1}, **LEARNER)
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def keep(*arguments: Any) -> Any:
+        seen.append({name: weight.double().cpu() for name, weight in model.state_dict().items()})
+        return update_mean(*arguments)
+
+    monkeypatch.setattr("crossling.training.loop.update_mean", keep)
+    execution = Execution(_distributed(precision), 1, tmp_path / "work")
+    fit(model, stream, _settings(epochs=3), execution, average=True)
+    assert len(seen) == 3 and not torch.equal(seen[0]["heads.main.linear.weight"], seen[1]["heads.main.linear.weight"])
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point():
+            by_hand = torch.stack([one[name] for one in seen]).mean(0)
+            torch.testing.assert_close(weight.double().cpu(), by_hand, atol=1e-7, rtol=1e-6, msg=name)
