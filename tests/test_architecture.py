@@ -33,6 +33,7 @@ LAYERS = (
     {"study"},
     {"papers"},
     {"api"},
+    {"spacy_component"},
     {"cli"},
     {"__init__", "__main__"},
 )

@@ -167,6 +167,34 @@ def is_verse(entry: Any) -> bool:
     return numbers and bool(entry["text"].strip()) and is_text(entry["text"])
 
 
+def count_tasks(files: Mapping[str, bytes]) -> int | None:
+    try:
+        tasks = json.loads(files["file"].decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    return len(tasks) if isinstance(tasks, list) else None
+
+
+def annotate(data: dict[str, Any], *values: dict[str, Any], kind: str = "labels") -> dict[str, Any]:
+    """A task of Label Studio with one annotation."""
+    result = [{"from_name": "label", "to_name": "text", "type": kind, "value": value} for value in values]
+    return {"id": 1, "data": data, "annotations": [{"was_cancelled": False, "result": result}]}
+
+
+LABEL_STUDIO = [
+    annotate(
+        {"text": "Asha lives in New York."},
+        {"start": 0, "end": 4, "text": "Asha", "labels": ["PER"]},
+        {"start": 14, "end": 22, "text": "New York", "labels": ["LOC"]},
+    ),
+    annotate({"text": "नमस्ते"}),
+    {"id": 3, "data": {"text": "nobody saw this"}, "annotations": []},
+]
+CHOICE = annotate({"text": "good"}, {"choices": ["positive"]}, kind="choices")
+PAIR = annotate({"premise": "It rains.", "hypothesis": "It is wet."}, {"choices": ["entailment"]}, kind="choices")
+ANSWER = annotate(
+    {"question": "Where?", "context": "Asha lives in Arusha."}, {"start": 14, "end": 20, "labels": ["answer"]}
+)
 CONLLU = """# newdoc
 # text = Vámonos al mar
 1-2\tVámonos\t_\t_\t_\t_\t_\t_\t_\t_
@@ -353,6 +381,12 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             count_lines("file"),
             {"file": b'{"id": 7, "question": "q?", "context": "an a", "answers": ["a"], "starts": [3]}'},
         ),
+    ),
+    "label_studio": (
+        Example(3, count_tasks, {"file": _json(LABEL_STUDIO)}),
+        Example(1, count_tasks, {"file": _json([CHOICE])}),
+        Example(1, count_tasks, {"file": _json([PAIR])}),
+        Example(1, count_tasks, {"file": _json([ANSWER])}, settings={"reads": "answers"}),
     ),
     "ebible": (
         Example(

@@ -26,6 +26,7 @@ ROWS = {
     "text": 2,
     "jsonl": 2,
     "squad": 1,
+    "label_studio": 1,
     "parallel": 2,
     "moses": 2,
     "tmx": 1,

@@ -17,7 +17,7 @@ from crossling.cli.study import app as study_app
 
 PANELS = {
     "Train": ("demo", "check", "run"),
-    "Use": ("predict", "export", "serve"),
+    "Use": ("predict", "suggest", "export", "serve"),
     "Data and encoders": ("data", "encoder", "coverage", "trim", "extend", "align"),
     "Analyse": ("analyse",),
     "Compare": ("study", "reproduce"),
@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 _PANEL_OF = {verb: panel for panel, verbs in PANELS.items() for verb in verbs}
 for _command in (
-    *(train.demo, train.check, train.run, use.predict, use.export, use.serve),
+    *(train.demo, train.check, train.run, use.predict, use.suggest, use.export, use.serve),
     *(data.encoder, data.coverage, data.trim, data.extend, reproduce),
 ):
     app.command(rich_help_panel=_PANEL_OF[_command.__name__])(_command)

@@ -50,6 +50,16 @@ def _print_json(found: Iterable[dict[str, Any]]) -> None:
         sys.stdout.write(json.dumps(item, ensure_ascii=False) + "\n")
 
 
+def _print_tasks(found: Iterable[dict[str, Any]]) -> None:
+    from crossling.inference.label_studio import build_task
+
+    tasks = (json.dumps(build_task(item, model="crossling"), ensure_ascii=False) for item in found)
+    sys.stdout.write("[\n")
+    for number, task in enumerate(tasks):
+        sys.stdout.write((",\n" if number else "") + task)
+    sys.stdout.write("\n]\n")
+
+
 def _print_columns(found: Iterable[dict[str, Any]]) -> None:
     for item in found:
         if "words" not in item:
@@ -69,7 +79,7 @@ def _print_table(found: Iterable[dict[str, Any]]) -> None:
     out.print(table.to_rich())
 
 
-_WRITERS = {"table": _print_table, "conll": _print_columns, "jsonl": _print_json}
+_WRITERS = {"table": _print_table, "conll": _print_columns, "jsonl": _print_json, "label_studio": _print_tasks}
 
 
 def _tabulate_parts(items: Sequence[dict[str, Any]], parts: str, name: str, label: str) -> Table:

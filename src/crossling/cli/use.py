@@ -13,20 +13,23 @@ from crossling.cli.options import StoreOption
 ModelArgument = Annotated[
     Path, typer.Argument(help="The folder of a run (RUN/seed-2 for one of its seeds), or of a saved model.")
 ]
+LanguageOption = Annotated[
+    str | None, typer.Option(help="The text's language code; default: the one that the model learnt from.")
+]
+WordsOption = Annotated[
+    bool, typer.Option("--words", help="Words are already split: one a line, an empty line ends a sentence.")
+]
 SeedOption = Annotated[int | None, typer.Option(help="Which seed's model; default: the first.")]
 
 
 def predict(
     run: ModelArgument,
     file: Annotated[Path | None, typer.Argument(help="Text to read; default: standard input.")] = None,
-    language: Annotated[
-        str | None, typer.Option(help="The text's language code; default: the one that the model learnt from.")
-    ] = None,
-    words: Annotated[
-        bool,
-        typer.Option("--words", help="Words are already split: one a line, an empty line ends a sentence."),
-    ] = False,
-    output: Annotated[str, typer.Option("--format", help="table, conll or jsonl.")] = "table",
+    language: LanguageOption = None,
+    words: WordsOption = False,
+    output: Annotated[
+        str, typer.Option("--format", help="table, conll, jsonl or label_studio (tasks with pre-annotations).")
+    ] = "table",
     seed: SeedOption = None,
 ) -> None:
     """Tag, classify or answer new text with a trained model.
@@ -48,6 +51,36 @@ def predict(
         # A bar would run through results that come to the same terminal.
         shown = None if sys.stdout.isatty() else progress
         write(predict_file(find_model(run, seed=seed), file, language=language, words=words, progress=shown))
+
+
+def suggest(
+    run: ModelArgument,
+    file: Annotated[Path, typer.Argument(help="Text without labels, a text a line; pairs with a tab between.")],
+    out: Annotated[
+        Path, typer.Option(help="Where they go: .json for Label Studio, .jsonl, or .conll for tags.", metavar="FILE")
+    ],
+    count: Annotated[int, typer.Option(help="How many to choose.", min=1)] = 100,
+    language: LanguageOption = None,
+    words: WordsOption = False,
+    by: Annotated[
+        str, typer.Option(help="Of tags: mean uncertainty of a text's words, or that of the least sure word (least).")
+    ] = "mean",
+    seed: SeedOption = None,
+) -> None:
+    """Choose the texts to label next.
+
+    Those that the model is least sure of and that differ from each other, with its predictions to be corrected.
+    """
+    from crossling.inference.suggest import suggest_file
+    from crossling.report.terminal import TerminalProgress, print_message
+    from crossling.study.folder import find_model
+
+    with TerminalProgress() as progress:
+        chosen = suggest_file(
+            find_model(run, seed=seed), file, out, count=count, language=language, words=words, by=by, progress=progress
+        )
+    doubts = [one.uncertainty for one in chosen]
+    print_message(f"{out}: {len(chosen):,} texts to label, uncertainty {min(doubts):.2f} to {max(doubts):.2f}")
 
 
 def export(

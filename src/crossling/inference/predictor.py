@@ -106,6 +106,14 @@ def predict_file(
 
     Every fault of the input is raised before the first result.
     """
+    predictor, found = read_inputs(model, file, language=language, words=words)
+    return _predict_lines(predictor, found, language=language, progress=progress or NoProgress())
+
+
+def read_inputs(
+    model: Path, file: Path | None, *, language: str | None, words: bool
+) -> tuple[Predictor, list[tuple[int, Any]]]:
+    """A model, and the inputs of a file or of the standard input, each with the line that it begins in."""
     if language is not None:
         get_language(language)
     name = str(file) if file else "standard input"
@@ -114,7 +122,7 @@ def predict_file(
     found = predictor.task.read_lines([line.removesuffix("\r") for line in lines], words=words, name=name)
     if not found:
         raise DataError(f"{name}: holds no text; write one text a line")
-    return _predict_lines(predictor, found, language=language, progress=progress or NoProgress())
+    return predictor, found
 
 
 def _predict_lines(

@@ -1,0 +1,179 @@
+"""Which rows to label next: texts that a model is unsure of, and that differ from each other.
+
+N texts, D width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import torch
+
+from crossling.data.batching import Array, plan_prediction
+from crossling.errors import UserError, nearest
+from crossling.files import write_atomic
+from crossling.inference.label_studio import build_task
+from crossling.inference.predictor import Predictor, read_inputs
+from crossling.models.model import to_device
+from crossling.progress import NoProgress, Progress
+
+By = Literal["least", "mean"]
+POOL = 10
+"""Candidates for each text that is wanted: diversity chooses among the least sure ones."""
+CHUNK = 1_000
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A text to label."""
+
+    place: int
+    """Its number among the inputs."""
+    uncertainty: float
+    found: Mapping[str, Any]
+    """What the model predicts for it."""
+
+
+def suggest(
+    predictor: Predictor,
+    inputs: Sequence[Any],
+    *,
+    count: int,
+    language: str | None = None,
+    by: By = "mean",
+    progress: Progress | None = None,
+) -> list[Suggestion]:
+    """The texts to label next, the most useful first; an input that stands several times counts once."""
+    progress = progress or NoProgress()
+    distinct = list(dict.fromkeys(_freeze(item) for item in inputs))
+    places = {item: place for place, item in reversed(list(enumerate(map(_freeze, inputs))))}
+    found: list[dict[str, Any]] = []
+    progress.begin("predicting", len(distinct))
+    for start in range(0, len(distinct), CHUNK):
+        part = distinct[start : start + CHUNK]
+        found += predictor.predict([_thaw(item) for item in part], language=language)
+        progress.advance(len(part))
+    progress.end()
+    doubt_N = np.array([measure_uncertainty(one, by) for one in found])
+    pool = np.argsort(-doubt_N, kind="stable")[: POOL * count]
+    vectors_ND = embed_texts(predictor, [_join(found[place]) for place in pool], progress=progress)
+    chosen = pool[choose_diverse(doubt_N[pool], vectors_ND, count)]
+    return [Suggestion(places[distinct[n]], float(doubt_N[n]), found[n]) for n in chosen]
+
+
+def suggest_file(
+    model: Path,
+    file: Path,
+    out: Path,
+    *,
+    count: int,
+    language: str | None = None,
+    words: bool = False,
+    by: str = "mean",
+    progress: Progress | None = None,
+) -> list[Suggestion]:
+    """Write the texts of a file to label next, with the model's predictions, in the format that ``out`` ends in."""
+    if by not in get_args(By):
+        raise UserError(f"--by {by}: unknown.{nearest(by, get_args(By))}")
+    if out.suffix not in _WRITERS:
+        raise UserError(f"--out {out}: ends in none of {', '.join(_WRITERS)}")
+    if out.exists():
+        raise UserError(f"--out {out}: exists; somebody may be labelling it. Name another file.")
+    predictor, lines = read_inputs(model, file, language=language, words=words)
+    inputs = [item for _, item in lines]
+    chosen = suggest(predictor, inputs, count=count, language=language, by=cast(By, by), progress=progress)
+    facts = [{"line": lines[one.place][0], "uncertainty": round(one.uncertainty, 4), **one.found} for one in chosen]
+    write_atomic(out, _WRITERS[out.suffix](facts, model.resolve().name))
+    return chosen
+
+
+def _write_tasks(facts: Sequence[dict[str, Any]], model: str) -> str:
+    tasks = [build_task(one, model=model) for one in facts]
+    for task, one in zip(tasks, facts, strict=True):
+        task["data"] |= {"line": one["line"], "uncertainty": one["uncertainty"]}
+    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
+
+
+def _write_lines(facts: Sequence[dict[str, Any]], model: str) -> str:
+    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in facts)
+
+
+def _write_columns(facts: Sequence[dict[str, Any]], model: str) -> str:
+    if facts and "words" not in facts[0]:
+        raise UserError("--out: only tags come in columns; let the file end in .json or .jsonl")
+    sentences = [[f"{word['word']}\t{word['tag']}\n" for word in one["words"]] for one in facts]
+    return "".join("".join(sentence) + "\n" for sentence in sentences)
+
+
+_WRITERS = {".json": _write_tasks, ".jsonl": _write_lines, ".conll": _write_columns}
+"""By suffix: Label Studio's tasks, JSON lines, a word a line with its tag."""
+
+
+def _freeze(item: Any) -> Any:
+    return item if isinstance(item, str) else tuple(item)
+
+
+def _thaw(item: Any) -> Any:
+    return item if isinstance(item, str) else list(item)
+
+
+def _join(found: Mapping[str, Any]) -> str:
+    """The text of an input."""
+    return " ".join(str(found[name]) for name in ("text", "first", "second", "question", "context") if name in found)
+
+
+def measure_uncertainty(found: Mapping[str, Any], by: By) -> float:
+    """1 - confidence: of the class or answer; of tags the mean over words, or that of the least sure word.
+
+    The mean does not grow with a text's length; the least sure word finds single difficult words in long texts.
+    """
+    if "words" not in found:
+        return 1.0 - float(found["confidence"])
+    doubts = [1.0 - float(word["confidence"]) for word in found["words"]]
+    if not doubts:
+        return 0.0
+    return max(doubts) if by == "least" else sum(doubts) / len(doubts)
+
+
+def choose_diverse(doubt_N: Array, vectors_ND: Array, count: int) -> Array:
+    """Greedily the text with the highest product of uncertainty and distance to the nearest one that was chosen.
+
+    The distance is 1 - cosine of centred vectors, between 0 and 2: not centred, all texts of an encoder look alike.
+    """
+    centred_ND = vectors_ND - vectors_ND.mean(0, keepdims=True) if len(vectors_ND) else vectors_ND
+    unit_ND = centred_ND / np.maximum(np.linalg.norm(centred_ND, axis=1, keepdims=True), 1e-12)
+    distance_N = np.full(len(doubt_N), 2.0)
+    left_N = np.ones(len(doubt_N), bool)
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(doubt_N)):
+        best = int(np.argmax(np.where(left_N, doubt_N * distance_N, -1.0)))
+        chosen.append(best)
+        left_N[best] = False
+        distance_N = np.minimum(distance_N, 1.0 - unit_ND @ unit_ND[best])
+    return np.array(chosen, np.int64)
+
+
+def embed_texts(predictor: Predictor, texts: Sequence[str], *, progress: Progress) -> Array:
+    """The mean of the last layer's vectors of each text, N x D."""
+    encoder, device = predictor.model.encoder, predictor.distributed.device
+    encoded = encoder.tokenizer(list(texts), truncation=True, max_length=128)["input_ids"]
+    vectors_ND = np.zeros((len(texts), encoder.width), np.float32)
+    progress.begin("comparing texts", len(texts))
+    for batch in plan_prediction(np.array([len(ids) for ids in encoded], np.int64), 32):
+        ids_BS = np.full((len(batch.rows), batch.length), -1, np.int64)
+        for place, row in enumerate(batch.rows.tolist()):
+            ids_BS[place, : len(encoded[row])] = encoded[row]
+        arrays = {"ids": ids_BS, "mask": (ids_BS >= 0).astype(np.int64)}
+        given = to_device(predictor.model.prepare(arrays, device), device)
+        with torch.inference_mode():
+            hidden_BSD = encoder(given["ids"], given["mask"], layers=(encoder.layers,))[encoder.layers].float()
+        mask_BS1 = given["mask"].unsqueeze(-1)
+        vectors_ND[batch.rows] = ((hidden_BSD * mask_BS1).sum(1) / mask_BS1.sum(1).clamp(min=1)).cpu().numpy()
+        progress.advance(len(batch.rows))
+    progress.end()
+    return vectors_ND
