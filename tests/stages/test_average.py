@@ -26,6 +26,7 @@ from crossling.stages import average, finetune
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import Store
 from crossling.study.folder import PlannedCell
+from crossling.study.model_facts import describe_model
 from crossling.study.plan import JobGraph
 from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import summarise_run
@@ -122,6 +123,8 @@ def test_average_over_seeds_is_the_mean_of_their_models(tmp_path: Path, tiny_fol
     assert len(list((tmp_path / "out").glob("seed-*/predictions/*/*.parquet"))) == 1
     summary = summarise_run(tmp_path / "out", store=done.store.root)
     assert any("mean of the models of seeds 1, 1001, 2001" in note for note in summary.notes)
+    facts = describe_model(tmp_path / "out", load_model(final)[1], name="mean", seed=None)
+    assert facts.sources == ("en",) and facts.stages[-1] == "average: models 3"
 
 
 def test_rows_that_one_part_did_not_learn_count_with_the_base_row(tmp_path: Path, tiny_folder: Path) -> None:

@@ -68,8 +68,8 @@ def _find_repository(encoder: str) -> str:
 
 
 def _describe_run(run: Path, recipe: Recipe, record: RunRecord, seed: int) -> dict[str, Any]:
-    last = f"stage {len(recipe.stage) - 1}: train"
     trained = [one for one in record.data if one.role.startswith("stage ")]
+    last = next((one.role for one in reversed(trained) if one.role.endswith(": train")), "")
     tested = [one for one in record.data if not one.role.startswith("stage ")]
     results = _gather_results(run, recipe, record)
     scored = [(one, result) for one, result in zip(tested, results, strict=True) if result is not None]
@@ -113,7 +113,9 @@ def _gather_results(run: Path, recipe: Recipe, record: RunRecord) -> list[Langua
 def _describe_stage(settings: Any) -> str:
     """A stage by its kind and what matters most of its settings."""
     table = settings.model_dump(mode="json")
-    shown = {name: table[name] for name in ("epochs", "batch", "lr", "schedule", "select") if name in table}
+    shown = {name: table[name] for name in ("models", "epochs", "batch", "lr", "schedule", "select") if name in table}
+    if table.get("average") == "epochs":
+        shown["select"] = "the mean of all epochs"
     task = f" on {task_name(settings.task)}" if table.get("task") else ""
     fusion = table.get("fusion") or {}
     if fusion.get("kind", "last") != "last":
