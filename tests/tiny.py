@@ -114,6 +114,7 @@ def _build_modernbert(sizes: dict[str, Any], pooler: bool) -> Any:
 _BUILDERS = {
     "bert": _build_bert,
     "xlm-r": _build_xlm_roberta,
+    "xlm-r-initials": _build_xlm_roberta,
     "distilbert": _build_distilbert,
     "modernbert": _build_modernbert,
 }
@@ -121,8 +122,8 @@ _BUILDERS = {
 
 def tiny_tokenizer(family: str = "bert") -> PreTrainedTokenizerFast:
     """The kind of tokenizer that a family uses, over a few letters of four scripts and a few words."""
-    if family == "xlm-r":
-        return _build_unigram()
+    if family in ("xlm-r", "xlm-r-initials"):
+        return _build_unigram(initials=family == "xlm-r-initials")
     return _build_byte_level() if family == "modernbert" else _build_wordpiece(types=family == "bert")
 
 
@@ -147,13 +148,15 @@ def _names(special: list[str]) -> dict[str, str]:
     return dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
 
 
-def _build_unigram() -> PreTrainedTokenizerFast:
+def _build_unigram(*, initials: bool = False) -> PreTrainedTokenizerFast:
+    """``initials``: with pieces for the first letters of words, as real ones have; words can be cut in more ways."""
     special = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
     scored = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -4.0)]
     scored += [(f"▁{word}", -6.0 - index / 100) for index, word in enumerate(WORDS)]
     scored += [("▁walk", -7.0), ("ing", -5.5), ("s", -5.0), ("▁猫", -8.0)]
     known = {piece for piece, _ in scored}
-    scored += [(c, -9.0 - index / 1000) for index, c in enumerate(CHARACTERS) if c not in known] + [("<mask>", 0.0)]
+    scored += [(c, -9.0 - index / 1000) for index, c in enumerate(CHARACTERS) if c not in known]
+    scored += [(f"▁{c}", -10.0) for c in CHARACTERS if initials and f"▁{c}" not in known] + [("<mask>", 0.0)]
     tokenizer = Tokenizer(models.Unigram(scored, 3, False))
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])

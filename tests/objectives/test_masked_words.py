@@ -12,10 +12,11 @@ import torch
 from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples, write_examples
+from crossling.data.draws import draw
 from crossling.encoders.vocabulary import trim_encoder
 from crossling.models.model import Model, build_model
 from crossling.objectives.inputs import IGNORED
-from crossling.objectives.masked_words import SHORT, MaskingSettings, Objective, draw
+from crossling.objectives.masked_words import SHORT, MaskingSettings, Objective
 from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, fit
 from crossling.training.mixture import Stream

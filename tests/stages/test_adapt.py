@@ -215,7 +215,7 @@ def test_bf16_table_gets_gradients_of_both_uses(tmp_path: Path, plain: Path, fro
         distributed = Distributed(0, 1, torch.device("cpu"), precision)
         settings = adapt.Settings(train=("made:en",))
         steps = PlainSteps(model, build_optimiser(model, settings, distributed.device), settings, distributed)
-        steps.backward(objective, model.prepare(arrays, distributed.device), torch.tensor([0.01, 0.0, 0.0]))
+        steps.backward(objective, model.prepare(arrays, distributed.device), torch.tensor([0.01, 0.0, 0.0, 0.0]))
         table = encoder.model.get_input_embeddings().weight
         gradients.append(table.grad if table.grad is not None else torch.zeros(1))
     assert gradients[0].abs().sum() > 0 or frozen

@@ -60,7 +60,7 @@ def _distances(model: Model, folder: Path, data: PairData, context: StageContext
         examples, Batch(np.arange(len(examples)), int(examples.lengths.max())), size=len(examples)
     )
     model.eval()
-    _, pull, stay = objective.sum_loss(model, model.prepare(arrays, ONE.device))
+    _, pull, stay, _ = objective.sum_loss(model, model.prepare(arrays, ONE.device))
     counts = objective.count_targets(arrays)
     return float(pull.detach()) / counts.pull, float(stay.detach()) / counts.stay
 

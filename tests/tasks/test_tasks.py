@@ -248,7 +248,7 @@ def test_the_best_span_equals_a_search_over_all_pairs(tmp_path: Path) -> None:
     plan = plan_prediction(examples.lengths, 6)[0]
     batch = model.prepare(objective.collate(examples, plan, size=len(plan.rows)), ONE.device)
     outputs = objective.predict(model, batch)
-    first, last = (torch.log_softmax(x, -1) for x in objective._logits(model, batch))
+    first, last = (torch.log_softmax(x, -1) for x in objective.logits(model, batch).unbind(-1))
     for b in range(len(plan.rows)):
         inside = [i for i in range(plan.length) if batch["context"][b, i]]
         spans = [(float((first[b, i] + last[b, j]).detach()), i, j) for i in inside for j in inside if 0 <= j - i < 3]

@@ -116,7 +116,7 @@ def test_gradient_of_step_is_sum_over_streams(tmp_path: Path) -> None:
             if parameter.grad is not None:
                 apart[name] += parameter.grad
     steps = PlainSteps(model, build_optimiser(model, settings, ONE.device), settings, ONE)
-    steps.update(batches, weights={s.objective.name: (1 / 8, 0.0, 0.0) for s in streams}, rate=0.0)
+    steps.update(batches, weights={s.objective.name: (1 / 8, 0.0, 0.0, 0.0) for s in streams}, rate=0.0)
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             torch.testing.assert_close(parameter.grad, apart[name])

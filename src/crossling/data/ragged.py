@@ -47,8 +47,8 @@ def to_offsets(lengths: IntArray) -> IntArray:
 
 
 def take_rows(ragged: Ragged, rows: IntArray) -> Ragged:
-    """Rows by number; a number may be repeated."""
-    lengths = ragged.lengths[rows]
+    """Rows by number, counted from the first; a number may be repeated."""
+    lengths = ragged.offsets[rows + 1] - ragged.offsets[rows]
     offsets = to_offsets(lengths)
     inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     return Ragged(ragged.values[np.repeat(ragged.offsets[rows], lengths) + inside], offsets)

@@ -20,14 +20,17 @@ T = TypeVar("T")
 
 
 class Terms(NamedTuple, Generic[T]):
-    """A value for each term of the loss ``task + pull * L_pull + stay * L_stay``; None: there is no such term.
+    """A value for each term of the loss ``task + pull * L_pull + stay * L_stay + consistency * L_consistency``; None:
+    there is no such term.
 
-    A task has the first term. Aligned words have the other two: see ``aligned_words.py``.
+    A task has the first term. Aligned words have the next two: see ``aligned_words.py``. A task that is learnt with
+    changed copies of its examples has the first and the last: see ``consistency.py``.
     """
 
     task: T | None = None
     pull: T | None = None
     stay: T | None = None
+    consistency: T | None = None
 
 
 class Extractor(Protocol):
@@ -55,3 +58,20 @@ class Objective(Extractor, Protocol):
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
         """Each term, summed over the batch's targets."""
+
+
+class TaskObjective(Objective, Protocol):
+    """A task's loss in two parts, so that what a model answers can be compared between an example and a copy of it."""
+
+    def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        """The scores of all answers, a row for each example."""
+
+    def sum_task(self, logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """The task's loss, summed over the batch's targets."""
+
+    def locate_answers(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """``compared``: which of an example's P answers there are, ``size`` x P. ``places``: where they are, in as many
+        columns as needed."""
+
+    def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
+        """The logarithm of the distribution of each answer, a row for each example, x P x classes."""

@@ -196,9 +196,9 @@ class Objective:
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The two sums of squared distances."""
-        _, pull, stay = self.sum_loss(model, batch)
-        assert pull is not None and stay is not None
-        return {"pull": pull, "stay": stay}
+        sums = self.sum_loss(model, batch)
+        assert sums.pull is not None and sums.stay is not None
+        return {"pull": sums.pull, "stay": sums.stay}
 
     def _read(self, encoder: Encoder, batch: dict[str, Tensor]) -> _Vectors:
         if self.settings.dropout or not encoder.training:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossling.data.batching import Batch, Examples
+from crossling.data.batching import Batch, Examples, pad_column
 from crossling.models.heads import Head
 from crossling.objectives import Terms
 from crossling.objectives.inputs import IGNORED, collate_inputs
@@ -20,6 +20,9 @@ from crossling.objectives.inputs import IGNORED, collate_inputs
 if TYPE_CHECKING:
     from crossling.models.model import Model
     from crossling.objectives import Arrays
+
+LEAST = 1e-30
+"""The least probability of a word, whose logarithm is still a number."""
 
 
 class Objective:
@@ -50,16 +53,34 @@ class Objective:
         return Terms(task=int((batch["first"] != IGNORED).sum()))
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
-        first_BS, last_BS = self._logits(model, batch)
+        return Terms(task=self.sum_task(self.logits(model, batch), batch))
+
+    def sum_task(self, logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        first_BS, last_BS = logits.unbind(dim=-1)
         losses = [
             functional.cross_entropy(logits, batch[side], ignore_index=IGNORED, reduction="sum")
             for logits, side in ((first_BS, "first"), (last_BS, "last"))
         ]
-        return Terms(task=(losses[0] + losses[1]) / 2)
+        return (losses[0] + losses[1]) / 2
+
+    def locate_answers(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """Words (units) of subwords, since an example and its copy have the same ones; NONE for padding."""
+        words = pad_column(examples, "units", plan, size=size, fill=-1)
+        return {"compared": np.arange(size)[:, None] < len(plan.rows), "places": words}
+
+    def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
+        """Both ends as one distribution, half of it each: its divergence is the mean of theirs. A word is as probable
+        as its subwords together."""
+        chance_BS2 = logits.softmax(dim=1) / 2
+        words = places.shape[1]
+        slot_BS = torch.where(places < 0, words, places)
+        empty_BW2 = chance_BS2.new_zeros(len(places), words + 1, 2)
+        chance_BW2 = empty_BW2.scatter_add(1, slot_BS[:, :, None].expand(-1, -1, 2), chance_BS2)[:, :words]
+        return chance_BW2.flatten(1).clamp(min=LEAST).log()[:, None]
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The best span of each window, and by how much it beats having no answer there."""
-        first_BS, last_BS = (torch.log_softmax(logits, dim=-1) for logits in self._logits(model, batch))
+        first_BS, last_BS = (torch.log_softmax(logits, dim=-1) for logits in self.logits(model, batch).unbind(dim=-1))
         outside_BS = batch["context"] == 0
         null_B = first_BS[:, 0] + last_BS[:, 0]
         first_BS = first_BS.masked_fill(outside_BS, -torch.inf)
@@ -78,9 +99,7 @@ class Objective:
             end_B = torch.where(better_B, place_B + extra, end_B)
         return {"start": start_B, "end": end_B, "score": best_B - null_B, "confidence": best_B.exp()}
 
-    def _logits(self, model: Model, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Scores of being the first and the last subword; padding gets none."""
-        logits_BS2 = model.heads[self.name](model.represent(batch)).float()
-        hidden_BS1 = (batch["mask"] == 0).unsqueeze(-1)
-        first_BS, last_BS = logits_BS2.masked_fill(hidden_BS1, -1e4).unbind(dim=-1)
-        return first_BS, last_BS
+    def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
+        """Scores of being the first and the last subword, B x S x 2; padding gets none."""
+        logits_BS2: Tensor = model.heads[self.name](model.represent(batch)).float()
+        return logits_BS2.masked_fill((batch["mask"] == 0).unsqueeze(-1), -1e4)

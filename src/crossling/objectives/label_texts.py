@@ -50,7 +50,17 @@ class Objective:
         return Terms(task=int((batch["labels"] != IGNORED).sum()))
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
-        return Terms(task=sum_cross_entropy(self.logits(model, batch), batch))
+        return Terms(task=self.sum_task(self.logits(model, batch), batch))
+
+    def sum_task(self, logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        return sum_cross_entropy(logits, batch)
+
+    def locate_answers(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """The one answer of each text."""
+        return {"compared": np.arange(size)[:, None] < len(plan.rows), "places": np.zeros((size, 1), np.int64)}
+
+    def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
+        return logits.float().log_softmax(dim=-1)[:, None]
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         best_B, confidence_B = top_class(self.logits(model, batch))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor, nn
 
-from crossling.data.batching import Batch, Examples
+from crossling.data.batching import Batch, Examples, pad_column
 from crossling.models.heads import Head, top_class
 from crossling.objectives import Terms
 from crossling.objectives.inputs import IGNORED, TARGETS, collate_inputs, fill_targets, sum_cross_entropy
@@ -51,7 +51,19 @@ class Objective:
         return Terms(task=int((batch["labels"] != IGNORED).sum()))
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
-        return Terms(task=sum_cross_entropy(self.logits(model, batch).flatten(0, 1), batch))
+        return Terms(task=self.sum_task(self.logits(model, batch), batch))
+
+    def sum_task(self, logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        return sum_cross_entropy(logits.flatten(0, 1), batch)
+
+    def locate_answers(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """The first subword of every word, whether it has a label or not."""
+        places = pad_column(examples, "firsts", plan, size=size, fill=-1)
+        return {"compared": places >= 0, "places": np.maximum(places, 0)}
+
+    def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
+        logits_BWC = logits.gather(1, places[:, :, None].expand(-1, -1, logits.shape[-1]))
+        return logits_BWC.float().log_softmax(dim=-1)
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         best_BS, confidence_BS = top_class(self.logits(model, batch))

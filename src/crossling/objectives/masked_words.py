@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from crossling.data.batching import Array, Batch, Examples, pad_column
+from crossling.data.draws import draw
 from crossling.objectives import Terms
 from crossling.objectives.inputs import IGNORED, collate_inputs
 from crossling.recipe.recipe import FrozenSettings
@@ -178,23 +179,3 @@ def _choose_words(word_S: Array, candidate_S: Array, chance_S: Array, count: flo
             break
     picked: Array = chosen[inverse] & candidate_S
     return picked
-
-
-def draw(seed: int, epoch: int, purpose: int, rows: Array, length: int) -> Array:
-    """Numbers from 0 to 1 for every row and place, each a hash of its arguments: neither order nor state matters."""
-    key = np.zeros(1, np.uint64)
-    for part in (seed, epoch, purpose):
-        key = _mix(key ^ np.uint64(part))
-    keys_B1 = _mix(key ^ rows.astype(np.uint64))[:, None]
-    hashes_BS = _mix(keys_B1 ^ np.arange(length, dtype=np.uint64)[None, :])
-    numbers: Array = (hashes_BS >> np.uint64(11)).astype(np.float64) / 2.0**53
-    return numbers
-
-
-def _mix(values: Array) -> Array:
-    """SplitMix64: every bit of the input changes half of the output's."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Array = values ^ (values >> np.uint64(31))
-    return mixed

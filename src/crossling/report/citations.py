@@ -51,6 +51,15 @@ CITATIONS = (
         ("stages/average",),
     ),
     Citation(
+        "Bo Zheng et al. Consistency Regularization for Cross-Lingual Fine-Tuning. ACL 2021.",
+        ("finetune/consistency", "teach/consistency"),
+    ),
+    Citation(
+        "Taku Kudo. Subword Regularization: Improving Neural Network Translation Models with Multiple Subword "
+        "Candidates. ACL 2018.",
+        ("finetune/consistency", "teach/consistency"),
+    ),
+    Citation(
         "Matthew E. Peters et al. Deep Contextualized Word Representations. NAACL 2018.",
         ("fusions/scalar_mix",),
     ),

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from crossling.data.batching import Array, Batch, Examples, ExampleSubset, plan_prediction
+from crossling.data.draws import draw
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.unlabelled import TextExamples
 from crossling.models.model import Model
-from crossling.objectives.masked_words import MaskingSettings, Objective, draw
+from crossling.objectives.masked_words import MaskingSettings, Objective
 from crossling.progress import Progress
 from crossling.training.checkpoint import Position
 from crossling.training.distributed import Distributed

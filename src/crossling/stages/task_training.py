@@ -11,22 +11,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, FieldSerializationInfo, field_serializer, field_validator, model_validator
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data
 from crossling.errors import RecipeError, UserError
 from crossling.objectives.aligned_words import AdjustmentSettings, ReplaySettings
+from crossling.objectives.consistency import ConsistencySettings
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 from crossling.stages import StageSettings, TrainedStage
+from crossling.stages.consistent_task import identify_lexicons, make_consistent_stream, open_lexicons
 from crossling.stages.ensemble import find_shared
 from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
 from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
 from crossling.tasks import Task, TaskSettings, build_task, learn_labels
 
 if TYPE_CHECKING:
+    from crossling.aligners.lexicon import Lexicon
     from crossling.data.batching import Array, Examples
     from crossling.encoders.encoder import Encoder
     from crossling.models.model import Model
@@ -73,6 +76,19 @@ class TaskStageSettings(StageSettings):
     1 / temperature. 1 as they are, 1000 all alike. Examples of smaller ones are repeated; none is left out."""
     replay: ReplaySettings | None = None
     """Continual learning: aligned words in every step."""
+    consistency: ConsistencySettings | None = None
+    """Consistency training: changed copies of the main task's examples should get the same answers; false: none, where
+    the stage before has it."""
+
+    @field_validator("consistency", mode="before")
+    @classmethod
+    def _false_is_none(cls, value: Any) -> Any:
+        return None if value is False else value
+
+    @field_serializer("consistency")
+    def _none_is_false(self, value: ConsistencySettings | None, info: FieldSerializationInfo) -> Any:
+        """A stage that says nothing of it would take it from the stage before when its stored recipe is read again."""
+        return False if value is None else value.model_dump(mode=info.mode)
 
     @field_validator("dev", mode="before")
     @classmethod
@@ -161,6 +177,7 @@ class TaskData:
     dev: Rows | None
     auxiliary: tuple[tuple[Rows, ...], ...] = ()
     pairs: PairData | None = None
+    lexicons: tuple[Lexicon, ...] = ()
 
     def fingerprints(self) -> dict[str, Any]:
         """What of the data affects the result."""
@@ -172,6 +189,8 @@ class TaskData:
             facts["auxiliary"] = [[rows.fingerprint for rows in some] for some in self.auxiliary]
         if self.pairs is not None:
             facts["pairs"] = self.pairs.fingerprints()
+        if self.lexicons:
+            facts["lexicons"] = identify_lexicons(self.lexicons)
         return facts
 
     def efforts(self) -> list[tuple[Rows, float]]:
@@ -205,7 +224,8 @@ def open_task_data(settings: TaskStageSettings, *, source: str, store: Path) -> 
         pairs = open_pairs(settings.replay, source=source, store=store)
         steps = sum(map(len, train)) / settings.batch
         pairs = replace(pairs, pairs_per_epoch=steps * settings.replay.batch)
-    return TaskData(train, dev, auxiliary, pairs)
+    lexicons = open_lexicons(settings.consistency, train) if settings.consistency is not None else ()
+    return TaskData(train, dev, auxiliary, pairs, lexicons)
 
 
 def open_dev(settings: TaskStageSettings, *, source: str, store: Path) -> Rows | None:
@@ -243,7 +263,7 @@ def _fit(task: TaskSettings, rows: tuple[Rows, ...]) -> TaskSettings:
 def identify_task(settings: TaskStageSettings, data: TaskData) -> dict[str, Any]:
     """What the identity of a stage that trains a task is made of; data count by content, not by name."""
     settings = fit_tasks(settings, data)
-    table = settings.model_dump(mode="json", exclude={"train", "dev", "auxiliary", "replay"})
+    table = settings.model_dump(mode="json", exclude={"train", "dev", "auxiliary", "replay", "consistency"})
     # What a stage does not use does not count, so that a result stays known when a setting is added.
     used = {
         "select": settings.average == "none",
@@ -257,6 +277,8 @@ def identify_task(settings: TaskStageSettings, data: TaskData) -> dict[str, Any]
         table["auxiliary"] = [one.model_dump(mode="json", exclude={"train"}) for one in settings.auxiliary]
     if settings.replay is not None and settings.replay.is_on():
         table["replay"] = settings.replay.model_dump(mode="json", exclude={"parallel", "links"})
+    if settings.consistency is not None:
+        table["consistency"] = settings.consistency.model_dump(mode="json", exclude={"lexicon"})
     return {"settings": table, "data": data.fingerprints()}
 
 
@@ -326,8 +348,10 @@ def _prepare(
 
     model, objectives = _build_model(settings, tasks, context)
     (name, task), *others = tasks.items()
-    labelled = _encode_main(settings, task, data, context)
+    labelled, languages = _encode_main(settings, task, data, context)
     main = Stream(objectives[name], labelled if taught is None else join_examples([labelled, taught]))
+    if settings.consistency is not None:
+        main = make_consistent_stream(main, settings.consistency, context, lexicons=data.lexicons, languages=languages)
     parts = zip(others, data.auxiliary, strict=True)
     auxiliary = [Stream(objectives[other], _encode(its, rows, context)) for (other, its), rows in parts]
     pairs = encode_pairs(settings.replay, data.pairs, context) if settings.replay and data.pairs else None
@@ -400,20 +424,23 @@ def _encode(task: Task, rows: tuple[Rows, ...], context: StageContext) -> Exampl
     return encode_rows(task, rows, context.encoder, cache=context.encoded, labels=task.labels)
 
 
-def _encode_main(settings: TaskStageSettings, task: Task, data: TaskData, context: StageContext) -> Examples:
-    """The main task's examples, those of small languages repeated by the temperature."""
-    if settings.temperature == 1.0:
-        return _encode(task, data.train, context)
+def _encode_main(
+    settings: TaskStageSettings, task: Task, data: TaskData, context: StageContext
+) -> tuple[Examples, list[str]]:
+    """The main task's examples, those of small languages repeated by the temperature, and the language of each."""
     import numpy as np
 
-    from crossling.data.batching import ExampleSubset, JoinedExamples
+    from crossling.data.batching import ExampleSubset, JoinedExamples, join_examples
     from crossling.stages.masked_training import repeat_rows
 
     parts = [_encode(task, (rows,), context) for rows in data.train]
     languages = sorted({rows.language for rows in data.train})
     codes = [languages.index(rows.language) for rows in data.train]
     numbers = np.repeat(codes, [len(part) for part in parts])
-    return ExampleSubset(JoinedExamples(parts), repeat_rows(numbers, settings.temperature, context.seed))
+    if settings.temperature == 1.0:
+        return join_examples(parts), [languages[number] for number in numbers]
+    repeated = repeat_rows(numbers, settings.temperature, context.seed)
+    return ExampleSubset(JoinedExamples(parts), repeated), [languages[number] for number in numbers[repeated]]
 
 
 def _find_used_ids(task: Task, data: TaskData, examples: list[Examples], context: StageContext) -> Array:

@@ -9,6 +9,7 @@ with all subwords to choose from 4.8 / 4.3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -26,6 +27,7 @@ from crossling.encoders.unlabelled import Chunking, sample_texts
 from crossling.errors import DataError, UserError
 from crossling.inference.evaluate import check_kind
 from crossling.models.model import build_model
+from crossling.objectives.changed_copies import ROOM
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe
 from crossling.stages import StageSettings, load_stage
@@ -159,6 +161,8 @@ def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder
         expected += _extrapolate(examples, len(ids), share=len(rows) / min(len(rows), SAMPLE))
     subwords = len(used) * expected / met if met else 0
     batch = min(settings.batch, sum(map(len, data))) * (1 + (settings.kind == "adjust"))  # both sides of a pair
+    if getattr(settings, "consistency", None) is not None:
+        batch, longest = 2 * batch, min(math.ceil(ROOM * longest), max(longest, encoder.max_length))
     return Load(batch, pad_length(longest), min(int(subwords), encoder.vocabulary))
 
 

@@ -1,6 +1,7 @@
 """The loss that training minimises: ``task + pull * L_pull + stay * L_stay``, equation 2 of the adjustment paper.
 
-A plain task has the first term alone. Adjustment has the other two: equation 1. Replay has all three.
+A plain task has the first term alone. Adjustment has the other two: equation 1. Replay has all three. Consistency
+training adds a term of its own: ``consistency * L_consistency``.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def add_terms(sums: Terms[Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of one batch, and its three weighted terms for the report.
+    """The loss of one batch, and its weighted terms for the report.
 
     A batch has the terms of its objective; the others are 0. The batches of an update go backward one by one and their
     gradients add up, which makes the update follow the gradient of the whole sum. ``weights`` is what
     :func:`weigh_terms` gives, as a tensor.
     """
-    mean, pull, stay = weights
-    total, L_pull, L_stay = (0.0 if term is None else term.float() for term in sums)
+    mean, pull, stay, consistency = weights
+    total, L_pull, L_stay, L_consistency = (0.0 if term is None else term.float() for term in sums)
     task = mean * total
-    loss = task + pull * L_pull + stay * L_stay
-    return loss, torch.stack([task, pull * L_pull, stay * L_stay]).detach()
+    loss = task + pull * L_pull + stay * L_stay + consistency * L_consistency
+    return loss, torch.stack([task, pull * L_pull, stay * L_stay, consistency * L_consistency]).detach()
 
 
 def weigh_terms(weights: Terms[float], targets: Terms[float]) -> tuple[float, ...]:
@@ -40,6 +41,9 @@ def weigh_terms(weights: Terms[float], targets: Terms[float]) -> tuple[float, ..
 
 def name_terms(objective: Objective) -> dict[int, str]:
     """The terms that an objective has, by their places, under the names that reports use."""
-    names = {"task": objective.name, "pull": f"{objective.name}_pull", "stay": f"{objective.name}_stay"}
     present = enumerate(zip(Terms._fields, objective.weights, strict=True))
-    return {place: names[term] for place, (term, weight) in present if weight is not None}
+    return {
+        place: objective.name if term == "task" else f"{objective.name}_{term}"
+        for place, (term, weight) in present
+        if weight is not None
+    }

@@ -28,7 +28,8 @@ def _gradients(model: Model, stream: Stream, distributed: Distributed) -> dict[s
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     arrays = stream.objective.collate(stream.examples, plan, size=8)
     batch = to_device(model.prepare(arrays, distributed.device), distributed.device)
-    weights = torch.tensor([1.0 / stream.objective.count_targets(arrays).task, 0.0, 0.0], device=distributed.device)
+    count = stream.objective.count_targets(arrays).task
+    weights = torch.tensor([1.0 / count, 0.0, 0.0, 0.0], device=distributed.device)
     steps.backward(stream.objective, batch, weights)
     return {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -56,7 +57,7 @@ def test_gradients_of_several_batches_add_up(tmp_path: Path) -> None:
     sums = []
     for _ in range(2):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            weights.backward(stream.objective, batch, torch.ones(3))
+            weights.backward(stream.objective, batch, torch.ones(4))
         sums.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert sums[0].any()
     torch.testing.assert_close(sums[1], 2 * sums[0])
@@ -72,7 +73,7 @@ def test_copies_are_refreshed_and_frozen_weights_stay(tmp_path: Path) -> None:
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), REDUCED.device)
     start = {name: p.clone() for name, p in model.named_parameters()}
-    steps.update([(stream.objective, batch)], weights={"main": (1.0, 0.0, 0.0)}, rate=1e-2)
+    steps.update([(stream.objective, batch)], weights={"main": (1.0, 0.0, 0.0, 0.0)}, rate=1e-2)
     assert torch.equal(frozen, before)
     moved = [name for name, p in model.named_parameters() if not torch.equal(p, start[name])]
     assert any(name.startswith("encoder.") for name in moved) and any(name.startswith("fusion.") for name in moved)

@@ -115,7 +115,7 @@ def test_capturing_changes_no_state(tmp_path: Path) -> None:
 
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), distributed.device)
-    steps._set_weights({stream.objective.name: (1.0, 0.0, 0.0)})
+    steps._set_weights({stream.objective.name: (1.0, 0.0, 0.0, 0.0)})
     steps._find(stream.objective, batch)
     steps._capture_finish()
     assert steps.can_capture and steps.passes and steps.finish is not None

@@ -55,7 +55,7 @@ def test_float32_gradients_equal_autograd(tmp_path: Path, family: str) -> None:
     model, objective, batch = _tagger(tmp_path, family)
     expected = _expected(model, objective, batch)
     weights = Bf16Weights(model, torch.float32)
-    terms = weights.backward(objective, batch, torch.ones(3))
+    terms = weights.backward(objective, batch, torch.ones(4))
     torch.testing.assert_close(terms.sum(), objective.sum_loss(model, batch).task.detach())
     _compare(model, expected)
 
@@ -63,7 +63,7 @@ def test_float32_gradients_equal_autograd(tmp_path: Path, family: str) -> None:
 def test_layers_read_by_a_fusion_get_both_gradients(tmp_path: Path) -> None:
     model, objective, batch = _tagger(tmp_path, kind="dlfa", layer=1)
     expected = _expected(model, objective, batch)
-    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(4))
     _compare(model, expected)
 
 
@@ -73,10 +73,10 @@ def test_gradients_add_up_and_restart_after_zero_grad(tmp_path: Path, forget: bo
     once, twice = _expected(model, objective, batch), _expected(model, objective, batch, times=2)
     weights = Bf16Weights(model, torch.float32)
     for expected in (once, twice):
-        weights.backward(objective, batch, torch.ones(3))
+        weights.backward(objective, batch, torch.ones(4))
         _compare(model, expected)
     model.zero_grad(set_to_none=forget)
-    weights.backward(objective, batch, torch.ones(3))
+    weights.backward(objective, batch, torch.ones(4))
     _compare(model, once)
 
 
@@ -84,7 +84,7 @@ def test_existing_gradients_are_added_to(tmp_path: Path) -> None:
     model, objective, batch = _tagger(tmp_path)
     twice = _expected(model, objective, batch, times=2)
     objective.sum_loss(model, batch).task.backward()
-    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(4))
     _compare(model, twice)
 
 
@@ -97,7 +97,7 @@ def test_frozen_weights_get_no_gradient(tmp_path: Path) -> None:
         parameter.requires_grad_(name not in still)
     expected = _expected(model, objective, batch)
     assert still and not set(still) & set(expected)
-    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(4))
     _compare(model, expected)
 
 
@@ -113,7 +113,7 @@ def test_tied_embedding_gets_both_gradients(tmp_path: Path) -> None:
     plan = Batch(torch.arange(len(examples)).numpy(), int(examples.lengths.max()))
     batch = model.eval().prepare(objective.collate(examples, plan, size=len(examples)), CPU)
     expected = _expected(model, objective, batch)
-    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(4))
     _compare(model, expected)
 
 
@@ -130,7 +130,7 @@ def test_query_key_and_value_are_one_fused_layer(
         return forward(ctx, read, product, *more)
 
     monkeypatch.setattr(fused_linear._FusedLinear, "forward", watch)
-    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(3))
+    Bf16Weights(model, torch.float32).backward(objective, batch, torch.ones(4))
     linear = [m for m in model.encoder.model.modules() if isinstance(m, torch.nn.Linear)]
     assert sizes.count(joined) >= model.encoder.layers
     assert sum(sizes) == len(linear), "every layer's product, once"
