@@ -8,7 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from crossling.report.charts import Chart, Series, draw_heat
-from crossling.report.study_page import AnalysisPart, Document, Figure, Panel, Sweep
+from crossling.report.parts import AnalysisPart, Figure
+from crossling.report.study_page import Document, Panel, Sweep
 from crossling.report.system_tables import comparison_table
 from crossling.report.table import Table
 from crossling.report.wording import summarise_comparison

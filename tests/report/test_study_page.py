@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 
 from hostile_report import EVIL, EVIL_SYSTEM, large_drawing, make_document
 
-from crossling.report.study_page import LARGEST, AnalysisPart, Figure, render_document, to_markdown, write_tables
+from crossling.report.parts import AnalysisPart, Figure
+from crossling.report.study_page import LARGEST, render_document, to_markdown, write_tables
 from crossling.report.table import Table
 
 

@@ -23,6 +23,7 @@ from crossling.study.grid import StudySettings, SystemSettings
 from crossling.study.memory import inspect_recipe
 from crossling.study.plan import JobGraph
 from crossling.study.recipe_run import RecipeRun, run_recipe
+from crossling.study.run_report import report_run
 from crossling.training.distributed import setup_distributed
 from examples import make_rows
 from tiny import save_tiny
@@ -393,6 +394,11 @@ def test_rounds_are_stages_in_a_row(tmp_path: Path, tiny_folder: Path) -> None:
     done = run(recipe, tmp_path)
     assert count_artefacts(done) == {"finetune": 2, "teach": 3}
     assert done._find_start(2) == done._find_start(1) == -1
+    part = report_run(done).teaching
+    assert part is not None and len(part.figures) == 1
+    assert [row[0] for row in part.tables[0].rows] == ["1", "1", "2", "2"], "the language and all of them, twice"
+    page = (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
+    assert "Teaching over rounds" in page and (tmp_path / "out" / "teaching.csv").is_file()
 
 
 def test_a_study_trains_teachers_as_jobs_of_their_own(tmp_path: Path, tiny_folder: Path) -> None:

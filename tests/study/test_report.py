@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from crossling.errors import ArtefactError
 from crossling.report.citations import CITATIONS, DATA_WORKS
 from crossling.report.figures import HeatMap
 from crossling.report.table import Table
+from crossling.store.artefacts import Store
 from crossling.study.compare import compare_study
+from crossling.study.folder import read_plan
 from crossling.study.report import LARGEST_FIGURE, cite_data, flatten, gather_report, report_study
 from crossling.study.report_charts import average_curves
 from finished_study import CHOOSING, finish_study
@@ -194,6 +197,24 @@ def test_analyses_in_the_folder_are_shown(finished: Path) -> None:
     assert "<script>alert(1)" not in page and EVIL not in page
     rows = list(csv.reader((finished / "report" / "head_updates.csv").open(encoding="utf-8")))
     assert rows[1] == ["a|b", "0.5"]
+
+
+def test_rounds_of_teaching_are_shown(finished: Path) -> None:
+    plan = read_plan(finished)
+    facts = {"offered": 8, "kept": 4, "agreement": 0.5, "classes": {"O": 9}}
+    cells = []
+    for cell in plan.cells:
+        stages = [f"teach-1-{number}-{cell.seed}" for number in (1, 2)] if cell.label == "other" else []
+        for stage in stages:
+            Store(plan.store).artefact(stage).mkdir(parents=True, exist_ok=True)
+            Store(plan.store).complete(stage, {"dev_score": 0.5, "teaching": {"languages": {"hi": facts}}})
+        cells.append(replace(cell, stages=(*cell.stages, *stages)))
+    replace(plan, cells=tuple(cells)).write(finished)
+    document = report_study(finished).document
+    (part,) = document.analyses
+    assert [row[:3] for row in part.tables[0].rows[:2]] == [("ner: other", "1", "hi"), ("ner: other", "1", "all")]
+    assert len(part.figures) == 2 and "ner: other: over rounds" in read_page(finished)
+    assert (finished / "report" / "teaching.csv").is_file()
 
 
 def test_analyses_of_the_paper_are_cited(finished: Path) -> None:

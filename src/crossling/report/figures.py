@@ -192,6 +192,27 @@ def draw_dots(
     return drawing.svg
 
 
+def draw_lines(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], *, across: str, title: str) -> str:
+    """Panels beside each other, each named by its upward axis, with a line for each name; places are whole numbers."""
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    drawn: dict[str, Any] = {}
+    with draw_figure(columns=len(panels), size=(3.6 * len(panels), 3.4), squeeze=False) as drawing:
+        for place, (up, lines) in zip(drawing.axes.flat, panels.items(), strict=True):
+            for name, points in lines.items():
+                number = names.index(name)
+                style = {"color": f"C{number % 10}", "marker": "os^Dv"[number // 10 % 5], "markersize": 4}
+                drawn[name] = place.plot(*zip(*points, strict=True), **style)[0]
+            places = sorted({x for points in lines.values() for x, _ in points})
+            place.set_xticks(places, [f"{x:g}" for x in places])
+            place.set_xlabel(across)
+            place.set_ylabel(up)
+            place.grid(axis="y", alpha=0.3)
+        options = {"loc": "outside lower center", "ncols": 8, "frameon": False, "fontsize": 8}
+        drawing.figure.legend(list(drawn.values()), list(drawn), **options)
+        drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    return drawing.svg
+
+
 def _scale_logarithmically(axis: Any) -> None:
     """Numbers at 1, 2, 5, 10 and so on, written out."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator

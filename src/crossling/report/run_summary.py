@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from crossling.errors import ArtefactError, nearest
 from crossling.report.table import RowKind, Table
 from crossling.scores.metrics import Confusion, confusion, score
 from crossling.scores.predictions import Predictions
+
+if TYPE_CHECKING:
+    from crossling.report.parts import AnalysisPart
 
 TERMINAL_SCORES = 3
 """Scores that the terminal shows; Markdown, HTML and CSV have all."""
@@ -110,6 +114,8 @@ class RunSummary:
     """Sentences that a reader must not miss, such as rows that were skipped."""
     sources: tuple[str, ...] = ()
     """All languages trained on; empty means `source` alone."""
+    teaching: AnalysisPart | None = None
+    """What teachers labelled over rounds."""
 
     @property
     def trained_on(self) -> tuple[str, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from urllib.parse import quote
 
 from markupsafe import Markup
 
 from crossling.report.charts import Chart
 from crossling.report.page import render_page
+from crossling.report.parts import AnalysisPart
 from crossling.report.system_tables import ComparisonTable, View
 from crossling.report.table import Table, markdown_text
 from crossling.report.wording import ComparisonSummary
@@ -54,22 +54,6 @@ class ShownPart:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A drawing with its name."""
-
-    title: str
-    drawing: Markup
-    file: str = ""
-    """Its file in the study's folder."""
-
-    @classmethod
-    def from_svg(cls, title: str, svg: str, file: str = "") -> Figure:
-        """A drawing shown as an image, in which no script can run and nothing is fetched."""
-        source = "data:image/svg+xml," + quote(svg, safe=" ,:;=()/'-.")
-        return cls(title, Markup('<img class="drawn" alt="{}" src="{}">').format(title, source), file)
-
-
-@dataclass(frozen=True)
 class Sweep:
     """A system over the values of an axis."""
 
@@ -77,17 +61,6 @@ class Sweep:
     """The means, and the languages' differences from the baseline."""
     table: Table
     sentence: str
-
-
-@dataclass(frozen=True)
-class AnalysisPart:
-    """An analysis of the study's models, from its folder."""
-
-    title: str
-    facts: str
-    tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

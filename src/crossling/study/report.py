@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,9 @@ from crossling.recipe.overrides import read_toml, to_toml
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.charts import draw_heat
 from crossling.report.citations import DATA_WORKS, find_citations
+from crossling.report.parts import AnalysisPart, Figure
 from crossling.report.study_page import (
-    AnalysisPart,
     Document,
-    Figure,
     Panel,
     Sweep,
     render_document,
@@ -34,6 +33,7 @@ from crossling.report.study_page import (
     write_tables,
 )
 from crossling.report.table import Table
+from crossling.report.teaching import show_rounds
 from crossling.report.wording import summarise_comparison
 from crossling.scores.predictions import read_predictions
 from crossling.study.choose import Choice
@@ -57,6 +57,7 @@ from crossling.study.folder import (
     read_plan,
 )
 from crossling.study.report_charts import (
+    Trainings,
     draw_learning,
     draw_sweeps,
     has_axes,
@@ -118,7 +119,7 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
         sweeps=tuple(_find_sweeps(plan, out, whole, is_stored=is_stored)),
         learning=tuple(draw_learning(trainings)),
         learning_note=trainings.note_missing(),
-        analyses=tuple(map(_show_analysis, analyses)),
+        analyses=(*_show_teaching(plan, trainings), *map(_show_analysis, analyses)),
         data=list_data(plan, finished, out),
         recipes=tuple(whole_recipes),
         variants=variants,
@@ -127,6 +128,20 @@ def gather_report(out: Path, *, every: bool = False, store: Path | None = None) 
         identities=list_identities(plan),
         citations=(*find_citations(used), *cite_data(recipes)),
     )
+
+
+def _show_teaching(plan: StudyPlan, trainings: Trainings) -> list[AnalysisPart]:
+    """What teachers labelled, round by round, for each system that was taught."""
+    systems: dict[str, list[list[Mapping[str, Any]]]] = {}
+    for cell in plan.cells:
+        rounds = [identity for identity in cell.stages if identity.startswith("teach-")]
+        if rounds:
+            name = ": ".join(filter(None, (cell.task, cell.label)))
+            records = systems.setdefault(name, [[] for _ in rounds])
+            for some, identity in zip(records, rounds, strict=True):
+                some += [trainings.records[identity]] if identity in trainings.records else []
+    part = show_rounds(systems)
+    return [part] if part else []
 
 
 def _show_analysis(result: AnalysisResult) -> AnalysisPart:

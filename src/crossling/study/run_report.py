@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from crossling.data.catalogue import open_data
 from crossling.data.records import LabelledPair, LabelledText, Question, Record, TaggedSentence
 from crossling.data.rows import Rows
+from crossling.errors import ArtefactError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe
 from crossling.report.run_page import write_run
@@ -23,6 +25,7 @@ from crossling.report.run_summary import (
     TextSample,
     gather_result,
 )
+from crossling.report.teaching import show_rounds
 from crossling.scores.predictions import Predictions, read_predictions
 from crossling.stages.labelling import tell_kept
 from crossling.store.artefacts import Store
@@ -67,6 +70,7 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
         facts=record.machine,
         notes=(*skipped, *describe_stages(recipe, record, store)),
         sources=tuple(dict.fromkeys(rows.language for rows in trained)),
+        teaching=show_rounds({"": _read_rounds(recipe, record, store)}),
     )
 
 
@@ -91,6 +95,17 @@ def _compare_dev(record: dict[str, Any]) -> str:
     """The dev score of an average beside its parts', where there is a dev set."""
     parts = record["averaging"].get("mean_dev_score")
     return "" if parts is None else f": dev {100 * record['dev_score']:.2f}, its parts {100 * parts:.2f} on average"
+
+
+def _read_rounds(recipe: Recipe, record: RunRecord, store: Path) -> list[list[dict[str, Any]]]:
+    """The records of each round's seeds that are in the store; rounds are the teach stages, one after another."""
+    rounds: list[list[dict[str, Any]]] = []
+    for number in (number for number, stage in enumerate(recipe.stage) if stage.kind == "teach"):
+        rounds.append([])
+        for stages in record.stages.values():
+            with suppress(ArtefactError):
+                rounds[-1].append(Store(store).record(stages[number]))
+    return rounds
 
 
 def task_name(settings: Any) -> str:
