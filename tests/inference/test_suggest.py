@@ -11,8 +11,7 @@ import pytest
 
 from crossling.errors import UserError
 from crossling.inference.predictor import Predictor
-from crossling.inference.suggest import choose_diverse, embed_texts, measure_uncertainty, suggest, suggest_file
-from crossling.progress import NoProgress
+from crossling.inference.suggest import choose_diverse, measure_uncertainty, suggest, suggest_file
 
 Trained = Callable[[str], Path]
 TEXTS = ["the cat", "a dog", "the fish in London", "the cat", "кошка", "我是学生", "dog dog dog", "students eat"]
@@ -45,13 +44,6 @@ def test_uncertainty_of_tags_is_that_of_words() -> None:
     assert measure_uncertainty(found, "mean") == pytest.approx(0.3)
     assert measure_uncertainty(found, "least") == pytest.approx(0.5)
     assert measure_uncertainty({"label": "x", "confidence": 0.8}, "mean") == pytest.approx(0.2)
-
-
-def test_text_vectors_do_not_depend_on_the_batch(trained: Trained) -> None:
-    predictor = Predictor.load(trained("sentiment"))
-    together = embed_texts(predictor, TEXTS, progress=NoProgress())
-    alone = np.concatenate([embed_texts(predictor, [text], progress=NoProgress()) for text in TEXTS])
-    np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", ["ner", "sentiment"])

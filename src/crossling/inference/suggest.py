@@ -9,22 +9,26 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
-import torch
 
-from crossling.data.batching import Array, plan_prediction
+from crossling.data.batching import Array
+from crossling.data.label_free import build_rows
+from crossling.data.records import LabelledText
 from crossling.errors import UserError, nearest
 from crossling.files import write_atomic
 from crossling.inference.label_studio import build_task
 from crossling.inference.predictor import Predictor, read_inputs
-from crossling.models.model import to_device
+from crossling.inference.sentence_vectors import embed_texts
 from crossling.progress import NoProgress, Progress
 
 By = Literal["least", "mean"]
 POOL = 10
 """Candidates for each text that is wanted: diversity chooses among the least sure ones."""
+LENGTH = 128
+"""Subwords of a text that are compared with those of others."""
 CHUNK = 1_000
 
 
@@ -61,9 +65,26 @@ def suggest(
     progress.end()
     doubt_N = np.array([measure_uncertainty(one, by) for one in found])
     pool = np.argsort(-doubt_N, kind="stable")[: POOL * count]
-    vectors_ND = embed_texts(predictor, [_join(found[place]) for place in pool], progress=progress)
+    vectors_ND = _embed(predictor, [_join(found[place]) for place in pool], progress)
     chosen = pool[choose_diverse(doubt_N[pool], vectors_ND, count)]
     return [Suggestion(places[distinct[n]], float(doubt_N[n]), found[n]) for n in chosen]
+
+
+def _embed(predictor: Predictor, texts: list[str], progress: Progress) -> Array:
+    """A vector of each text, N x D."""
+    columns = {"text": texts, "label": [""] * len(texts)}
+    rows = build_rows(LabelledText, columns, language=predictor.card.source, name="texts to compare")
+    with TemporaryDirectory() as cache:
+        return embed_texts(
+            predictor.model,
+            rows,
+            how="mean",
+            length=LENGTH,
+            distributed=predictor.distributed,
+            cache=Path(cache),
+            batch=32,
+            progress=progress,
+        )
 
 
 def suggest_file(
@@ -156,24 +177,3 @@ def choose_diverse(doubt_N: Array, vectors_ND: Array, count: int) -> Array:
         left_N[best] = False
         distance_N = np.minimum(distance_N, 1.0 - unit_ND @ unit_ND[best])
     return np.array(chosen, np.int64)
-
-
-def embed_texts(predictor: Predictor, texts: Sequence[str], *, progress: Progress) -> Array:
-    """The mean of the last layer's vectors of each text, N x D."""
-    encoder, device = predictor.model.encoder, predictor.distributed.device
-    encoded = encoder.tokenizer(list(texts), truncation=True, max_length=128)["input_ids"]
-    vectors_ND = np.zeros((len(texts), encoder.width), np.float32)
-    progress.begin("comparing texts", len(texts))
-    for batch in plan_prediction(np.array([len(ids) for ids in encoded], np.int64), 32):
-        ids_BS = np.full((len(batch.rows), batch.length), -1, np.int64)
-        for place, row in enumerate(batch.rows.tolist()):
-            ids_BS[place, : len(encoded[row])] = encoded[row]
-        arrays = {"ids": ids_BS, "mask": (ids_BS >= 0).astype(np.int64)}
-        given = to_device(predictor.model.prepare(arrays, device), device)
-        with torch.inference_mode():
-            hidden_BSD = encoder(given["ids"], given["mask"], layers=(encoder.layers,))[encoder.layers].float()
-        mask_BS1 = given["mask"].unsqueeze(-1)
-        vectors_ND[batch.rows] = ((hidden_BSD * mask_BS1).sum(1) / mask_BS1.sum(1).clamp(min=1)).cpu().numpy()
-        progress.advance(len(batch.rows))
-    progress.end()
-    return vectors_ND
