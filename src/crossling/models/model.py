@@ -140,16 +140,18 @@ def weights_of(model: Model) -> dict[str, Tensor]:
 
 
 def update_mean(mean: dict[str, Tensor] | None, weights: dict[str, Tensor], count: int) -> dict[str, Tensor]:
-    """The mean of ``count`` models' weights from that of those before and the last one's.
+    """The mean of ``count`` models' weights, from the mean of those before, in its place, and the last one's.
 
     Batch statistics count as weights do; of what are whole numbers (counters, lists of rows) the last are taken.
     """
     if mean is None:
         return {name: weight.clone() for name, weight in weights.items()}
-    return {
-        name: torch.lerp(mean[name], weight, 1 / count) if weight.is_floating_point() else weight.clone()
-        for name, weight in weights.items()
-    }
+    for name, weight in weights.items():
+        if weight.is_floating_point():
+            mean[name].lerp_(weight, 1 / count)
+        else:
+            mean[name].copy_(weight)
+    return mean
 
 
 def save_model(model: Model, card: ModelCard, folder: Path) -> None:

@@ -104,14 +104,15 @@ def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage
     assert context.load_earlier is not None, "an average stage comes after another"
     seeds = list_earlier(settings, context.seed)
     mean: dict[str, Tensor] | None = None
-    scores, changed = [], []
+    scores, changed, model = [], [], None
     for count, seed in enumerate(seeds, 1):
+        del model  # two whole models at a time are enough: the mean and this one
         model, card = context.load_earlier(seed)
         if data.dev is not None:
             scores.append(_score(model, card, data.dev, context))
         changed.append(model.encoder.changed_rows)
         mean = update_mean(mean, weights_of(model), count)
-    assert mean is not None
+    assert mean is not None and model is not None
     load_weights(model, mean)
     score = _score(model, card, data.dev, context) if data.dev is not None else None
     model.trim(np.unique(np.concatenate(changed)))  # rows that no part changed are the base encoder's
