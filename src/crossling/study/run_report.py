@@ -81,7 +81,10 @@ def describe_stages(recipe: Recipe, record: RunRecord, store: Path) -> list[str]
     notes = []
     if any(getattr(stage, "transductive", False) for stage in recipe.stage):
         notes.append("transductive: text that is scored may have been learnt from, without its labels")
-    trained = [Store(store).record(identity) for identity in record.stages[str(recipe.seeds[0])]]
+    trained = []
+    for identity in record.stages[str(recipe.seeds[0])]:
+        with suppress(ArtefactError):  # an earlier stage that was deleted since
+            trained.append(Store(store).record(identity))
     taught = [one["teaching"]["languages"] for one in trained if "teaching" in one]
     for languages in taught[-1:]:
         tell_kept(languages, lambda line: notes.append(f"taught {line}"))
