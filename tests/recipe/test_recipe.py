@@ -124,3 +124,23 @@ def test_name_just_typed_is_never_suggested() -> None:
     stage = {**stage, "task": {"kind": "answer", "overlp": 3}}
     with pytest.raises(RecipeError, match="Did you mean 'overlap'"):
         parse_recipe({**MINIMAL, "stage": [stage]})
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"on": {"format": "bio", "path": "a.tsv"}, "languages": ["de", "hi"]}, "write {language} in path"),
+        ({"on": {"format": "bio", "path": "a.tsv"}}, 'language = "sw" in the table'),
+        ({"on": {"data": "panx:hi"}, "languages": ["de"]}, "the table itself names a language, 'hi'"),
+    ],
+)
+def test_languages_and_a_table_must_fit_together(entry: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe({**MINIMAL, "evaluate": [entry]})
+    assert problem in str(caught.value)
+
+
+def test_entry_without_a_name_is_stored_as_before() -> None:
+    [entry] = parse_recipe(MINIMAL).evaluate
+    assert set(entry.model_dump()) == {"on", "languages", "split", "batch"}
+    assert set(entry.model_copy(update={"name": "x"}).model_dump()) == {"on", "languages", "name", "split", "batch"}

@@ -24,6 +24,7 @@ from crossling.errors import DataError, RecipeError
 from crossling.inference.predictor import Predictor
 from crossling.models.model import load_model
 from crossling.recipe.recipe import RunSettings, load_recipe, parse_recipe
+from crossling.report.run_summary import score_table
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store
@@ -131,6 +132,27 @@ def test_identity_of_plain_tags_counts_the_settings_that_are_filled_in(tmp_path:
         run = RecipeRun(parse_recipe(tables), Store(tmp_path / "s"), tmp_path, setup_distributed(RunSettings()))
         identities.append(run.identify_stages(1))
     assert identities[0] == identities[1]
+
+
+def test_custom_files_of_several_languages_share_a_table(tmp_path: Path, tiny_folder: Path) -> None:
+    tables = make_tables(tmp_path, tiny_folder, epochs=1)
+    for number, language in enumerate(("de", "sw", "hi")):
+        write_bio(tmp_path / f"news-{language}.tsv", 5, shift=number)
+    tables["evaluate"] = [
+        {"on": {"format": "bio", "path": str(tmp_path / "news-{language}.tsv")}, "languages": ["de", "sw"]},
+        {"on": {"format": "bio", "path": str(tmp_path / "news-hi.tsv"), "language": "hi"}, "name": "news"},
+        {"on": {"data": "phrasebook-ner", "limit": 5}, "languages": ["fr", "es"]},
+    ]
+    run = run_recipe(parse_recipe(tables), store=Store(tmp_path / "s"), out=tmp_path / "out")
+    summary = report_run(run)
+    assert [(one.data, one.language, one.examples) for one in summary.results] == [
+        ("news", "de", 5),
+        ("news", "sw", 5),
+        ("news", "hi", 5),
+        ("phrasebook-ner", "fr", 5),
+        ("phrasebook-ner", "es", 5),
+    ]
+    assert "mean of 3" in score_table(summary, "news").to_markdown()
 
 
 def _kill_at_random_moments(tmp_path: Path, encoder: Path, *, moments: int, seed: int) -> None:

@@ -58,7 +58,10 @@ class EvaluateSettings(FrozenSettings):
     on: str | dict[str, Any]
     """A data set's name, or a table with format, path and language for custom files."""
     languages: tuple[str, ...] = ()
-    """Language codes, or one alone; for mlqa also context=es,question=en. Not needed for custom files."""
+    """Language codes, or one alone; for mlqa also context=es,question=en. A table without a language is read once for
+    each: {language} in a path stands for the code."""
+    name: str = ""
+    """The name in tables; entries of the same name share one. Default: the data set's, or the file's."""
     split: str = "test"
     """The split, or rows of it: dev[1600:]."""
     batch: int = Field(default=128, ge=1)
@@ -71,17 +74,44 @@ class EvaluateSettings(FrozenSettings):
 
     @model_validator(mode="after")
     def _some_language(self) -> Self:
-        if isinstance(self.on, str) and not self.languages:
-            raise ValueError('languages: missing; the codes to score, such as ["de", "hi"]')
+        own = self._own_language()
+        if not own and not self.languages:
+            table = "" if isinstance(self.on, str) else ', or language = "sw" in the table'
+            raise ValueError(f'languages: missing; the codes to score, such as ["de", "hi"]{table}')
+        if own and self.languages and self.languages != (own,):
+            raise ValueError(f"languages: the table itself names a language, {own!r}; leave one of them out")
+        if not own and isinstance(self.on, dict) and "format" in self.on and len(self.languages) > 1:
+            values = [value for key, value in self.on.items() if key != "format"]
+            if not any("{language}" in value for value in values if isinstance(value, str)):
+                raise ValueError(
+                    'languages: one file for several; write {language} in path, as in "news-{language}.tsv"'
+                )
         return self
+
+    def _own_language(self) -> str:
+        """The language that a table names: ``language``, or that of ``data = "panx:hi"``."""
+        if isinstance(self.on, str):
+            return ""
+        return str(self.on.get("language") or str(self.on.get("data", "")).partition(":")[2].partition(":")[0])
 
     def specs(self) -> tuple[tuple[str, str | dict[str, Any]], ...]:
         """``(language, data set)`` for every language."""
-        if isinstance(self.on, dict):
-            named = str(self.on.get("data", "")).split(":")  # { data = "panx:hi", limit = 100 }
-            language = self.on.get("language") or (named[1] if len(named) > 1 else "?")
-            return ((str(language), dict(self.on)),)
-        return tuple((language, f"{self.on}:{language}") for language in self.languages)
+        if isinstance(self.on, str):
+            return tuple((language, f"{self.on}:{language}") for language in self.languages)
+        if own := self._own_language():
+            return ((own, dict(self.on)),)
+        return tuple((language, _fill_language(self.on, language)) for language in self.languages)
+
+    @model_serializer(mode="wrap")
+    def _omit_empty_name(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        tables: dict[str, Any] = dump(self)
+        return tables if self.name else {key: value for key, value in tables.items() if key != "name"}
+
+
+def _fill_language(table: Mapping[str, Any], language: str) -> dict[str, Any]:
+    """A data table for one language: its code in paths, and as the language or after the set's name."""
+    filled = {k: v.replace("{language}", language) if isinstance(v, str) else v for k, v in table.items()}
+    return {**filled, "data": f"{filled['data']}:{language}"} if "data" in filled else {**filled, "language": language}
 
 
 class RunSettings(FrozenSettings):

@@ -322,13 +322,18 @@ def prediction_path(out: Path, seed: int, entry: EvaluateSettings, language: str
 
 
 def set_name(entry: EvaluateSettings) -> str:
-    """A data set's name in tables and folders; another split than test is part of it."""
+    """A data set's name in tables and folders; another split than test is part of it, unless the recipe names it."""
+    if entry.name:
+        return _file_name(entry.name)
     if isinstance(entry.on, str):
         name = entry.on
     elif "data" in entry.on:
         name = str(entry.on["data"]).partition(":")[0]
     else:
-        name = Path(str(entry.on.get("path", "data"))).stem
+        path = Path(str(entry.on.get("path", "data")))
+        name = path.stem
+        if "{language}" in name:  # the files of several languages are one set, by what their names have in common
+            name = name.replace("{language}", "").strip("-_.") or path.parent.name or "data"
     return _file_name(name if entry.split == "test" else f"{name}-{entry.split}")
 
 
