@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from crossling.recipe.recipe import EncoderSettings, EvaluateSettings, Recipe, RunSettings, load_recipe
+from crossling.errors import Problems
+from crossling.recipe.recipe import EncoderSettings, EvaluateSettings, Recipe, RunSettings, load_recipe, parse_recipe
 from crossling.registry import FAMILIES, list_kinds, load_kind
 from crossling.study.grid import load_study
+from crossling.study.recipe_run import open_recipe
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "crossling"
@@ -96,3 +98,14 @@ def test_citation_names_the_version_of_the_package() -> None:
     cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"version: {project['version']}\n" in cited
     assert f"license: {project['license']}\n" in cited
+
+
+def test_first_recipe_of_the_readme_finds_its_data_in_a_folder_without_labelled_test_splits(
+    real_data: Path, tmp_path: Path
+) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    tables = tomllib.loads(text[text.index("```toml") + 8 :].split("```")[0])
+    problems = Problems()
+    stages, targets = open_recipe(parse_recipe(tables), tmp_path, problems)
+    assert problems.lines() == []
+    assert len(stages) == 1 and [language for _, language, _ in targets] == tables["evaluate"][0]["languages"]

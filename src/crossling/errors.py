@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(Exception):
@@ -18,12 +19,60 @@ class DataError(UserError):
     """A file or data set that cannot be found or read; names file and line where there is one."""
 
 
+class MissingDataError(DataError):
+    """A data set whose files are nowhere. Others with the same ``fault`` are missing for the same reason."""
+
+    def __init__(self, message: str, *, name: str, fault: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.name = name
+        self.fault = fault
+
+
 class EncoderError(UserError):
     """An encoder that cannot be found, loaded, or used for a task."""
 
 
 class ArtefactError(UserError):
     """A stored result that is missing, incomplete, or made by other settings."""
+
+
+class Problems:
+    """Collects what is wrong, so that all of it is reported at once."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[str, UserError]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    @contextmanager
+    def collect(self, key: str = "") -> Iterator[None]:
+        """Keep an error of what is done inside, with the key of the recipe that it is about."""
+        try:
+            yield
+        except UserError as error:
+            self._found.append((key, error))
+
+    def lines(self) -> list[str]:
+        """What is wrong, each fault once: sets that are missing for the same reason are one line."""
+        lines: dict[object, str] = {}
+        more: dict[object, list[str]] = {}
+        for key, error in self._found:
+            text = f"{key}: {error}" if key else str(error)
+            fault = (key, error.fault) if isinstance(error, MissingDataError) else text
+            if fault in lines and isinstance(error, MissingDataError):
+                more.setdefault(fault, []).append(error.name)
+            lines.setdefault(fault, text)
+        return [f"{text} Missing likewise: {', '.join(more[f])}." if f in more else text for f, text in lines.items()]
+
+    def raise_all(self) -> None:
+        """One error for all that was found, if anything was."""
+        lines = self.lines()
+        kind = RecipeError if all(isinstance(error, RecipeError) for _, error in self._found) else DataError
+        if len(lines) == 1:
+            raise kind(lines[0])
+        if lines:
+            raise kind("\n  ".join([f"{len(lines)} problems", *lines]))
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -31,6 +31,11 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def is_path_like(name: str) -> bool:
+    """Whether a name can only be a path: hub names have one slash at most."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+
+
 def write_folder(out: Path, write: Callable[[Path], Any]) -> None:
     """Make a folder that is complete or absent: ``write`` fills a temporary one beside it, which takes the name."""
     try:

@@ -199,7 +199,10 @@ def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_
         (("run", "small.toml", "--out", "file"), "file: cannot hold results: File exists"),
         (("run", "small.toml", "--store", "file/x"), "cannot be used as a store"),
         (("check", "small.toml", "--set", "stage.0.fusion={kind='dlfa', layer=9}"), "the encoder has 3 layers"),
-        (("check", "small.toml", "--set", "stage.0.train=phrasebook-ner:xx"), "1 problem with the data"),
+        (
+            ("check", "small.toml", "--set", "stage.0.train=phrasebook-ner:xx"),
+            "stage.0: phrasebook-ner has no language 'xx'",
+        ),
         (("predict", "nowhere", "in.txt"), "not the folder of a run"),
         (("predict", "file", "in.txt"), "file: is a file; name the folder of a run"),
         (("predict", "damaged", "in.txt"), "run.json: damaged"),
@@ -216,7 +219,7 @@ def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_
         (("data", "show", "phrasebook-ner:de:tst"), "Did you mean 'test'"),
         (("encoder", "./nowhere"), "no such folder"),
         (("encoder", "damaged"), "not an encoder's folder"),
-        (("coverage", "ENCODER", "nothing.txt"), "nothing.txt: there is no such file"),
+        (("coverage", "ENCODER", "nothing.txt"), "nothing.txt: no such file"),
         (("coverage", "ENCODER", "binary"), "binary:1: not UTF-8"),
         (("trim", "ENCODER", "--on", "nothing.txt", "--out", "new"), "nothing.txt: no such file"),
         (("trim", "ENCODER", "--on", "in.txt", "--out", "file"), "file: is a file"),
@@ -327,3 +330,39 @@ def test_help_of_every_verb_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--language" in done.stdout
+
+
+def test_missing_paths_are_noticed_before_torch_is_imported(tmp_path: Path) -> None:
+    """Importing it takes seconds, and the error would come after them."""
+    (tmp_path / "own.toml").write_text(
+        '[encoder]\nname = "./nowhere"\n[[stage]]\nkind = "finetune"\ntask = { kind = "tag" }\n'
+        'train = { format = "bio", path = "sw.tsv", language = "sw" }\nselect = "last"\n'
+        '[[evaluate]]\non = { format = "bio", path = "test-{language}.tsv" }\nlanguages = ["de", "hi"]\n'
+    )
+    (tmp_path / "study.toml").write_text('seeds = [1]\nbaseline = "a"\n[systems.a]\nrecipe = "own.toml"\n')
+    (tmp_path / "in.txt").write_text("text")
+    commands = {
+        "run own.toml": ("encoder.name", "sw.tsv", "test-de.tsv", "test-hi.tsv"),
+        "check own.toml": ("encoder.name", "sw.tsv", "test-de.tsv", "test-hi.tsv"),
+        "study run study.toml": ("encoder.name", "sw.tsv", "test-de.tsv", "test-hi.tsv"),
+        "predict nowhere in.txt": ("nowhere: not the folder of a run",),
+        "predict nowhere missing.txt": ("missing.txt: no such file",),
+        "encoder ./nowhere": ("no such folder",),
+        "coverage multilingual-e5-small missing.txt": ("missing.txt: no such file",),
+        "trim multilingual-e5-small --on missing.txt --out x": ("missing.txt: no such file",),
+        "extend multilingual-e5-small --on missing.txt --pieces 10 --out x": ("missing.txt: no such file",),
+        "align missing.txt in.txt --out links": ("missing.txt: no such file",),
+    }
+    code = (
+        "import json, sys\nfrom crossling.cli.main import app\nfrom crossling.errors import UserError\n"
+        "for command in json.loads(sys.argv[1]):\n"
+        "    try:\n        app(command.split(), standalone_mode=False)\n"
+        "    except UserError as error:\n        print(json.dumps([command, str(error), 'torch' in sys.modules]))\n"
+    )
+    arguments = [sys.executable, "-c", code, json.dumps(list(commands))]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [command for command, _, _ in found] == list(commands)
+    for command, message, imported in found:
+        assert not imported, command
+        assert all(part in message for part in commands[command]), message

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from crossling.errors import RecipeError
+from crossling.errors import DataError, RecipeError
+from crossling.store.artefacts import Store
 from crossling.study.grid import load_study
+from crossling.study.plan import plan_study
 from small_study import TWO_SYSTEMS, write_recipe, write_study
 
 STUDIES = Path(__file__).parents[2] / "recipes" / "studies"
@@ -189,3 +191,42 @@ def test_systems_that_learn_from_scored_text_say_so_in_every_table(tmp_path: Pat
     (tmp_path / "s.toml").write_text(text + 'set = { "stage.1.transductive" = true }\n', encoding="utf-8")
     study = load_study(tmp_path / "s.toml")
     assert [(variant.label, variant.folder) for variant in study.variants] == [("a", "a"), ("b (transductive)", "b")]
+
+
+def test_mistakes_of_a_study_its_names_and_its_recipes_are_reported_at_once(tmp_path: Path, tiny_folder: Path) -> None:
+    text = """
+seds = [1]
+baseline = "plan"
+[systems.plain]
+recipe = "ner.toml"
+set = { "stage.0.epoch" = 2 }
+[systems.mean]
+recipe = "missing.toml"
+"""
+    with pytest.raises(RecipeError) as caught:
+        load_study(write_study(tmp_path, tiny_folder, text))
+    message = str(caught.value)
+    assert message.splitlines()[0].endswith("5 problems")
+    for part in (
+        "seds: unknown key. Did you mean 'seeds'?",
+        "seeds: missing",
+        "baseline = 'plan': no such system. Did you mean 'plain'?",
+        "stage.0.epoch: unknown key. Did you mean 'epochs'?",
+        "missing.toml: no such file",
+    ):
+        assert part in message
+    broken = text.replace('recipe = "missing.toml"', "recipe = 3")
+    with pytest.raises(RecipeError) as caught:
+        load_study(write_study(tmp_path, tiny_folder, broken))
+    assert "systems.mean.recipe" in str(caught.value) and "stage.0.epoch" in str(caught.value)
+
+
+def test_data_that_several_variants_miss_is_reported_once(tmp_path: Path, tiny_folder: Path) -> None:
+    path = write_study(tmp_path, tiny_folder)
+    wrong = ["stage.0.dev=phrasebook-ner:xx", 'evaluate=[{ on = "phrasebook-ner", languages = ["yy", "zz"] }]']
+    with pytest.raises(DataError) as caught:
+        plan_study(load_study(path, wrong), Store(tmp_path / "s"), tmp_path / "out")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "2 of 2 variants cannot be run" and len(lines) == 4
+    for line, part in zip(lines[1:], ("stage.0: ", "evaluate.0: ", "evaluate.0: "), strict=True):
+        assert line.strip().startswith(f"plain, mean: {part}")

@@ -51,7 +51,7 @@ def test_everything_missing_is_reported_at_once(tmp_path: Path, tiny_folder: Pat
     with pytest.raises(DataError) as caught:
         inspect_recipe(parse_recipe(tables), store=tmp_path)
     assert re.search(
-        r"3 problems with the data\n  stage\.0: .*'sw'.*\n  evaluate\.1: .*'xx'.*\n  evaluate\.2: .*Question",
+        r"3 problems\n  stage\.0: .*'sw'.*\n  evaluate\.1: .*'xx'.*\n  evaluate\.2: .*Question",
         str(caught.value),
     )
 

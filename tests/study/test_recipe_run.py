@@ -155,6 +155,23 @@ def test_custom_files_of_several_languages_share_a_table(tmp_path: Path, tiny_fo
     assert "mean of 3" in score_table(summary, "news").to_markdown()
 
 
+def test_everything_that_a_run_misses_is_reported_at_once(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a recipe on local WikiANN files, whose test split has no labels: one error for all languages."""
+    monkeypatch.setenv("CROSSLING_DATA", str(tmp_path))
+    monkeypatch.setattr("crossling.data.hub._find_outage", lambda endpoint: "the hub cannot be reached")
+    tables = make_tables(tmp_path, tiny_folder, dev="phrasebook-ner:xx")
+    tables["evaluate"] = [{"on": "panx", "languages": ["de", "hi", "sw"]}, {"on": "phrasebook-qa", "languages": ["de"]}]
+    with pytest.raises(DataError) as caught:
+        run_recipe(parse_recipe(tables), store=Store(tmp_path / "s"), out=tmp_path / "out")
+    title, *lines = str(caught.value).splitlines()
+    assert title == "3 problems"
+    assert [line.split(":")[0].strip() for line in lines] == ["stage.0", "evaluate.0", "evaluate.1"]
+    assert lines[1].count("the hub cannot be reached") == 1
+    assert lines[1].endswith("Missing likewise: panx:hi:test, panx:sw:test.")
+
+
 def _kill_at_random_moments(tmp_path: Path, encoder: Path, *, moments: int, seed: int) -> None:
     """Kill a run by SIGKILL again and again at random moments; at the end it must equal one left in peace."""
     recipe = write_recipe(tmp_path / "r.toml", make_tables(tmp_path, encoder, epochs=12))

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from crossling.cli.options import EncoderArgument, StoreOption
+from crossling.cli.paths import check_encoder, check_file
 
 data_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, help="List data sets; show the rows of one.")
 
@@ -46,6 +47,7 @@ def show_data(
 
 def encoder(name: EncoderArgument) -> None:
     """Show an encoder's layers, heads, width and vocabulary."""
+    check_encoder(name)
     from crossling.cli.show_data import show_encoder
     from crossling.encoders.loading import load_encoder
 
@@ -57,6 +59,8 @@ def coverage(
     file: Annotated[Path, typer.Argument(help="Text of the language, one sentence or paragraph a line.")],
 ) -> None:
     """See how well an encoder's subwords fit a language."""
+    check_encoder(name)
+    check_file(file)
     from crossling.cli.show_data import show_coverage
     from crossling.encoders.coverage import measure_coverage
     from crossling.encoders.loading import load_encoder
@@ -75,6 +79,9 @@ def trim(
     store: StoreOption = None,
 ) -> None:
     """Make a smaller encoder: only the subwords that some data uses."""
+    check_encoder(name)
+    for file in (one for one in on if ":" not in one):  # a data set is named with its language
+        check_file(Path(file))
     from crossling.encoders.trimming import trim_on
     from crossling.report.terminal import print_message
     from crossling.store.artefacts import find_store
@@ -92,6 +99,8 @@ def extend(
 
     Their vectors are initial values: adapt the encoder to text of the language next.
     """
+    check_encoder(name)
+    check_file(on)
     from crossling.cli.show_data import show_extended
     from crossling.encoders.extending import extend_on
     from crossling.report.terminal import TerminalProgress
@@ -149,6 +158,8 @@ def align(
     ] = None,
 ) -> None:
     """Write word links in Pharaoh format, counted from 0. This is what crossling align SRC TGT does."""
+    check_file(source)
+    check_file(target)
     from crossling.aligners import align_words, parse_aligner
     from crossling.aligners.corpus import read_corpus
     from crossling.aligners.links import write_links

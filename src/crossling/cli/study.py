@@ -51,11 +51,13 @@ def run(
 
     A killed study continues with the same command; started twice, both share the work.
     """
+    from crossling.cli.paths import check_recipes
     from crossling.store.artefacts import Store, find_store
     from crossling.study.folder import default_out
     from crossling.study.grid import load_study
 
     loaded = load_study(study, overrides or ())
+    check_recipes(variant.recipe for variant in loaded.variants)
     folder, kept = out or default_out(study), Store(find_store(store))
     if dry_run:
         from crossling.cli.show_study import show_forecast

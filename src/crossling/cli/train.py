@@ -70,12 +70,17 @@ def demo(
 
 def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOption = None) -> None:
     """See a recipe resolved: defaults, data, and the memory it needs."""
-    from crossling.cli.show_run import show_check
+    from crossling.cli.paths import check_recipes
     from crossling.recipe.recipe import load_recipe
     from crossling.store.artefacts import find_store
+
+    loaded = load_recipe(recipe, overrides or ())
+    check_recipes([loaded])
+
+    from crossling.cli.show_run import show_check
     from crossling.study.memory import inspect_recipe
 
-    show_check(inspect_recipe(load_recipe(recipe, overrides or ()), store=find_store(store)))
+    show_check(inspect_recipe(loaded, store=find_store(store)))
 
 
 def run(
@@ -88,10 +93,13 @@ def run(
 
     A killed run continues with the same command.
     """
+    from crossling.cli.paths import check_recipes
     from crossling.recipe.recipe import load_recipe
     from crossling.store.artefacts import Store, find_store
 
-    _run(load_recipe(recipe, overrides or ()), out or Path("runs") / recipe.stem, Store(find_store(store)))
+    loaded = load_recipe(recipe, overrides or ())
+    check_recipes([loaded])
+    _run(loaded, out or Path("runs") / recipe.stem, Store(find_store(store)))
 
 
 def _run(recipe: Recipe, out: Path, store: Store) -> None:

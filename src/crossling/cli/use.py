@@ -37,20 +37,23 @@ def predict(
     A text a line; pairs (question and context too) with a tab between. Every line that is not empty has a result.
     Characters are counted from 0 in the line as it is, of an answer in the context.
     """
+    from crossling.cli.paths import check_file
     from crossling.cli.show_run import choose_writer
     from crossling.report.terminal import TerminalProgress, print_error
+    from crossling.study.folder import find_model
 
     write = choose_writer(output)
+    check_file(file)
+    model = find_model(run, seed=seed)
     if file is None and sys.stdin.isatty():
         print_error("reading from the keyboard: a text a line, then Ctrl-D")
 
     from crossling.inference.predictor import predict_file
-    from crossling.study.folder import find_model
 
     with TerminalProgress() as progress:
         # A bar would run through results that come to the same terminal.
         shown = None if sys.stdout.isatty() else progress
-        write(predict_file(find_model(run, seed=seed), file, language=language, words=words, progress=shown))
+        write(predict_file(model, file, language=language, words=words, progress=shown))
 
 
 def suggest(

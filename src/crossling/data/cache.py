@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from crossling.data.readers import Reader, load_reader
-from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings, open_file
+from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings, open_file, show_working_folder
 from crossling.data.records import Record
 from crossling.data.rows import Rows, hash_text, read_rows, write_rows
 from crossling.errors import DataError, nearest
@@ -89,11 +89,7 @@ def open_file_rows(
 ) -> Rows:
     """Rows of custom or catalogue files, from the store if they were read before."""
     reader = load_reader(format_name)
-    given = dict(values)
-    if "language" in reader.Settings.model_fields:
-        given["language"] = language
-    settings = load_settings(reader, given, name=name)
-
+    settings = _load_settings(reader, values, language=language, name=name)
     return open_cached(
         fingerprint_rows(format_name, settings),
         lambda bad: reader.read(settings, bad),
@@ -103,6 +99,21 @@ def open_file_rows(
         store=store,
         on_error=on_error,
     )
+
+
+def _load_settings(
+    reader: Reader[ReaderSettings], values: Mapping[str, Any], *, language: str, name: str
+) -> ReaderSettings:
+    given = {**values, "language": language} if "language" in reader.Settings.model_fields else values
+    return load_settings(reader, given, name=name)
+
+
+def check_reader_files(format_name: str, values: Mapping[str, Any], *, language: str) -> None:
+    """Refuse settings of a reader whose files are not there."""
+    reader = load_reader(format_name)
+    for path in reader.files(_load_settings(reader, values, language=language, name=format_name)):
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file{show_working_folder(path)}; check the path")
 
 
 def open_cached(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from crossling.data import treebanks
-from crossling.data.cache import open_file_rows
+from crossling.data.cache import TABLE_KEYS, check_reader_files, open_file_rows
 from crossling.data.cleaning import clean_rows
 from crossling.data.declarations import Declaration, check_spec, fill_names, list_names, load_declaration
 from crossling.data.folder import describe_layouts, explain_missing, find_folder, find_sources, list_available
@@ -22,7 +22,7 @@ from crossling.data.mixed_languages import open_mixed, open_sides
 from crossling.data.readers.text_files import OnError
 from crossling.data.rows import KINDS, Rows, join_rows
 from crossling.data.spec import Spec, check_table, parse_spec, parse_split
-from crossling.errors import DataError, nearest
+from crossling.errors import DataError, MissingDataError, nearest
 from crossling.registry import list_kinds
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,14 @@ def open_data(spec: str | Mapping[str, Any], *, split: str = "", store: Path) ->
     if not isinstance(spec, Mapping):
         raise DataError(f"data is a name such as panx:de or a table, not {type(spec).__name__}")
     return _open_table(dict(spec), split=split, store=store)
+
+
+def check_files(table: Mapping[str, Any]) -> None:
+    """Refuse a table whose custom files are not there; reads no rows."""
+    values = {key: value for key, value in table.items() if key not in TABLE_KEYS}
+    format_name, language = table["format"], table.get("language")
+    if format_name in list_kinds("readers") and isinstance(language, str):  # else opening it says what is wrong
+        check_reader_files(format_name, values, language=language)
 
 
 def list_sets() -> tuple[str, ...]:
@@ -249,8 +257,10 @@ class _Opener:
 
     def _read_hub(self, spec: Spec) -> Rows:
         declared = self.declared
+        fault = (spec.name, spec.version, spec.split)
         if declared.hub is None:
-            raise DataError(f"{spec}: {explain_missing(spec, declared)}")
+            message = f"{spec}: {explain_missing(spec, declared)}"
+            raise MissingDataError(message, name=str(spec), fault=fault)
         if self.settings:
             raise DataError(f"{spec} comes from the hub, where {', '.join(self.settings)} cannot be set")
         from crossling.data.hub import NotFromHubError, open_hub_rows
@@ -266,7 +276,8 @@ class _Opener:
                 on_error=self.on_error,
             )
         except NotFromHubError as error:
-            raise DataError(f"{error}. {explain_missing(spec, declared)}") from error
+            message = f"{error}. {explain_missing(spec, declared)}"
+            raise MissingDataError(message, name=str(spec), fault=fault) from error
 
 
 def _name_language(spec: Spec) -> str:

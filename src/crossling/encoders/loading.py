@@ -22,6 +22,7 @@ from crossling.encoders.offline import (
 )
 from crossling.encoders.untrusted import check_checkpoint, check_weights
 from crossling.errors import EncoderError, nearest
+from crossling.files import is_path_like
 
 KNOWN_NAMES = (
     "multilingual-e5-small",
@@ -92,7 +93,7 @@ def _find_encoder(name: str, revision: str | None) -> Encoder:
         if is_blocks_folder(folder):
             return load_blocks_folder(folder)
         return load_folder(folder, name=folder.resolve().name)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+    if is_path_like(name):
         raise EncoderError(f"encoder {name!r}: no such folder.")
     return load_folder(_download(name, revision), name=name)
 

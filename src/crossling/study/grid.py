@@ -178,20 +178,41 @@ def parse_study(tables: Mapping[str, Any], path: Path, overrides: Iterable[str] 
     if "stage" in tables or "encoder" in tables:
         raise RecipeError(f"{path}: is a recipe, not a study: crossling run {path}")
     problems: list[str] = []
-    settings = validate_table(StudySettings, tables, "", problems)
+    # Recipes are checked even where the study itself is wrong, as far as it can be read: one look shows everything.
+    settings = validate_table(StudySettings, tables, "", problems) or _salvage(tables)
     if settings is None:
         raise _to_error(path, problems)
-    _check_names(settings, problems)
-    variants: list[Variant] = []
-    if not problems:
-        everywhere = [text for text in overrides if text not in own]
-        variants = list(_expand(settings, path.parent, everywhere, problems))
+    if all(len(getattr(settings, key)) == len(tables.get(key, ())) for key in ("tasks", "systems")):
+        _check_names(settings, problems)
+    everywhere = [text for text in overrides if text not in own]
+    variants = list(_expand(settings, path.parent, everywhere, problems))
     for choice in settings.choose:  # after recipes, whose plugins may define a criterion
         parse_kind("criteria", choice.criterion_table, key="choose.criterion", problems=problems)
     if problems:
         raise _to_error(path, problems)
     _check_folders(variants, path)
     return Study(path.stem, settings, tuple(variants), overrides)
+
+
+def _salvage(tables: Mapping[str, Any]) -> StudySettings | None:
+    """The tasks and systems of a study file that are valid, with values that raise no complaint for the rest."""
+    valid: dict[str, dict[str, Any]] = {}
+    for key, model in (("tasks", TaskSettings), ("systems", SystemSettings)):
+        table = tables.get(key)
+        entries = table.items() if isinstance(table, Mapping) else ()
+        found = {name: validate_table(model, entry, "", []) for name, entry in entries if isinstance(entry, Mapping)}
+        valid[key] = {name: entry for name, entry in found.items() if entry is not None}
+    if not valid["systems"]:
+        return None
+    alone = [name for name, system in valid["systems"].items() if not system.axes] or list(valid["systems"])
+    named, everywhere = tables.get("baseline"), tables.get("set")
+    return StudySettings(
+        seeds=(1,),
+        baseline=named if isinstance(named, str) else alone[0],
+        set=dict(everywhere) if isinstance(everywhere, Mapping) else {},
+        tasks=valid["tasks"],
+        systems=valid["systems"],
+    )
 
 
 def _to_error(path: Path, problems: list[str]) -> RecipeError:
@@ -247,7 +268,10 @@ def _expand(settings: StudySettings, folder: Path, overrides: list[str], problem
             if system.tasks and task not in system.tasks:
                 continue
             key = f"systems.{name}" + (f" ({task})" if task else "")
-            path = folder / _recipe_of(settings, system, task)
+            file = _recipe_of(settings, system, task)
+            if file is None:
+                continue  # reported with the names
+            path = folder / file
             for values in product(*system.axes.values()):
                 axes = dict(zip(system.axes, values, strict=True))
                 try:
@@ -280,11 +304,11 @@ def _keep_stages(tables: dict[str, Any], numbers: tuple[int, ...]) -> dict[str, 
     return {**tables, "stage": [stages[number] for number in numbers]}
 
 
-def _recipe_of(settings: StudySettings, system: SystemSettings, task: str) -> str:
+def _recipe_of(settings: StudySettings, system: SystemSettings, task: str) -> str | None:
     if isinstance(system.recipe, str):
         return system.recipe
     own = system.recipe or {}
-    return own.get(task) or settings.tasks[task].recipe
+    return own.get(task) or (settings.tasks[task].recipe if task in settings.tasks else None)
 
 
 def name_values(axes: Mapping[str, Any]) -> list[str]:

@@ -19,20 +19,18 @@ from typing import Any
 import numpy as np
 
 from crossling.data.batching import pad_length
-from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
 from crossling.encoders.unlabelled import Chunking, sample_texts
-from crossling.errors import DataError, UserError
-from crossling.inference.evaluate import check_kind
+from crossling.errors import Problems
 from crossling.models.model import build_model
 from crossling.objectives.changed_copies import ROOM
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe
-from crossling.stages import StageSettings, load_stage
+from crossling.stages import StageSettings
 from crossling.study.pool import Resources
-from crossling.study.recipe_run import RecipeRun, build_final_task
+from crossling.study.recipe_run import RecipeRun, open_recipe, resolve_recipe
 from crossling.tasks import Task, build_task
 from crossling.training.tracking import check_trackers
 
@@ -98,52 +96,20 @@ class Need:
 
 def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
     """Open everything that a recipe names, without training; all that is missing is reported at once."""
-    problems: list[str] = []
-    of_targets: list[str] = []
     check_trackers(recipe)
-    targets = _open_targets(recipe, store, of_targets)
-    scored = [rows for _, rows in targets]
-    stages = [_open_stage(recipe, number, scored, store, problems) for number in range(len(recipe.stage))]
-    problems += of_targets
-    if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise DataError("\n  ".join([f"{count} with the data", *problems]))
+    problems = Problems()
+    stages, targets = open_recipe(recipe, store, problems)
+    problems.raise_all()
+    recipe = resolve_recipe(recipe, stages)
     encoder = load_encoder(recipe.encoder.name, revision=recipe.encoder.revision)
-    loads = []
-    for settings, opened in zip(recipe.stage, stages, strict=True):
+    loads, data = [], []
+    for number, (settings, opened) in enumerate(zip(recipe.stage, stages, strict=True)):
         if hasattr(settings, "fusion"):
             build_model(encoder, settings.fusion)  # a layer that the encoder does not have is reported here
-        loads.append(measure_load(settings, [rows for _, rows in opened], encoder))
-    data = [pair for opened in stages for pair in opened] + targets
+        loads.append(measure_load(settings, [rows for _, rows in opened.described()], encoder))
+        data += [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
+    data += [(f"evaluate.{recipe.evaluate.index(entry)}", rows) for entry, _, rows in targets]
     return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))
-
-
-def _open_stage(
-    recipe: Recipe, number: int, scored: Sequence[Rows], store: Path, problems: list[str]
-) -> list[tuple[str, Rows]]:
-    settings = recipe.stage[number]
-    try:
-        stage = load_stage(settings)
-        opened = stage.open_stage_data(settings, source=recipe.source, store=store)
-        if check := getattr(stage, "check_scored", None):
-            check(settings, opened, scored)
-        return [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
-    except UserError as error:
-        problems.append(f"stage.{number}: {error}")
-        return []
-
-
-def _open_targets(recipe: Recipe, store: Path, problems: list[str]) -> list[tuple[str, Rows]]:
-    task = build_final_task(recipe)
-    opened = []
-    for number, entry in enumerate(recipe.evaluate):
-        for _, spec in entry.specs():
-            try:
-                rows = open_data(spec, split=entry.split, store=store)
-                opened.append((f"evaluate.{number}", check_kind(task, rows) if task else rows))
-            except UserError as error:
-                problems.append(f"evaluate.{number}: {error}")
-    return opened
 
 
 def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder) -> Load:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from crossling.encoders.cache import EncoderCache
-from crossling.errors import DataError, UserError
+from crossling.errors import DataError, Problems
 from crossling.files import read_json, write_atomic
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import RunSettings
@@ -44,18 +44,19 @@ def plan_study(
     precision of a run where it will be run: both count in identities.
     """
     runs: dict[str, RecipeRun] = {}
-    problems: list[str] = []
+    faults: dict[str, list[str]] = {}
     encoders = EncoderCache()
     for variant in study.variants:
-        try:
+        problems = Problems()
+        with problems.collect():
             distributed = setup(variant.recipe.run)
             run = RecipeRun(variant.recipe, store, out / variant.folder, distributed, encoders=encoders)
-            run.check_targets()
+            run.check_targets(problems)
             runs[variant.folder] = run
-        except UserError as error:
-            problems.append(f"{variant.folder}: {error}")
-    if problems:
-        raise DataError("\n  ".join([f"{len(problems)} of {len(study.variants)} variants cannot be run", *problems]))
+        for line in problems.lines():
+            faults.setdefault(line, []).append(variant.folder)
+    if faults:
+        raise DataError(_describe_faults(faults, len(study.variants)))
     cells = []
     for cell in study.cells:
         setup(cell.variant.recipe.run)  # the number of threads counts in identities
@@ -65,6 +66,13 @@ def plan_study(
         trainings = tuple(run.list_trainings(cell.seed).values())
         cells.append(PlannedCell(*names, cell.seed, *identities, trainings))
     return cells, runs
+
+
+def _describe_faults(faults: Mapping[str, Sequence[str]], variants: int) -> str:
+    """What is wrong, each fault once, with the variants that have it."""
+    broken = {folder for folders in faults.values() for folder in folders}
+    lines = [f"{', '.join(folders)}: {line}" for line, folders in faults.items()]
+    return "\n  ".join([f"{len(broken)} of {variants} variants cannot be run", *lines])
 
 
 def fix_threads(study: Study, threads: int) -> Study:

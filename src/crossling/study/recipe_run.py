@@ -25,7 +25,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.encoders.cache import EncoderCache
 from crossling.encoders.encoder import Encoder
-from crossling.errors import ArtefactError, DataError, RecipeError
+from crossling.errors import ArtefactError, Problems, RecipeError
 from crossling.files import copy_atomic, fsync, write_atomic
 from crossling.inference.evaluate import check_kind, encode_ahead, predict_sets
 from crossling.models.model import Model, ModelCard, load_model, save_model
@@ -46,6 +46,8 @@ from crossling.training.hardware import describe_hardware
 from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.tracking import open_trackers
 
+Target = tuple[EvaluateSettings, str, Rows]
+"""An entry of the recipe, one of its languages, and its rows in that language."""
 PREDICTION_VERSION = 1
 SAMPLE_ROWS = 100
 """Rows from which the length of a data set is estimated."""
@@ -97,11 +99,9 @@ class RecipeRun:
     @cached_property
     def opened(self) -> list[StageData]:
         """What each stage reads, opened."""
-        found = []
-        for number, settings in enumerate(self.recipe.stage):
-            with named_key(f"stage.{number}"):
-                stage = load_stage(settings)
-                found.append(stage.open_stage_data(settings, source=self.recipe.source, store=self.store.root))
+        problems = Problems()
+        found = open_stages(self.recipe, self.store.root, problems)
+        problems.raise_all()
         return found
 
     @property
@@ -110,13 +110,11 @@ class RecipeRun:
         return resolve_recipe(self.recipe, self.opened)
 
     @cached_property
-    def targets(self) -> list[tuple[EvaluateSettings, str, Rows]]:
+    def targets(self) -> list[Target]:
         """Everything to be predicted, opened before any training, so that a missing file costs no hours."""
-        found = []
-        for number, entry in enumerate(self.recipe.evaluate):
-            for language, spec in entry.specs():
-                with named_key(f"evaluate.{number}"):
-                    found.append((entry, language, open_data(spec, split=entry.split, store=self.store.root)))
+        problems = Problems()
+        found = open_targets(self.recipe, self.store.root, problems)
+        problems.raise_all()
         return found
 
     def describe(self, stages: Mapping[str, Sequence[str]], command: str) -> RunRecord:
@@ -132,26 +130,15 @@ class RecipeRun:
             machine=describe_hardware(self.distributed),
         )
 
-    def check_targets(self) -> None:
-        """Open everything and see that the last stage's task can read what is to be predicted."""
-        _ = self.opened
-        task = build_final_task(self.recipe)
-        seen: set[Path] = set()
-        for entry, language, rows in self.targets:
-            assert task is not None  # without a task there are no targets
-            check_kind(task, rows)
-            path = prediction_path(Path(), 0, entry, language)
-            if path in seen:
-                raise RecipeError(
-                    f"evaluate: two sets would be stored as {path.parent.name}/{path.stem}, one over the other; leave "
-                    "one out, or give its file another name"
-                )
-            seen.add(path)
-        for number, (settings, data) in enumerate(zip(self.recipe.stage, self.opened, strict=True)):
-            check = getattr(load_stage(settings), "check_scored", None)
-            if check is not None:
-                with named_key(f"stage.{number}"):
-                    check(settings, data, [rows for *_, rows in self.targets])
+    def check_targets(self, problems: Problems | None = None) -> None:
+        """Open everything and see that the last stage's task can read what is to be predicted; all that is wrong is
+        added to ``problems``, or is one error."""
+        found = Problems() if problems is None else problems
+        opened, targets = open_recipe(self.recipe, self.store.root, found)
+        if not found:
+            self.opened, self.targets = opened, targets
+        elif problems is None:
+            found.raise_all()
 
     def identify_stages(self, seed: int, *, count: int | None = None) -> tuple[str, ...]:
         """The identity of each stage's artefact, or of the first few: known without training, from all that affects
@@ -353,13 +340,50 @@ def build_final_task(recipe: Recipe) -> Task | None:
     return None
 
 
-@contextmanager
-def named_key(key: str) -> Iterator[None]:
-    """Name the key of the recipe in an error about its data."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{key}: {error}") from None
+def open_stages(recipe: Recipe, store: Path, problems: Problems) -> list[StageData]:
+    """What each stage reads, opened; complete where no problem was found."""
+    opened = []
+    for number, settings in enumerate(recipe.stage):
+        with problems.collect(f"stage.{number}"):
+            opened.append(load_stage(settings).open_stage_data(settings, source=recipe.source, store=store))
+    return opened
+
+
+def open_targets(recipe: Recipe, store: Path, problems: Problems) -> list[Target]:
+    """Everything to be predicted, opened; complete where no problem was found."""
+    opened = []
+    for number, entry in enumerate(recipe.evaluate):
+        for language, spec in entry.specs():
+            with problems.collect(f"evaluate.{number}"):
+                opened.append((entry, language, open_data(spec, split=entry.split, store=store)))
+    return opened
+
+
+def open_recipe(recipe: Recipe, store: Path, problems: Problems) -> tuple[list[StageData], list[Target]]:
+    """All data that a recipe names, opened, and checked for whether its parts fit together."""
+    task = build_final_task(recipe)
+    opened = open_stages(recipe, store, problems)
+    whole = not problems
+    targets = open_targets(recipe, store, problems)
+    seen: set[Path] = set()
+    for entry, language, rows in targets:
+        with problems.collect(f"evaluate.{recipe.evaluate.index(entry)}"):
+            if task is not None:
+                check_kind(task, rows)
+            path = prediction_path(Path(), 0, entry, language)
+            if path in seen:
+                raise RecipeError(
+                    f"two sets would be stored as {path.parent.name}/{path.stem}, one over the other; leave one out, "
+                    "or give it another name"
+                )
+            seen.add(path)
+    if whole:
+        scored = [rows for *_, rows in targets]
+        for number, (settings, data) in enumerate(zip(recipe.stage, opened, strict=True)):
+            if check := getattr(load_stage(settings), "check_scored", None):
+                with problems.collect(f"stage.{number}"):
+                    check(settings, data, scored)
+    return opened, targets
 
 
 @dataclass
