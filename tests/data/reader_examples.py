@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 Count = Callable[[Mapping[str, bytes]], int | None]
 """Rows, broken ones and those left out included, that files hold; None where files are too broken to say."""
 
@@ -267,6 +270,32 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, indent=1).encode()
 
 
+QUOTED = 'Id;Text;Label\r\n1;"good; really";pos\r\n2;"a ""bad""\r\nday";neg\r\n\r\n;;\r\n3;fine;pos\r\n'
+REVIEWS = pa.table({"text": ["good", "bad", "fine"], "label": [1, 0, 1]})
+STATE = json.dumps({"_data_files": [{"filename": "data.arrow"}], "_split": None}).encode()
+
+
+def write_parquet(table: pa.Table) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(table, stream)
+    return stream.getvalue()
+
+
+def write_arrow(table: pa.Table) -> bytes:
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return stream.getvalue()
+
+
+def count_items(files: Mapping[str, bytes]) -> int | None:
+    try:
+        found = json.loads(files["file"].decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    return len(found) if isinstance(found, list) else None
+
+
 EXAMPLES: dict[str, tuple[Example, ...]] = {
     "conllu": (
         Example(2, count_conllu, {"file": CONLLU.encode()}),
@@ -415,6 +444,30 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             {"file": b"1.1\ta\tb\ten\tzh-Hans\n1.1\tc\td\ten\tja\n0.1\te\tf\ten\tzh\n"},
             settings={"language": "zh-en", "left": "en", "threshold": 0.0},
         ),
+    ),
+    "csv": (
+        Example(3, lambda files: None, {"file": QUOTED.encode("utf-8-sig")}),
+        Example(
+            2,
+            lambda files: None,
+            {"file": "premise\thypothesis\tgold\nयह\tवह\t1\n\t\t\nझ\tत\t0\n".encode("utf-16")},
+            settings={"fields": {"first": "premise", "second": 2, "label": "Gold"}},
+        ),
+    ),
+    "json": (
+        Example(
+            2, count_items, {"file": _json([{"text": "a", "label": 1}, {"text": "b", "label": "x", "more": None}])}
+        ),
+        Example(
+            1,
+            lambda files: None,
+            {"file": _json({"data": {"rows": [{"w": ["a", "b"], "t": ["O", "X"]}]}})},
+            settings={"rows": "data.rows", "fields": {"words": "w", "tags": "t"}},
+        ),
+    ),
+    "parquet": (Example(3, lambda files: None, {"file": write_parquet(REVIEWS)}),),
+    "datasets": (
+        Example(3, lambda files: None, {"state.json": STATE, "data.arrow": write_arrow(REVIEWS)}, {"path": ""}),
     ),
     "phrasebook": (),
 }

@@ -18,6 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 SECTION = re.compile(r"^### `(?P<name>\w+)`\n(?P<body>.*?)(?=^##)", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^`(?P<name>[\w.]+)`:\n\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^```toml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```python\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 ROWS = {
     "bio": 2,
     "conllu": 1,
@@ -31,6 +32,7 @@ ROWS = {
     "moses": 2,
     "tmx": 1,
 }
+ROWS |= {"csv": 2, "json": 2, "parquet": 2, "datasets": 2}
 ROWS |= {"aligned": 2, "ebible": 2, "quran": 2, "wikimatrix": 2, "phrasebook": 50}
 
 
@@ -54,6 +56,8 @@ def test_page_examples_are_read(name: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     for match in FILE.finditer(sections[name]):
         Path(match["name"]).write_text(match["text"], encoding="utf-8")
+    for match in CODE.finditer(sections[name]):
+        exec(match["text"], {})
     table = TABLE.search(sections[name])
     assert table is not None
     assert len(open_data(tomllib.loads(table["text"])["data"], store=tmp_path / "store")) == ROWS[name]
