@@ -24,6 +24,7 @@ from crossling.study.memory import inspect_recipe
 from crossling.study.plan import JobGraph
 from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import report_run
+from crossling.tasks import build_task, parse_task
 from crossling.training.distributed import setup_distributed
 from examples import make_rows
 from tiny import save_tiny
@@ -385,6 +386,16 @@ def test_plain_text_is_taught_on(kind: str, tmp_path: Path, tiny_folder: Path) -
     facts = record_of(run(make_recipe(tmp_path, tiny_folder, kind, text=text), tmp_path))["teaching"]["languages"]["zh"]
     assert facts["offered"] == 2
     assert sum(facts["classes"].values()) == (9 if kind == "tag" else 2), "six words and a stop, then three words"
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("tag", [["我们", "мир"]]), ("classify", ["我们мир"])])
+def test_the_target_side_of_linked_text_is_taught_on(kind: str, expected: list[Any], tmp_path: Path) -> None:
+    """A tagger reads the words as they are cut, a classifier running text."""
+    path = tmp_path / "linked.jsonl"
+    path.write_text(json.dumps({"source": ["a", "b"], "target": ["我们", "мир"], "links": []}), encoding="utf-8")
+    spec = {"format": "jsonl", "path": str(path), "language": "en-zh"}
+    rows = teach._open_text(spec, build_task(parse_task({"kind": kind}), ()), {}, tmp_path)
+    assert rows.language == "zh" and rows.column(rows.column_names[0]).to_pylist() == expected
 
 
 def test_rounds_are_stages_in_a_row(tmp_path: Path, tiny_folder: Path) -> None:

@@ -28,7 +28,7 @@ from crossling.recipe.identity import content_hash
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.answer_links import link_contexts, match_rows
 from crossling.stages.ensemble import list_ensemble
-from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tell_kept
+from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tag_nothing, tell_kept
 from crossling.stages.parsing import DataSpec
 from crossling.stages.pseudo_labels import Decide, Keep
 from crossling.stages.task_training import (
@@ -290,8 +290,10 @@ def _open_text(spec: DataSpec, task: Task, left_out: Keys, store: Path) -> Rows:
     from crossling.inference.evaluate import check_kind
 
     rows = open_data(spec, split="train", store=store)
+    target = rows.language.partition("-")[2] or rows.language
+    if task.settings.kind == "tag" and rows.kind is LinkedPair:  # its words are cut already
+        rows = tag_nothing(rows.column("target").to_pylist(), language=target, name=rows.name)
     if task.settings.kind in ("tag", "classify") and rows.kind in (ParallelPair, LinkedPair):
-        target = rows.language.partition("-")[2] or rows.language
         rows = build_rows(PlainText, {"text": read_sides(rows)[1]}, language=target, name=rows.name)
     if task.settings.kind not in ("tag", "classify") or rows.kind is not PlainText:
         check_kind(task, rows)

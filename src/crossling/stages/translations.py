@@ -124,12 +124,12 @@ def _find_nearest(rows: Rows, count: int, context: StageContext) -> Array:
     from crossling.models.model import build_model
 
     device = context.distributed.device
-    encoder = context.base() if context.base is not None else copy_encoder(context.encoder)
+    encoder = context.base() if context.base is not None else context.encoder
     facts = ["neighbours", VERSION, rows.fingerprint, count, encoder.identity, LENGTH, device.type]
     path = context.encoded / f"{content_hash(facts)}.npy"
     if not path.exists():
         vectors_ND = embed_texts(
-            build_model(encoder, {"kind": "last"}).to(device),
+            build_model(copy_encoder(encoder), {"kind": "last"}).to(device),
             rows,
             how="mean",
             length=LENGTH,
