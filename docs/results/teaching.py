@@ -1,4 +1,6 @@
-"""The tables of teaching.md, from the scores of every seed in tables/teaching.csv: python docs/results/teaching.py
+"""The table of teaching.md, from the scores of every seed in tables/teaching.csv: python docs/results/teaching.py
+
+With --write, the table in teaching.md and the figures of `crossling start` (study/start.toml) are replaced, too.
 
 Differences are paired by seed: mean and 95 % interval by Student's t over seeds, which is about the next seed. Holm's
 correction is over all taught systems of all tasks.
@@ -7,6 +9,7 @@ correction is over all taught systems of all tasks.
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from pathlib import Path
 from statistics import fmean
@@ -23,6 +26,9 @@ TEXT = {
 }
 """Languages that gave text, by study; all others but English gave none."""
 UNTAUGHT = ("plain", "control")
+FOLDER = Path(__file__).parent
+CHOICES = FOLDER.parent.parent / "src" / "crossling" / "study" / "start.toml"
+HEAD = "| task | system | en | gave text | gave none | from plain, gave none | from control, gave none | p, Holm |"
 
 Means = dict[tuple[str, str], dict[str, list[float]]]
 
@@ -34,16 +40,17 @@ def read_means(path: Path) -> Means:
         for row in csv.DictReader(stream):
             seeds = scores.setdefault((row["study"], row["system"]), {})
             seeds.setdefault(int(row["seed"]), {})[row["language"]] = float(row["score"])
-    return {
-        key: {
+    means: Means = {}
+    for key, seeds in scores.items():
+        groups = {find_group(key[0], language) for by in seeds.values() for language in by}
+        means[key] = {
             group: [
-                fmean(v for language, v in by.items() if find_group(key[0], language) == group)
+                fmean(score for language, score in by.items() if find_group(key[0], language) == group)
                 for _, by in sorted(seeds.items())
             ]
-            for group in ("en", "text", "none")
+            for group in sorted(groups)
         }
-        for key, seeds in scores.items()
-    }
+    return means
 
 
 def find_group(study: str, language: str) -> str:
@@ -51,32 +58,79 @@ def find_group(study: str, language: str) -> str:
     return "en" if language == "en" else "text" if language in TEXT[study] else "none"
 
 
-def compare(first: list[float], second: list[float]) -> tuple[str, float]:
-    """The mean difference with its interval, and the p-value of the paired t-test."""
+def measure_gain(first: list[float], second: list[float]) -> tuple[float, float, float, float]:
+    """The mean difference, its 95 % interval, and the p-value of the paired t-test."""
     differences = [a - b for a, b in zip(first, second, strict=True)]
     test = stats.ttest_1samp(differences, 0)
     low, high = test.confidence_interval(0.95)
-    return f"{fmean(differences):+.1f} [{low:+.1f}, {high:+.1f}]", float(test.pvalue)
+    return fmean(differences), float(low), float(high), float(test.pvalue)
+
+
+def format_gain(means: Means, key: tuple[str, str], other: str) -> str:
+    """The difference from another system in languages that gave none, where both were run."""
+    if key[1] in ("plain", other) or (key[0], other) not in means:
+        return ""
+    mean, low, high, _ = measure_gain(means[key]["none"], means[key[0], other]["none"])
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def build_table(means: Means) -> list[str]:
+    """The lines of the table."""
+    taught = [key for key in means if key[1] not in UNTAUGHT and (key[0], "control") in means]
+    tests = [measure_gain(means[key]["none"], means[key[0], "control"]["none"])[3] for key in taught]
+    corrected = dict(zip(taught, correct_holm(tests), strict=True))
+    lines = [HEAD, "| --- | --- | --: | --: | --: | --: | --: | --: |"]
+    for key, groups in means.items():
+        values = " | ".join(
+            f"{fmean(groups[group]):.1f}" if group in groups else "" for group in ("en", "text", "none")
+        )
+        others = " | ".join(format_gain(means, key, other) for other in UNTAUGHT)
+        p = f"{corrected[key]:.3f}" if key in corrected else ""
+        lines.append(f"| {key[0]} | {key[1]} | {values} | {others} | {p} |")
+    return lines
+
+
+def list_gains(means: Means, key: tuple[str, str], group: str) -> list[float]:
+    """Points from plain in a group of languages, [mean, low, high]; nothing where one of the two was not run."""
+    plain = means.get((key[0], "plain"), {})
+    if group not in means.get(key, {}) or group not in plain:
+        return []
+    return [round(value, 1) for value in measure_gain(means[key][group], plain[group])[:3]]
+
+
+def update_choices(text: str, means: Means) -> str:
+    """The table of `crossling start` with the figures of every ingredient that names a study and a system."""
+    lines, named = [], {"study": "", "system": ""}
+    for line in text.split("\n"):
+        if line.startswith("["):
+            named = {"study": "", "system": ""}
+        match = re.fullmatch(r"(\w+) = (.*)", line)
+        if match and match[1] in named:
+            named[match[1]] = match[2].strip('"')
+        if match and match[1] in ("none", "text") and all(named.values()):
+            line = f"{match[1]} = {list_gains(means, (named['study'], named['system']), match[1])}"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def main() -> None:
-    means = read_means(Path(__file__).parent / "tables" / "teaching.csv")
-    taught = [key for key in means if key[1] not in UNTAUGHT]
-    tests = [compare(means[key]["none"], means[key[0], "control"]["none"])[1] for key in taught]
-    corrected = dict(zip(taught, correct_holm(tests), strict=True))
-    write = sys.stdout.write
-    write(
-        "| task | system | en | gave text | gave none | from plain, gave none | from control, gave none | p, Holm |\n"
-    )
-    write("| --- | --- | --: | --: | --: | --: | --: | --: |\n")
-    for key, groups in means.items():
-        values = " | ".join(f"{fmean(groups[group]):.1f}" for group in ("en", "text", "none"))
-        others = [
-            compare(groups["none"], means[key[0], other]["none"])[0] if key[1] not in ("plain", other) else ""
-            for other in UNTAUGHT
-        ]
-        p = f"{corrected[key]:.3f}" if key in corrected else ""
-        write(f"| {key[0]} | {key[1]} | {values} | {' | '.join(others)} | {p} |\n")
+    means = read_means(FOLDER / "tables" / "teaching.csv")
+    table = build_table(means)
+    sys.stdout.write("\n".join(table) + "\n")
+    if "--write" not in sys.argv:
+        return
+    page = (FOLDER / "teaching.md").read_text(encoding="utf-8")
+    page = re.sub(rf"{re.escape(HEAD)}\n(?:\|.*\n)+", lambda _: "\n".join(table) + "\n", page)
+    (FOLDER / "teaching.md").write_text(page, encoding="utf-8")
+    choices = CHOICES.read_text(encoding="utf-8")
+    CHOICES.write_text(update_choices(choices, means), encoding="utf-8")
+    sys.stdout.write("README.md shows the output of crossling start ner: are its figures still these?\n")
+    offered = set(re.findall(r'study = "(.+)"\nsystem = "(.+)"', choices))
+    others = [" ".join(key) for key in means if key[1] not in UNTAUGHT and key not in offered]
+    if others:
+        sys.stdout.write(
+            f"Not offered by crossling start, for start.toml has no ingredient of it: {', '.join(others)}\n"
+        )
 
 
 if __name__ == "__main__":

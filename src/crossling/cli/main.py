@@ -13,10 +13,11 @@ from typer.core import TyperGroup
 from crossling.cli import data, train, use
 from crossling.cli.analyse import app as analyse_app
 from crossling.cli.papers import reproduce
+from crossling.cli.start import start
 from crossling.cli.study import app as study_app
 
 PANELS = {
-    "Train": ("demo", "check", "run"),
+    "Train": ("demo", "start", "check", "run"),
     "Use": ("predict", "suggest", "export", "serve"),
     "Data and encoders": ("data", "encoder", "coverage", "trim", "extend", "align"),
     "Analyse": ("analyse",),
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 _PANEL_OF = {verb: panel for panel, verbs in PANELS.items() for verb in verbs}
 for _command in (
-    *(train.demo, train.check, train.run, use.predict, use.suggest, use.export, use.serve),
+    *(train.demo, start, train.check, train.run, use.predict, use.suggest, use.export, use.serve),
     *(data.encoder, data.coverage, data.trim, data.extend, reproduce),
 ):
     app.command(rich_help_panel=_PANEL_OF[_command.__name__])(_command)

@@ -102,6 +102,24 @@ def choose_split(data: str | Mapping[str, Any], order: Sequence[str] = ("test", 
     return next((split for split in wanted if split in there), wanted[0])
 
 
+def has_files(text: str) -> bool:
+    """Whether a named set can be read without the hub: its files are in the folder, or it needs none."""
+    spec = parse_spec(text)
+    if spec.name not in list_names():
+        return False
+    declared = load_declaration(spec.name, spec.version)
+    if declared.reader is not None:
+        return spec.language in declared.languages and spec.split in declared.splits
+    if declared.treebanks:
+        there = [parse_spec(item) for item in list_available(spec.name, spec.version, declared)]
+        return any(
+            item.split == spec.split and spec.language in (item.language, _name_language(item)) for item in there
+        )
+    if declared.roles and not spec.parts:
+        spec = replace(spec, parts=dict.fromkeys(declared.roles, spec.language))
+    return find_sources(spec, declared) is not None
+
+
 def describe(name: str, version: str = "") -> SetDescription:
     """All that the catalogue knows of a set, and which files of it are available; reads no rows."""
     declared = load_declaration(name, version)

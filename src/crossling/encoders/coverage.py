@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -159,13 +159,26 @@ def measure_coverage(
     ``encoder`` may also be its tokenizer, for no weight is looked at. ``references`` are sentences of words by
     language; the embedded corpus where none are given.
     """
+    lines = islice(read_text_lines(path), limit)
+    return measure_lines(encoder, lines, name=str(path), language=language, references=references)
+
+
+def measure_lines(
+    encoder: Any,
+    texts: Iterable[str],
+    *,
+    name: str,
+    language: str | None = None,
+    references: Mapping[str, Sequence[Sequence[str]]] | None = None,
+) -> Coverage:
+    """Coverage of texts that lie elsewhere than in a plain file."""
     tokenizer = getattr(encoder, "tokenizer", encoder)
     subwords = SubwordTokenizer(tokenizer)
     pieces_of = cut_by_tokenizer(tokenizer)
     characters: Counter[str] = Counter()
     counts = _Counts(subwords.unknown)
     lines = running = 0
-    source = islice(read_text_lines(path), limit)
+    source = iter(texts)
     while chunk := list(islice(source, _CHUNK)):
         lines += len(chunk)
         for line in chunk:
@@ -174,7 +187,7 @@ def measure_coverage(
         split = [[word.text for word in split_words(line, language, pieces=pieces_of)] for line in chunk]
         counts.add(subwords, split)
     if not counts.words:
-        raise DataError(f"{path}: holds no words. Give a file of plain text in the language.")
+        raise DataError(f"{name}: holds no words. Give a file of plain text in the language.")
     known = references if references is not None else _read_phrasebook()
     return Coverage(
         lines=lines,

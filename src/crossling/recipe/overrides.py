@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from crossling.errors import RecipeError, nearest
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -76,13 +79,13 @@ def _index(items: list[Any], part: str, path: str) -> int:
 def to_toml(tables: Mapping[str, Any]) -> str:
     """A resolved recipe as TOML; keys without a value are left out, as TOML has no null."""
     plain = {k: v for k, v in tables.items() if not _is_tables(v)}
-    lines = [f"{k} = {_toml_value(v)}" for k, v in plain.items() if v is not None]
+    lines = [f"{k} = {format_value(v)}" for k, v in plain.items() if v is not None]
     for name, value in tables.items():
         if not _is_tables(value):
             continue
         for table in value if isinstance(value, list | tuple) else [value]:
             header = f"[[{name}]]" if isinstance(value, list | tuple) else f"[{name}]"
-            lines += ["", header, *(f"{k} = {_toml_value(v)}" for k, v in table.items() if v is not None)]
+            lines += ["", header, *(f"{k} = {format_value(v)}" for k, v in table.items() if v is not None)]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
@@ -92,14 +95,14 @@ def _is_tables(value: Any) -> bool:
     )
 
 
-def _toml_value(value: Any) -> str:
+def format_value(value: Any) -> str:
+    """A value as TOML writes it, on one line."""
     if isinstance(value, Mapping):
-        inside = ", ".join(
-            f"{json.dumps(k, ensure_ascii=False)} = {_toml_value(v)}" for k, v in value.items() if v is not None
-        )
+        keys = {k: k if _BARE_KEY.fullmatch(k) else json.dumps(k, ensure_ascii=False) for k in value}
+        inside = ", ".join(f"{keys[k]} = {format_value(v)}" for k, v in value.items() if v is not None)
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(v) for v in value)}]"
+        return f"[{', '.join(format_value(v) for v in value)}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, int | float) else json.dumps(str(value), ensure_ascii=False)

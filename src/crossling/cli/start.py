@@ -1,0 +1,87 @@
+"""``crossling start``: a recipe for what a user has. Nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crossling.cli.options import StoreOption, name_command
+
+FilesOption = list[str] | None
+
+
+def start(
+    task: Annotated[str, typer.Argument(help="pos, ner, nli, paraphrase, sentiment or qa.", metavar="TASK")],
+    languages: Annotated[
+        list[str], typer.Option("--language", help="A language to use it in: sw. Repeat as needed.", metavar="CODE")
+    ],
+    labels: Annotated[
+        FilesOption,
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="Labelled data in the source language: a file, panx:en, or a table. Repeat as needed; with dev or "
+            "test in its name it selects or is scored. Labels in a target language: sw=FILE.",
+        ),
+    ] = None,
+    text: Annotated[
+        FilesOption,
+        typer.Option("--text", metavar="FILE", help="Unlabelled text: text.sw.txt, sw=FILE, or a data set."),
+    ] = None,
+    parallel: Annotated[
+        FilesOption,
+        typer.Option(
+            "--parallel", metavar="FILE", help="Translations: en-sw=FILE, en-sw=SOURCE,TARGET, or ntrex:en-hi."
+        ),
+    ] = None,
+    test: Annotated[
+        FilesOption,
+        typer.Option("--test", metavar="FILE", help="Labelled data to score on: test.sw.tsv, sw=FILE, or a data set."),
+    ] = None,
+    source: Annotated[str, typer.Option(help="The language of the labels.", metavar="CODE")] = "en",
+    encoder: Annotated[
+        str, typer.Option(help="A hub name, a folder, or multilingual-e5-small.")
+    ] = "multilingual-e5-small",
+    out: Annotated[
+        Path | None, typer.Option(help="The recipe; default: TASK-LANGUAGE.toml.", metavar="RECIPE.toml")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the recipe.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Write a recipe for what you have: the best known choices, with reasons.
+
+    Looks through your files and the catalogue, says what more data would bring, and how long it will take here.
+    """
+    import tomllib
+
+    from crossling.cli.show_start import show_found, show_languages, show_outlook
+    from crossling.errors import UserError
+    from crossling.files import write_atomic
+    from crossling.recipe.recipe import parse_recipe
+    from crossling.store.artefacts import find_store
+    from crossling.study.start_data import Request, look_through, measure_languages
+
+    place = out or Path(f"{task}-{'-'.join(languages)}.toml")
+    if place.exists() and not force:
+        raise UserError(f"{place}: is there already; name another with --out, or overwrite it with --force")
+    request = Request(
+        task, tuple(languages), tuple(labels or ()), tuple(text or ()), tuple(parallel or ()), tuple(test or ()), source
+    )
+    folder = find_store(store)
+    situation = look_through(request, store=folder)
+    show_found(situation)
+
+    from crossling.encoders.loading import load_encoder
+    from crossling.study.memory import inspect_recipe
+    from crossling.study.start_recipe import forecast_hours, list_wishes, write_recipe
+
+    coverage = measure_languages(situation, load_encoder(encoder))
+    show_languages(situation, coverage)
+    recipe = write_recipe(situation, encoder=encoder, coverage=coverage, command=name_command(), name=str(place))
+    parsed = parse_recipe(tomllib.loads(recipe), where=str(place), folder=place.parent)
+    inspection = inspect_recipe(parsed, store=folder)
+    hours = forecast_hours(parsed, store=folder, out=Path("runs") / place.stem)
+    write_atomic(place, recipe)
+    show_outlook(situation, parsed, inspection, wishes=list_wishes(situation), hours=hours, place=place)

@@ -1,0 +1,96 @@
+"""What ``crossling start`` chooses, and on what evidence: the table ``start.toml``, validated."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import resources
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from crossling.recipe.recipe import FrozenSettings, freeze
+
+Needs = Literal["text", "pairs", "translations", "labels"]
+"""Of an ingredient: unlabelled rows that the task reads; rows of the task with translations; sentences with
+translations; labels in the target language."""
+
+
+class Gain(NamedTuple):
+    """Points from plain fine-tuning: the mean and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} points [{self.low:+.1f}, {self.high:+.1f}]"
+
+
+class LabelledSet(FrozenSettings):
+    """A set of the catalogue to learn a task from; ``{source}`` and ``{language}`` stand for codes."""
+
+    train: str | tuple[str, ...]
+    dev: str = ""
+    test: str
+    text: str = ""
+    """Unlabelled text of the same kind."""
+    pairs: tuple[str, ...] = ()
+    """Two sets whose row i says the same: in the source language, in another."""
+    translations: str = ""
+    """Sentences with translations."""
+    text_languages: tuple[str, ...] = ()
+    """Languages of text, pairs and translations, besides the target ones."""
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the finetune stage."""
+
+    @property
+    def trains(self) -> tuple[str, ...]:
+        """The training sets."""
+        return (self.train,) if isinstance(self.train, str) else self.train
+
+
+class Ingredient(FrozenSettings):
+    """Something that more data can do, with what it brought."""
+
+    study: str = ""
+    system: str = ""
+    none: tuple[float, ...]
+    text: tuple[float, ...]
+    page: str
+    needs: Needs
+    rows: int = 2000
+    ask: str
+    why: str
+    before: tuple[dict[str, Any], ...] = ()
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    after: tuple[dict[str, Any], ...] = ()
+
+    def gain(self, *, gave_text: bool) -> Gain | None:
+        """What it brought to languages that gave text, or to those that gave none; nothing where unmeasured."""
+        values = (self.text if gave_text else self.none) or self.none or self.text
+        return Gain(*values) if values else None
+
+
+class TaskChoices(FrozenSettings):
+    """All that is known to help with a task."""
+
+    what: str
+    sets: tuple[LabelledSet, ...]
+    ingredients: tuple[Ingredient, ...]
+
+
+@cache
+def load_choices() -> dict[str, TaskChoices]:
+    """The choices for each task."""
+    text = resources.files("crossling.study").joinpath("start.toml").read_text(encoding="utf-8")
+    return {task: TaskChoices.model_validate(freeze(table)) for task, table in tomllib.loads(text).items()}
+
+
+def choose_best(
+    ingredients: Iterable[Ingredient], gain: Callable[[Ingredient], Gain | None]
+) -> tuple[Ingredient | None, Gain | None]:
+    """The ingredient with the largest gain, of those whose interval lies above 0, and its gain; the first of equals."""
+    measured = [(one, found) for one in ingredients if (found := gain(one)) is not None and found.low > 0]
+    return max(measured, key=lambda item: item[1].mean, default=(None, None))

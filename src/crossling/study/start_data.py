@@ -1,0 +1,450 @@
+"""What there is to start with (``crossling start``): the user's files and the catalogue's, opened and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossling.data.catalogue import choose_split, has_files, list_sets, open_data
+from crossling.data.label_free import collect_keys, find_equal
+from crossling.data.languages import get_language, is_same_language
+from crossling.data.records import (
+    TEXT_COLUMNS,
+    LabelledPair,
+    LabelledText,
+    LinkedPair,
+    ParallelPair,
+    PlainText,
+    TaggedSentence,
+)
+from crossling.data.sniffing import find_file_language, sniff_file, split_language
+from crossling.data.spec import parse_data, parse_spec
+from crossling.errors import DataError, UserError, nearest
+from crossling.study.choices import Gain, Ingredient, LabelledSet, TaskChoices, choose_best, load_choices
+from crossling.tasks import build_task, parse_task
+
+if TYPE_CHECKING:
+    from crossling.data.rows import Rows
+    from crossling.encoders.coverage import Coverage
+    from crossling.encoders.encoder import Encoder
+
+Spec = str | dict[str, Any]
+MOST_BROKEN = 0.05
+"""A share of broken rows that is left out with a note; with more, the file is not what it was taken for."""
+MOST_LABELS = 100
+"""More labels than a classifier's column of labels has."""
+FEW_LABELS = 1_000
+"""Labelled rows with which teachers are weak: where that was measured (1,839 tweets), teaching gained nothing."""
+PHRASEBOOK = "phrasebook"
+"""How the names of the embedded sets begin."""
+COVERED_ROWS = 2_000
+"""Rows that the coverage of a language is measured on."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for, and the data that they name."""
+
+    task: str
+    languages: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    parallel: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    source: str = "en"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A data set: how a recipe names it, and its rows."""
+
+    spec: Spec
+    rows: Rows
+    notes: tuple[str, ...] = ()
+    given: bool = False
+    """Whether the user named it."""
+
+    @property
+    def language(self) -> str:
+        """Of what a task reads: of parallel text, the target side."""
+        return self.rows.language.rpartition("-")[2] if self.rows.kind in PARALLEL else self.rows.language
+
+
+PARALLEL = (ParallelPair, LinkedPair)
+
+
+@dataclass
+class Situation:
+    """All that was found."""
+
+    task: str
+    source: str
+    languages: tuple[str, ...]
+    choices: TaskChoices
+    chosen_set: LabelledSet | None = None
+    """The catalogue's set, where labels are taken from it."""
+    labels: list[Found] = field(default_factory=list)
+    dev: Found | None = None
+    tests: list[Found] = field(default_factory=list)
+    text: list[Found] = field(default_factory=list)
+    pairs: list[tuple[Found, Found]] = field(default_factory=list)
+    translations: list[Found] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def described(self) -> list[tuple[str, Found]]:
+        """Each set with its role; of the catalogue's, those that are used."""
+        needs = used.needs if (used := self.choose()[0]) else ""
+        others = [found for one in ("text", "pairs", "translations") for found in self.data_for(one)]
+        shown = {str(found.spec): ("not used", found) for found in others if found.given}
+        shown |= {str(found.spec): (needs, found) for found in self.data_for(needs)}
+        return [
+            *(("labels", found) for found in self.labels),
+            *([("dev", dev)] if (dev := self.find_dev()) else []),
+            *shown.values(),
+            *(("scored", found) for found in self.tests),
+        ]
+
+    def data_for(self, needs: str) -> list[Found]:
+        """The sets that an ingredient with such needs reads."""
+        if needs == "pairs":
+            return list({str(found.spec): found for pair in self.pairs for found in pair}.values())
+        return {"text": self.text, "translations": self.translations}.get(needs, [])
+
+    def find_dev(self) -> Found | None:
+        """What selects the checkpoint; nothing where it is taught on."""
+        used, _ = self.choose()
+        taught = [found.spec for found in self.data_for(used.needs)] if used else []
+        return self.dev if self.dev is not None and self.dev.spec not in taught else None
+
+    def find_lacking(self, needs: str) -> list[str]:
+        """Target languages that such data is not in."""
+        there = {found.language for found in self.data_for(needs)}
+        return [code for code in self.languages if code not in there]
+
+    def gain(self, ingredient: Ingredient) -> Gain | None:
+        """What an ingredient brought to languages in the place of these: with text, or without."""
+        return ingredient.gain(gave_text=not self.find_lacking(ingredient.needs))
+
+    def choose(self) -> tuple[Ingredient | None, Gain | None]:
+        """The best of what can be done with this data, and its gain; nothing where plain fine-tuning is best."""
+        return choose_best((one for one in self.choices.ingredients if self.data_for(one.needs)), self.gain)
+
+
+def look_through(request: Request, *, store: Path) -> Situation:
+    """Open and check all that a user names, and what the catalogue has for the task and its languages."""
+    choices = load_choices()
+    if request.task not in choices:
+        raise UserError(f"unknown task {request.task!r}.{nearest(request.task, choices)}")
+    languages = tuple(dict.fromkeys(_name_language(code) for code in request.languages))
+    source = _name_language(request.source)
+    if source in languages:
+        raise UserError(f"--language {source}: is the source language, which labels are in; name others, or --source")
+    situation = Situation(request.task, source, languages, choices[request.task])
+    reader = _Reader(request.task, store)
+    _add_labels(situation, request, reader)
+    _add_tests(situation, request, reader)
+    _add_text(situation, request, reader)
+    _add_catalogue_text(situation, reader)
+    _check_labels(situation)
+    _note_overlaps(situation)
+    return situation
+
+
+def _name_language(code: str) -> str:
+    """A code that is known; a name (swahili) or a longer code (swa) becomes the usual one."""
+    language = get_language(code)
+    return code if "-" in code or "_" in code else language.code
+
+
+class _Reader:
+    """Opens what a user names on the command line."""
+
+    def __init__(self, task: str, store: Path) -> None:
+        self.task, self.store = build_task(parse_task(task), ()), store
+
+    def open(self, spec: Spec, *, split: str = "", given: bool = True) -> Found:
+        """A set of the catalogue or a table of a file; a few broken rows are left out, with a note."""
+        try:
+            return Found(spec, open_data(spec, split=split, store=self.store), given=given)
+        except DataError as error:
+            if not isinstance(spec, dict) or "format" not in spec:
+                raise
+            lenient = {**spec, "on_error": "skip"}
+            rows = open_data(lenient, split=split, store=self.store)
+            if not rows.skipped or rows.skipped > MOST_BROKEN * (len(rows) + rows.skipped):
+                raise
+            first = str(error).partition(";")[0]
+            note = f"{rows.skipped:,} broken rows are left out; the first: {first}"
+            return Found(lenient, rows, (note,), given=given)
+
+    def read(self, text: str, *, record: type | None = None, language: str = "", split: str = "train") -> Found:
+        """A table, a set of the catalogue, or a file: PATH, or LANGUAGE=PATH."""
+        table = parse_data(text)
+        if isinstance(table, dict):
+            return self.open(table, split=split)
+        code, path = split_language(text)
+        if not code and is_catalogue_name(text):
+            return self.open(text, split=split)
+        code = _name_language(code) if code else find_file_language(Path(path)) or language
+        if not code:
+            raise UserError(f"{text}: which language is it? Write its code before the name, as in sw={text}")
+        return self.open(sniff_file(Path(path), record or self.task.record, language=code))
+
+    def read_text(self, text: str) -> Found:
+        """Unlabelled text: plain lines, or rows of the task's kind, whose labels are not read."""
+        name = split_language(text)[1].lower().removesuffix(".gz")
+        plain = not is_catalogue_name(text) and name.rpartition(".")[2] not in _STRUCTURED
+        return self.read(text, record=PlainText if plain else None)
+
+    def read_parallel(self, text: str, *, source: str) -> Found | tuple[Found, Found]:
+        """A parallel set, or PAIR=PATH with one or two files; of two files with rows of the task, both sides."""
+        table = parse_data(text)
+        if isinstance(table, dict) or is_catalogue_name(text):
+            return self.open(table, split=choose_split(table, ("train", "dev", "test")))
+        pair, path = split_language(text)
+        first, dash, second = pair.partition("-")
+        if not dash:
+            raise UserError(f"{text}: which languages? Write {source}-sw=FILE, or {source}-sw=FILE,FILE")
+        if not is_same_language(first, source):
+            raise UserError(f"{text}: the first language is the source, {source!r}; write {source}-{second or first}=…")
+        sides = path.split(",")
+        if len(sides) == 1:
+            return self.open(self._sniff_parallel(Path(path), pair))
+        if len(sides) > 2:
+            raise UserError(f"{text}: {len(sides)} files; write {pair}=SOURCE,TARGET")
+        if self.task.record in (LabelledPair, LabelledText) and sides[0].endswith((".tsv", ".jsonl")):
+            found = [self.read(f"{code}={side}") for code, side in zip((first, second), sides, strict=True)]
+            return found[0], found[1]
+        return self.open({"format": "parallel", "source": sides[0], "target": sides[1], "language": pair})
+
+    def _sniff_parallel(self, path: Path, pair: str) -> dict[str, Any]:
+        sides = [path.with_name(f"{path.name}.{code}") for code in pair.split("-")]
+        if not path.is_file() and all(side.is_file() for side in sides):
+            return {"format": "moses", "path": str(path), "language": pair}
+        return sniff_file(path, ParallelPair, language=pair)
+
+
+_STRUCTURED = ("tsv", "tab", "csv", "bio", "iob", "conll", "conllu", "json", "jsonl", "ndjson", "parquet")
+
+
+def is_catalogue_name(text: str) -> bool:
+    """Whether a text names a set of the catalogue; a file of that name wins."""
+    return ":" in text and text.partition(":")[0].partition("@")[0] in list_sets() and not Path(text).exists()
+
+
+def _add_labels(situation: Situation, request: Request, reader: _Reader) -> None:
+    """The user's labelled files, by what their names say: dev and test sets are no training data."""
+    for text in request.labels:
+        found = reader.read(text, language=situation.source)
+        _check_record(found, reader)
+        role = _find_role(found.spec)
+        if role == "test":
+            situation.tests.append(found)
+        elif role == "dev" and situation.dev is None and found.language == situation.source:
+            situation.dev = found
+        else:
+            situation.labels.append(found)
+    if any(found.language == situation.source for found in situation.labels):
+        return
+    chosen, labelled, dev = _find_set(situation, reader)
+    own = {label for found in situation.labels for label in _list_labels(found)}
+    if situation.labels and not own <= {label for found in labelled for label in _list_labels(found)}:
+        others = ", ".join(sorted({found.language for found in situation.labels}))
+        raise UserError(
+            f"--labels: none are in the source language, {situation.source!r}, and those in {others} have other labels "
+            f"than {labelled[0].rows.name}; name some in {situation.source!r}, or set --source"
+        )
+    situation.labels[:0] = labelled
+    situation.chosen_set, situation.dev = chosen, situation.dev or dev
+
+
+def _find_set(situation: Situation, reader: _Reader) -> tuple[LabelledSet, list[Found], Found | None]:
+    """The catalogue's usual set for the task, of those whose files are found; where there is none, the phrasebook."""
+    found = [one for one in situation.choices.sets if all(map(has_files, _list_specs(one, situation)))]
+    if not found:
+        raise UserError(f"no labelled set in {situation.source!r} was found; name one: --labels FILE")
+    real = [one for one in found if not one.test.startswith(PHRASEBOOK)]
+    if not real:
+        situation.notes.append(
+            "No labelled set of the task is in the folder CROSSLING_DATA, and none was named, so the embedded "
+            "phrasebook stands in: generated sentences, to see it work. Name your labels with --labels"
+        )
+    chosen = max(real or found, key=lambda one: _count_tests(one, situation))  # the first of equals
+    opened = [reader.open(spec, given=False) for spec in _list_specs(chosen, situation)]
+    return chosen, opened[: len(chosen.trains)], opened[-1] if chosen.dev else None
+
+
+def _list_specs(one: LabelledSet, situation: Situation) -> list[str]:
+    """What is learnt from and what selects."""
+    return [_fill(spec, situation) for spec in (*one.trains, *([one.dev] if one.dev else []))]
+
+
+def _count_tests(one: LabelledSet, situation: Situation) -> int:
+    """Languages that can be scored."""
+    return sum(has_files(_fill(one.test, situation, code)) for code in (situation.source, *situation.languages))
+
+
+def _fill(template: str, situation: Situation, language: str = "") -> str:
+    return template.format(source=situation.source, language=language or situation.source)
+
+
+def _find_role(spec: Spec) -> str:
+    """``dev`` or ``test`` where the name of a set's file or its split says so."""
+    if isinstance(spec, str):
+        split = parse_spec(spec).split_text  # of rows of a split, the user knows what they are for
+        return split if split in ("dev", "test") else ""
+    pieces = Path(str(spec.get("path", ""))).name.lower().replace("-", ".").replace("_", ".").split(".")
+    if {"dev", "valid", "val", "validation"} & set(pieces):
+        return "dev"
+    return "test" if "test" in pieces else ""
+
+
+def _check_record(found: Found, reader: _Reader) -> None:
+    from crossling.inference.evaluate import check_kind
+
+    check_kind(reader.task, found.rows)
+
+
+def _list_labels(found: Found) -> set[str]:
+    return set() if "answers" in found.rows.column_names else set(found.rows.labels())
+
+
+def _add_tests(situation: Situation, request: Request, reader: _Reader) -> None:
+    """The user's test sets; for languages without one, the catalogue's, where it has the same labels."""
+    for text in request.tests:
+        found = reader.read(text, split="test")
+        _check_record(found, reader)
+        situation.tests.append(found)
+    known = {label for found in situation.labels for label in _list_labels(found)}
+    sets = (situation.chosen_set,) if situation.chosen_set else situation.choices.sets
+    for language in (situation.source, *situation.languages):
+        if language in {found.language for found in situation.tests}:
+            continue
+        tests = [one.test for one in sets if situation.chosen_set or not one.test.startswith(PHRASEBOOK)]
+        spec = next(filter(has_files, (_fill(test, situation, language) for test in tests)), None)
+        if spec is None:
+            continue
+        found = reader.open(spec, given=False)
+        strange = _list_labels(found) - known
+        if not strange:
+            situation.tests.append(found)
+        elif language != situation.source:
+            situation.notes.append(
+                f"{spec} has labels that yours lack ({', '.join(sorted(strange)[:5])}), so it cannot be scored on"
+            )
+
+
+def _add_text(situation: Situation, request: Request, reader: _Reader) -> None:
+    """The user's unlabelled and parallel text, by what can be done with it."""
+    reads_plain = reader.task.settings.kind in ("tag", "classify")
+    for text in request.text:
+        found = reader.read_text(text)
+        if found.rows.kind is reader.task.record or (reads_plain and found.rows.kind in (PlainText, *PARALLEL)):
+            situation.text.append(found)
+        else:
+            situation.notes.append(
+                f"{text}: {found.rows.kind.__name__} rows cannot teach this task, which reads "
+                f"{reader.task.record.__name__} rows; it is not used"
+            )
+    for text in request.parallel:
+        opened = reader.read_parallel(text, source=situation.source)
+        if isinstance(opened, tuple):
+            if len(opened[0].rows) != len(opened[1].rows):
+                raise UserError(
+                    f"{text}: {len(opened[0].rows):,} and {len(opened[1].rows):,} rows; row i must say the same in both"
+                )
+            situation.pairs.append(opened)
+        elif opened.rows.kind not in PARALLEL:
+            raise UserError(f"{text}: holds {opened.rows.kind.__name__} rows, which are no translations")
+        else:
+            situation.translations.append(opened)
+            if reads_plain:  # the target side is text like any other
+                situation.text.append(opened)
+    if situation.translations and not reads_plain and not _is_useful("translations", situation):
+        situation.notes.append("Translations were not found to help with this task, so they are not used")
+
+
+def _is_useful(needs: str, situation: Situation) -> bool:
+    candidates = (one for one in situation.choices.ingredients if one.needs == needs)
+    return choose_best(candidates, situation.gain)[0] is not None
+
+
+def _add_catalogue_text(situation: Situation, reader: _Reader) -> None:
+    """Text of the kind that the catalogue's labels are of: that is what gains were measured with."""
+    one = situation.chosen_set
+    if one is None:
+        return
+    for language in dict.fromkeys((*situation.languages, *one.text_languages)):
+        if language == situation.source:
+            continue
+        if one.text and has_files(_fill(one.text, situation, language)):
+            situation.text.append(reader.open(_fill(one.text, situation, language), given=False))
+        if one.translations and has_files(_fill(one.translations, situation, language)):
+            situation.translations.append(reader.open(_fill(one.translations, situation, language), given=False))
+        if one.pairs and all(has_files(_fill(side, situation, language)) for side in one.pairs):
+            first, second = (reader.open(_fill(side, situation, language), given=False) for side in one.pairs)
+            situation.pairs.append((first, second))
+
+
+def _check_labels(situation: Situation) -> None:
+    """Labels that are not what the task learns."""
+    for found in situation.labels:
+        labels, name = _list_labels(found), found.rows.name
+        spans = any(label[:2] in ("B-", "I-") for label in labels)
+        if found.rows.kind is TaggedSentence and spans != (situation.task == "ner"):
+            kind = "mark spans (B-PER, I-PER, O)" if spans else "mark no spans"
+            raise UserError(f"{name}: its tags {kind}; use the task {'ner' if spans else 'pos'}, or another column")
+        if found.rows.kind is not TaggedSentence and len(labels) > MOST_LABELS:
+            raise UserError(
+                f"{name}: {len(labels):,} different labels in {len(found.rows):,} rows; is that the right column? Name "
+                f"it by a table, as in label = 3: {found.spec}"
+            )
+    total = sum(len(found.rows) for found in situation.labels)
+    if total < FEW_LABELS:
+        situation.notes.append(
+            f"{total:,} labelled rows are few: models trained on them may be weak teachers. Compare with plain "
+            "fine-tuning on a test set"
+        )
+
+
+def _note_overlaps(situation: Situation) -> None:
+    """Rows of the data that are also scored: labelled ones flatter scores, and text is left out row by row."""
+    if not situation.tests:
+        return
+    scored = collect_keys(found.rows for found in situation.tests)
+    situation.labels = [_note_overlap(f, scored, "scores flatter") for f in situation.labels]
+    text = [_note_overlap(f, scored, "left out") for f in situation.text]
+    situation.text = [found for found in text if int(find_equal(found.rows, scored).sum()) < len(found.rows)]
+    for found in text:
+        if found not in situation.text:
+            situation.notes.append(f"{found.rows.name}: all of its rows are scored, so it is not taught on")
+
+
+def _note_overlap(found: Found, scored: Any, what: str) -> Found:
+    count = int(find_equal(found.rows, scored).sum())
+    return replace(found, notes=(*found.notes, f"{count:,} rows are also scored: {what}")) if count else found
+
+
+def measure_languages(situation: Situation, encoder: Encoder) -> dict[str, Coverage]:
+    """How well the encoder's subwords fit each target language that there is text of."""
+    from crossling.encoders.coverage import measure_lines
+
+    measured = {}
+    for language in situation.languages:
+        sets = [found for _, found in situation.described() if found.language == language]
+        if sets:
+            lines = islice(_list_lines(sets), COVERED_ROWS)
+            measured[language] = measure_lines(encoder, lines, name=sets[0].rows.name, language=language)
+    return measured
+
+
+def _list_lines(sets: Sequence[Found]) -> Iterable[str]:
+    """The texts of rows, of parallel ones the target side."""
+    for found in sets:
+        names = TEXT_COLUMNS[found.rows.kind]
+        for chunk in found.rows.chunks(500):
+            for value in chunk[names[-1] if found.rows.kind in PARALLEL else names[0]]:
+                yield value if isinstance(value, str) else " ".join(value)

@@ -1,0 +1,254 @@
+"""The recipe that ``crossling start`` writes, with comments that say why; what more data would bring; how long it
+takes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crossling.data.catalogue import has_files
+from crossling.data.declarations import load_declaration
+from crossling.data.languages import name_of
+from crossling.data.spec import parse_spec
+from crossling.recipe.overrides import format_value
+from crossling.study.choices import Ingredient, choose_best
+from crossling.study.start_data import Found, Situation, Spec
+
+if TYPE_CHECKING:
+    from crossling.encoders.coverage import Coverage
+    from crossling.recipe.recipe import Recipe
+
+WIDTH = 100
+"""Of comments, and of lists on one line."""
+SAMPLE_SEED = 1
+
+
+@dataclass
+class Block:
+    """A table of a recipe with the comments above it."""
+
+    header: str
+    comments: list[str]
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def write(self) -> str:
+        """As TOML."""
+        lines = [line for comment in self.comments for line in write_comment(comment)]
+        if self.header:
+            lines.append(self.header)
+        return "\n".join([*lines, *(_write_value(name, value) for name, value in self.values.items())])
+
+
+def write_comment(text: str) -> list[str]:
+    """Lines of a comment; a line end in a file's name must not end it."""
+    return textwrap.wrap(
+        " ".join(text.split()), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+    )
+
+
+def _write_value(name: str, value: Any) -> str:
+    line = f"{name} = {format_value(value)}"
+    if len(line) <= WIDTH or not isinstance(value, list | tuple):
+        return line
+    return "\n".join([f"{name} = [", *(f"    {format_value(one)}," for one in value), "]"])
+
+
+def write_recipe(
+    situation: Situation, *, encoder: str, coverage: Mapping[str, Coverage], command: str, name: str
+) -> str:
+    """A recipe with the best known choices for what there is."""
+    used, _ = situation.choose()
+    spoken = ", ".join(f"{name_of(code)} ({code})" for code in situation.languages)
+    labels = ", ".join(dict.fromkeys(name_of(found.language) for found in situation.labels))
+    head = Block(
+        "",
+        [
+            f"{situation.choices.what.capitalize()} in {spoken}, learnt from labels in {labels}.",
+            f"Written by: {command}",
+            f"Check it: crossling check {name}; run it: crossling run {name}",
+        ],
+        {"seeds": [1], **({"source": situation.source} if situation.source != "en" else {})},
+    )
+    head.comments.append("More seeds, [1, 2, 3], give a mean with its spread, and take that many times as long.")
+    covered = [f"{name_of(code)}: {one.judge()}." for code, one in coverage.items()]
+    blocks = [head, Block("[encoder]", covered, {"name": encoder})]
+    blocks += _write_stages(situation, used)
+    blocks += _write_evaluation(situation)
+    return "\n\n".join(block.write() for block in blocks) + "\n"
+
+
+def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
+    parallel = {"parallel": [_limit(found, used.rows) for found in situation.translations]} if used else {}
+    before = _fill_first(used.before, parallel) if used else []
+    after = _fill_first(used.after, _name_text(situation, used)) if used and used.after else []
+    blocks = [Block("[[stage]]", [], table) for table in (*before, _write_finetuning(situation, used), *after)]
+    finetune = blocks[len(before)]
+    rows = sum(len(found.rows) for found in situation.labels)
+    finetune.comments.append(f"Fine-tuning on {rows:,} labelled rows.")
+    if finetune.values.get("select") == "last":
+        reason = "the dev set is taught on" if situation.dev else "there is no dev set in the source language"
+        finetune.comments.append(f"The last epoch is kept, since {reason}.")
+    if used is None:
+        finetune.comments.append(explain_choice(situation))
+        return blocks
+    first = blocks[0] if before else blocks[1]
+    first.comments.append(explain_choice(situation))
+    if used.needs == "text":
+        first.comments.append(f"Labels that the text may have are not read. At most {used.rows:,} rows of each file.")
+    if situation.tests and after:
+        first.comments.append("leave_out: what is scored is never taught on.")
+    if len(after) > 1:
+        blocks[-1].comments.append("The second round: all as before, but the students teach.")
+    return blocks
+
+
+def _fill_first(stages: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Tables of stages, the data in the first one: a further round takes over what it reads."""
+    return [{**stage, **(more if number == 0 else {})} for number, stage in enumerate(stages)]
+
+
+def _write_finetuning(situation: Situation, used: Ingredient | None) -> dict[str, Any]:
+    specs = [found.spec for found in situation.labels]
+    table: dict[str, Any] = {"kind": "finetune", "task": situation.task, "train": specs if len(specs) > 1 else specs[0]}
+    table |= {"dev": dev.spec} if (dev := situation.find_dev()) else {"select": "last"}
+    return {
+        **table,
+        **(situation.chosen_set.finetune if situation.chosen_set else {}),
+        **(used.finetune if used else {}),
+    }
+
+
+def _name_text(situation: Situation, used: Ingredient) -> dict[str, Any]:
+    """The text that a teach stage reads, and what it must not read."""
+    scored = [found.spec for found in situation.tests]
+    left_out = {"leave_out": scored} if scored else {}
+    if used.needs == "text":
+        return {"text": [_limit(found, used.rows) for found in situation.text], **left_out}
+    if used.needs == "translations":
+        return {"parallel": [_limit(found, used.rows) for found in situation.translations], **left_out}
+    entries: dict[str, dict[str, Any]] = {}
+    for source, target in situation.pairs:
+        entry = entries.setdefault(str(source.spec), {"source": source.spec, "target": []})
+        entry["target"].append(_name_target(source.spec, target.spec))
+    return {"parallel": list(entries.values()), **left_out}
+
+
+def _limit(found: Found, most: int) -> Spec:
+    """At most this number of random rows: as many as were measured."""
+    if len(found.rows) <= most:
+        return found.spec
+    table = {"data": found.spec} if isinstance(found.spec, str) else found.spec
+    return {**table, "limit": most, "sample_seed": SAMPLE_SEED}
+
+
+def _name_target(source: Spec, target: Spec) -> Spec:
+    """A target by its language alone, where it is the source's set."""
+    if isinstance(source, str) and isinstance(target, str):
+        one, other = parse_spec(source), parse_spec(target)
+        if (one.name, one.version, one.split_text) == (other.name, other.version, other.split_text):
+            return other.language
+    return target
+
+
+def _write_evaluation(situation: Situation) -> list[Block]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    blocks = []
+    for found in situation.tests:
+        if isinstance(found.spec, str):
+            spec = parse_spec(found.spec)
+            name = f"{spec.name}@{spec.version}" if spec.version else spec.name
+            groups.setdefault((name, spec.split_text), []).append(spec.language)
+        else:
+            blocks.append(Block("[[evaluate]]", [], {"on": found.spec}))
+    for (name, split), languages in groups.items():
+        blocks.append(Block("[[evaluate]]", [], {"on": name, "split": split, "languages": languages}))
+    missing = find_unscored(situation)
+    if missing:
+        example = f'{{ format = "…", path = "test.{missing[0]}.tsv", language = "{missing[0]}" }}'
+        comment = (
+            f"Not scored for lack of a labelled test set: {', '.join(missing)}. Add one: [[evaluate]] on = {example}"
+        )
+        blocks.append(Block("", [comment]))
+    return blocks
+
+
+def find_unscored(situation: Situation) -> list[str]:
+    """Target languages without a test set."""
+    scored = {found.language for found in situation.tests}
+    return [code for code in situation.languages if code not in scored]
+
+
+def explain_choice(situation: Situation) -> str:
+    """What is done beside fine-tuning and what it brought, or why nothing is."""
+    used, gain = situation.choose()
+    if used is not None:
+        return f"{used.why} In our study: {gain} over plain fine-tuning ({used.page})."
+    tried = [one for one in situation.choices.ingredients if one.needs != "labels"]
+    if not any(map(situation.gain, tried)):
+        return "Nothing else was measured to help with this task."
+    if choose_best(tried, situation.gain)[0] is None:
+        return "In our studies no use of other text gained anything that could be told from chance on this task."
+    return "Other text would help; there is none here."
+
+
+def list_wishes(situation: Situation) -> list[str]:
+    """What more data would bring, the most helpful first, in the words and with the figures of our studies."""
+    used, reached = situation.choose()
+    wishes: list[tuple[float, str]] = []
+    for needs in dict.fromkeys(one.needs for one in situation.choices.ingredients):
+        some = [one for one in situation.choices.ingredients if one.needs == needs]
+        best, gain = choose_best(some, situation.gain)
+        if best is None or gain is None or situation.data_for(needs) or _has_labels(situation, needs):
+            continue
+        if reached is None or gain.mean > reached.mean:
+            wishes.append((gain.mean, f"{best.ask}: {gain} on {situation.choices.what} ({best.page})"))
+    if used is not None and reached is not None and (lacking := situation.find_lacking(used.needs)):
+        with_text = used.gain(gave_text=True)
+        if with_text is not None and with_text.mean > reached.mean:
+            wish = f"such text in {', '.join(lacking)}: languages that gave text gained {with_text}, others {reached}"
+            wishes.append((with_text.mean - reached.mean, f"{wish} ({used.page})"))
+    found = [text for _, text in sorted(wishes, key=lambda item: -item[0])]
+    found += [wish] if (wish := _wish_labels(situation)) else []
+    for code in find_unscored(situation):
+        known = list(dict.fromkeys(name for one in situation.choices.sets if (name := _name_set(one.test, code))))
+        there = f" (the catalogue has {', '.join(known)}: crossling data show {known[0]})" if known else ""
+        found.append(f"a few hundred labelled rows in {code} to score on{there}: without them its score stays unknown")
+    return found
+
+
+def _wish_labels(situation: Situation) -> str:
+    """A larger labelled set of the catalogue, whose files were not found."""
+    preferred = situation.choices.sets[0]
+    spec = parse_spec(preferred.trains[0].format(source=situation.source))
+    rows, found = load_declaration(spec.name).rows.get("train", 0), sum(len(found.rows) for found in situation.labels)
+    if situation.chosen_set is None or rows <= found or has_files(str(spec)):
+        return ""
+    return f"more labels: {spec.name}:{spec.language} of the catalogue has {rows:,} rows; its files were not found"
+
+
+def _name_set(template: str, language: str) -> str:
+    """A test set in a language, where the catalogue declares it; its files may have to be fetched."""
+    spec = parse_spec(template.format(language=language))
+    return f"{spec.name}:{language}:{spec.split}" if language in load_declaration(spec.name).languages else ""
+
+
+def _has_labels(situation: Situation, needs: str) -> bool:
+    """Whether labels in every target language are there already."""
+    languages = {found.language for found in situation.labels}
+    return needs == "labels" and set(situation.languages) <= languages
+
+
+def forecast_hours(recipe: Recipe, *, store: Path, out: Path) -> tuple[float, str]:
+    """Hours that a recipe takes on this machine, and which speeds that is computed from."""
+    from crossling.store.artefacts import Store
+    from crossling.study.forecast import forecast_study
+    from crossling.study.grid import Study, StudySettings, SystemSettings, Variant
+
+    settings = StudySettings(seeds=recipe.seeds, baseline="start", systems={"start": SystemSettings(recipe="start")})
+    study = Study("start", settings, (Variant("", "start", {}, recipe, "start"),))
+    forecast = forecast_study(study, store=Store(store), out=out, workers=1)
+    return forecast.times[0].hours, forecast.basis

@@ -1,0 +1,99 @@
+"""What `crossling start` chooses agrees with the results that it quotes."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from crossling.recipe.recipe import parse_recipe
+from crossling.study.choices import Gain, Ingredient, choose_best, load_choices
+from crossling.tasks import PRESETS
+
+ROOT = Path(__file__).parent.parent.parent
+INGREDIENTS = [(task, one) for task, choices in load_choices().items() for one in choices.ingredients]
+PARALLEL = {"text": "ntrex:en-de", "pairs": {"source": "xnli:en:dev", "target": ["de"]}, "translations": "ntrex:en-de"}
+
+
+@pytest.fixture(scope="module")
+def teaching() -> ModuleType:
+    """The script that computes the figures."""
+    spec = importlib.util.spec_from_file_location("teaching_results", ROOT / "docs" / "results" / "teaching.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_figures_of_the_teaching_study_are_current(teaching: ModuleType) -> None:
+    """If this fails: python docs/results/teaching.py --write"""
+    means = teaching.read_means(ROOT / "docs" / "results" / "tables" / "teaching.csv")
+    written = (ROOT / "src" / "crossling" / "study" / "start.toml").read_text(encoding="utf-8")
+    assert teaching.update_choices(written, means) == written
+    page = (ROOT / "docs" / "results" / "teaching.md").read_text(encoding="utf-8")
+    assert "\n".join(teaching.build_table(means)) in page
+
+
+def test_figures_are_computed_from_scores_of_seeds(teaching: ModuleType) -> None:
+    """Two seeds, differences of 1 and 3: mean 2, and t with one degree of freedom is 12.7 at 95 %."""
+    means = {
+        ("pos", "plain"): {"en": [90.0, 90.0], "none": [50.0, 51.0]},
+        ("pos", "taught"): {"en": [90.0, 90.0], "none": [51.0, 54.0]},
+    }
+    text = '[[pos.ingredients]]\nstudy = "pos"\nsystem = "{}"\nnone = []\ntext = [1.0, 1.0, 1.0]\n'
+    assert "none = [2.0, -10.7, 14.7]\ntext = []\n" in teaching.update_choices(text.format("taught"), means)
+    assert "none = []\ntext = []\n" in teaching.update_choices(text.format("gone"), means)
+    kept = '[[pos.ingredients]]\nnone = [1.0, 0.5, 1.5]\npage = "x"\n'
+    assert teaching.update_choices(kept, means) == kept
+
+
+@pytest.mark.parametrize(("task", "ingredient"), [(t, i) for t, i in INGREDIENTS if not i.study])
+def test_quoted_figures_are_on_the_page(task: str, ingredient: Ingredient) -> None:
+    page = (ROOT / ingredient.page).read_text(encoding="utf-8")
+    for values in filter(None, (ingredient.none, ingredient.text)):
+        mean, low, high = values
+        assert f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" in page
+
+
+@pytest.mark.parametrize(("task", "ingredient"), INGREDIENTS)
+def test_every_ingredient_makes_a_valid_recipe(task: str, ingredient: Ingredient) -> None:
+    assert (ROOT / ingredient.page).is_file()
+    finetune = {"kind": "finetune", "task": task, "train": "panx:en", "dev": "panx:en:dev", **ingredient.finetune}
+    before, after = ([dict(stage) for stage in stages] for stages in (ingredient.before, ingredient.after))
+    for stages in filter(None, (before, after)):
+        key = "text" if ingredient.needs == "text" else "parallel"
+        stages[0][key] = [PARALLEL[ingredient.needs]]
+    stages: list[dict[str, Any]] = [*before, finetune, *after]
+    recipe = parse_recipe({"encoder": {"name": "x"}, "stage": stages})
+    assert len(recipe.stage) == len(stages)
+    assert len(stages) > 1 or ingredient.needs == "labels"
+
+
+def test_every_named_task_has_choices_and_the_phrasebook_last() -> None:
+    assert set(load_choices()) == set(PRESETS)
+    for task, choices in load_choices().items():
+        assert [one.test.startswith("phrasebook") for one in choices.sets] == [False] * (len(choices.sets) - 1) + [True]
+        assert choices.sets[-1].trains == (f"phrasebook-{task}:{{source}}:train",)
+
+
+def test_largest_gain_whose_interval_is_above_zero_is_chosen() -> None:
+    def make(none: tuple[float, ...], text: tuple[float, ...] = ()) -> Ingredient:
+        return Ingredient(none=none, text=text, page="", needs="text", ask="", why="")
+
+    sure, unsure, harmful, unmeasured = (
+        make((1.0, 0.5, 1.5)),
+        make((3.0, -1.0, 7.0)),
+        make((-2.0, -3.0, -1.0)),
+        make(()),
+    )
+    both = make((0.5, 0.1, 0.9), (4.0, 3.0, 5.0))
+    everything = (harmful, unmeasured, unsure, sure, both)
+    assert choose_best(everything, lambda one: one.gain(gave_text=False)) == (sure, Gain(1.0, 0.5, 1.5))
+    assert choose_best(everything, lambda one: one.gain(gave_text=True)) == (both, Gain(4.0, 3.0, 5.0))
+    assert choose_best((harmful, unmeasured, unsure), lambda one: one.gain(gave_text=True)) == (None, None)
+    assert str(Gain(1.0, 0.5, 1.5)) == "+1.0 points [+0.5, +1.5]"
