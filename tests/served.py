@@ -30,7 +30,7 @@ class GatedPredictor(Predictor):
     """A model that predicts when its gate is open, and fails on the word ``poison``."""
 
     def __init__(self, loaded: Predictor) -> None:
-        super().__init__(loaded.model, loaded.card, distributed=loaded.distributed)
+        super().__init__(loaded.engine, loaded.card)
         self.gate, self.entered = threading.Event(), threading.Event()
         self.batches: list[int] = []
 

@@ -89,7 +89,7 @@ def test_threads_and_device_of_fine_tuning_can_be_set(tiny_folder: Path, tmp_pat
         model = crossling.finetune(
             str(tiny_folder), "ner", TRAIN, dev=DEV, epochs=1, store=tmp_path, threads=before + 1, device="cpu"
         )
-        assert torch.get_num_threads() == before + 1 and model.distributed.device.type == "cpu"
+        assert torch.get_num_threads() == before + 1 and model.engine.distributed.device.type == "cpu"
     finally:
         torch.set_num_threads(before)
     with pytest.raises(RecipeError, match="threads"):

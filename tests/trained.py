@@ -64,4 +64,4 @@ _AS_INPUT: dict[Any, Any] = {
 
 def wrap(model: Model, card: ModelCard) -> Predictor:
     """A predictor of a model in memory, as it came out of training."""
-    return Predictor(model, card, distributed=ONE)
+    return Predictor.from_model(model, card, distributed=ONE)

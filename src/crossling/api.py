@@ -16,7 +16,7 @@ from crossling.data.catalogue import open_data
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
 from crossling.errors import RecipeError
-from crossling.inference.evaluate import predict_sets
+from crossling.inference.evaluate import predict_with
 from crossling.inference.predictor import Predictor
 from crossling.models.model import load_model
 from crossling.progress import NoProgress, Progress
@@ -81,7 +81,7 @@ def finetune(
     distributed = setup_distributed(recipe.run)
     with TemporaryDirectory() as out, _show(progress, distributed) as shown:
         RecipeRun(recipe, Store(find_store(store)), Path(out), distributed, shown).run()
-        return Predictor(*load_model(find_model(Path(out), seed=seed)), distributed=distributed)
+        return Predictor.from_model(*load_model(find_model(Path(out), seed=seed)), distributed=distributed)
 
 
 @contextmanager
@@ -130,13 +130,12 @@ def evaluate(
         raise RecipeError("\n  ".join(["evaluate: " + problems[0], *problems[1:]]))
     folder = find_store(store)
     opened = [(language, open_data(spec, split=entry.split, store=folder)) for language, spec in entry.specs()]
-    with _show(progress, model.distributed) as shown:
-        found = predict_sets(
-            model.model,
+    with _show(progress, getattr(model.engine, "distributed", None)) as shown:
+        found = predict_with(
+            model.engine,
             model.task,
             [rows for _, rows in opened],
             head=model.head,
-            distributed=model.distributed,
             cache=folder / "encoded",
             batch=entry.batch,
             progress=shown,
@@ -157,12 +156,22 @@ def save(model: Predictor, folder: str | Path) -> None:
     model.save(folder)
 
 
-def load(folder: str | Path, *, seed: int | None = None, plugins: Plugins | None = None) -> Predictor:
-    """A trained model, from the folder that it was saved in or the folder of a run; ``plugins`` as in a recipe."""
+def load(
+    folder: str | Path,
+    *,
+    seed: int | None = None,
+    plugins: Plugins | None = None,
+    engine: str = "auto",
+    threads: int | None = None,
+) -> Predictor:
+    """A trained model, from the folder that it was saved in or the folder of a run; ``plugins`` as in a recipe.
+
+    ``engine`` is torch, onnx, or auto: what the folder is for. ``threads`` are CPU threads; default: all cores.
+    """
     for family, files in (plugins or {}).items():
         for file in _list_names(files):
             add_plugin(family, file)
-    return Predictor.load(find_model(Path(folder), seed=seed))
+    return Predictor.load(find_model(Path(folder), seed=seed), engine=engine, threads=threads)
 
 
 def run(

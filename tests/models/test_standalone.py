@@ -67,14 +67,14 @@ def test_every_task_predicts_the_same_with_fewer_subwords(tmp_path: Path, family
     first, second = "the cat sleeps in London", "не кошка 我们看书。"
     inputs: list[Any] = {"nli": [(first, second)], "qa": [(first, second)]}.get(task, [first, second])
     model, card = build(encoder, task)
-    before = Predictor(model, card).predict(inputs)
+    before = Predictor.from_model(model, card).predict(inputs)
     (tmp_path / "text.txt").write_text(f"{first}\n{second}\n", encoding="utf-8")
     used = collect_ids(encoder, str(tmp_path / "text.txt"), store=tmp_path)
     write_standalone(model, card, tmp_path / "model", used=used)
     loaded = Predictor.load(tmp_path / "model")
     assert loaded.predict(inputs) == before
     if family != "modernbert":  # whose bytes all stay
-        assert loaded.model.encoder.vocabulary < encoder.vocabulary
+        assert loaded.engine.encoder.vocabulary < encoder.vocabulary
 
 
 def test_model_without_heads_can_be_written(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_used_vocabulary_is_that_of_training_and_of_named_text(trained: Trained,
     for on in ((), (str(text),)):
         said = export_model(trained("ner"), tmp_path / f"out{len(on)}", vocabulary="used", on=on, store=tmp_path)
         loaded = Predictor.load(tmp_path / f"out{len(on)}")
-        sizes.append(loaded.model.encoder.vocabulary)
+        sizes.append(loaded.engine.encoder.vocabulary)
         assert f"of {whole} subwords" in said
         assert loaded.predict(["the cat"]) == Predictor.load(trained("ner")).predict(["the cat"])
     assert sizes[0] < sizes[1] < whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,10 @@ LanguageOption = Annotated[
 WordsOption = Annotated[
     bool, typer.Option("--words", help="Words are already split: one a line, an empty line ends a sentence.")
 ]
+EngineOption = Annotated[
+    str, typer.Option(help="torch, onnx, or auto: onnx for a folder that was exported to it, else torch.")
+]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads of a model; default: all cores.")]
 SeedOption = Annotated[int | None, typer.Option(help="Which seed's model; default: the first.")]
 
 
@@ -31,6 +36,8 @@ def predict(
         str, typer.Option("--format", help="table, conll, jsonl or label_studio (tasks with pre-annotations).")
     ] = "table",
     seed: SeedOption = None,
+    engine: EngineOption = "auto",
+    threads: ThreadsOption = None,
 ) -> None:
     """Tag, classify or answer new text with a trained model.
 
@@ -53,7 +60,8 @@ def predict(
     with TerminalProgress() as progress:
         # A bar would run through results that come to the same terminal.
         shown = None if sys.stdout.isatty() else progress
-        write(predict_file(model, file, language=language, words=words, progress=shown))
+        predict_model = partial(predict_file, model, engine=engine, threads=threads)
+        write(predict_model(file, language=language, words=words, progress=shown))
 
 
 def suggest(
@@ -89,6 +97,9 @@ def suggest(
 def export(
     run: ModelArgument,
     out: Annotated[Path, typer.Argument(help="The new folder.")],
+    to: Annotated[
+        str, typer.Option("--to", help="crossling: to predict with torch or to train further. onnx: for ONNX Runtime.")
+    ] = "crossling",
     vocabulary: Annotated[
         str,
         typer.Option(help="whole: reads any language. used: only the subwords of its training text and of --on."),
@@ -109,7 +120,7 @@ def export(
     from crossling.store.artefacts import find_store
     from crossling.study.export import export_model
 
-    print_message(export_model(run, out, vocabulary=vocabulary, on=on or (), seed=seed, store=find_store(store)))
+    print_message(export_model(run, out, to=to, vocabulary=vocabulary, on=on or (), seed=seed, store=find_store(store)))
 
 
 def serve(
@@ -133,7 +144,8 @@ def serve(
         typer.Option(metavar="URL", help="A site whose pages may call the server. Repeat as needed."),
     ] = None,
     seed: SeedOption = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of the models; default: torch's.")] = None,
+    engine: EngineOption = "auto",
+    threads: ThreadsOption = None,
     batch: Annotated[int, typer.Option(help="Inputs that go through a model together.")] = 32,
     wait: Annotated[float, typer.Option(help="Milliseconds that an input waits for others to share its batch.")] = 2.0,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 1_048_576,
@@ -168,13 +180,10 @@ def serve(
         if error.name not in ("fastapi", "starlette", "uvicorn", "h11"):
             raise
         raise UserError(f"serve needs {error.name}: pip install 'crossling[serve]'") from None
+    from crossling.inference.predictor import Predictor
     from crossling.report.terminal import print_message
     from crossling.study.folder import find_model
 
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
     named = process.name_models(models)
     process.serve(
         {name: find_model(folder, seed=seed) for name, folder in named.items()},
@@ -184,5 +193,6 @@ def serve(
         no_auth=no_auth,
         origins=cors_origin or (),
         limits=limits,
+        load=partial(Predictor.load, engine=engine, threads=threads),
         ready=lambda address: print_message(f"page:    {address}/"),
     )

@@ -44,8 +44,11 @@ class Examples:
         self.path = path
         with pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)
-            self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            self.columns = tuple(reader.schema.names)
+            self._hold([reader.get_batch(i) for i in range(reader.num_record_batches)])
+
+    def _hold(self, batches: list[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.columns = tuple(batches[0].schema.names) if batches else ("ids",)
         self._views = [{name: _view(batch.column(name)) for name in self.columns} for batch in self._batches]
         self.lengths = self.count_values("ids")
 
@@ -77,6 +80,14 @@ class Examples:
         """How many values of a ragged column each example has."""
         offsets = [views[column][1] for views in self._views]
         return np.concatenate([np.diff(o) for o in offsets] or [np.zeros(0)]).astype(np.int32)
+
+
+class HeldExamples(Examples):
+    """Encoded examples in memory: of a few new texts, for which a file would take longer than the model."""
+
+    def __init__(self, chunks: Iterable[Mapping[str, Any]]) -> None:
+        self.path = Path()
+        self._hold(list(_rechunk(chunks)))
 
 
 class ExampleSubset(Examples):

@@ -22,7 +22,7 @@ from crossling.encoders.offline import (
 )
 from crossling.encoders.untrusted import check_checkpoint, check_weights
 from crossling.errors import EncoderError, nearest
-from crossling.files import is_path_like
+from crossling.files import hash_file, is_path_like
 
 KNOWN_NAMES = (
     "multilingual-e5-small",
@@ -66,12 +66,6 @@ def join_digests(digests: Mapping[str, str]) -> str:
     """The identity of a checkpoint from the digests of its files by name; other files do not count."""
     lines = (f"{name} {digest}\n" for name, digest in sorted(digests.items()) if _is_read(Path(name)))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def hash_file(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_read(path: Path) -> bool:

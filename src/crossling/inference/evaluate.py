@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 
-from crossling.data.batching import Array, Batch, Examples, join_examples, plan_prediction, write_examples
+from crossling.data.batching import Array, Batch, Examples, HeldExamples, join_examples, plan_prediction, write_examples
 from crossling.data.rows import Rows
-from crossling.encoders.encoder import Encoder
 from crossling.errors import DataError
-from crossling.models.model import Model
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.registry import identify_plugins, load_kind
 from crossling.scores.predictions import Predictions
 from crossling.tasks import Task
-from crossling.training.distributed import Distributed
-from crossling.training.loop import predict_examples
+
+if TYPE_CHECKING:
+    import torch
+
+    from crossling.encoders.encoder import Encoder
+    from crossling.models.model import Model
+    from crossling.objectives import TaskObjective
+    from crossling.training.distributed import Distributed
 
 STREAM = 20_000
 """Maximum number of rows that are predicted as one stream; a larger set is a stream by itself."""
@@ -44,8 +47,14 @@ def check_kind(task: Task, rows: Rows) -> Rows:
     return rows
 
 
-def encode_rows(task: Task, rows: Sequence[Rows], encoder: Encoder, *, cache: Path, labels: Sequence[str]) -> Examples:
-    """Encoded examples of one or more sets, from the cache if they were encoded before."""
+def encode_rows(
+    task: Task, rows: Sequence[Rows], encoder: Encoder, *, cache: Path | None, labels: Sequence[str]
+) -> Examples:
+    """Encoded examples of one or more sets, from the cache if they were encoded before; in memory without a cache."""
+    chunks: Iterator[dict[str, list[Any]]] = chain.from_iterable(part.chunks(2_000) for part in rows)
+    if cache is None:
+        with _encoding:  # tokenizers are not thread-safe
+            return HeldExamples(task.encode(chunks, encoder, labels=labels))
     facts = {
         "rows": [part.fingerprint for part in rows],
         "encoder": encoder.identity,
@@ -62,7 +71,6 @@ def encode_rows(task: Task, rows: Sequence[Rows], encoder: Encoder, *, cache: Pa
     with _encoding:  # tokenizers are not thread-safe, and another thread may be writing the same file
         if path.exists():
             return Examples(path)
-        chunks: Iterator[dict[str, list[Any]]] = chain.from_iterable(part.chunks(2_000) for part in rows)
         return write_examples(path, task.encode(chunks, encoder, labels=labels))
 
 
@@ -82,19 +90,56 @@ def encode_ahead(task: Task, sets: Sequence[Rows], encoder: Encoder, *, cache: P
     return thread
 
 
+class Engine(Protocol):
+    """What runs a model: torch (:class:`TorchEngine`) or ONNX Runtime (``onnx/engine.py``)."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """Its encoder, of which tokenization reads the tokenizer and the limits."""
+
+    def predict(self, objective: TaskObjective, examples: Examples, *, batch: int, progress: Progress) -> Outputs:
+        """Every example in a batch of up to ``batch`` with what the objective predicts for it, in any order."""
+
+
+@dataclass(frozen=True)
+class TorchEngine:
+    """A model in memory, run by torch on the device of the processes that it was loaded for."""
+
+    model: Model
+    distributed: Distributed
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.model.encoder
+
+    def predict(self, objective: TaskObjective, examples: Examples, *, batch: int, progress: Progress) -> Outputs:
+        from crossling.training.loop import predict_examples
+
+        plan = plan_stream(examples.lengths, batch, self.distributed.device)
+        return predict_examples(
+            self.model, objective, examples, distributed=self.distributed, plan=plan, progress=progress
+        )
+
+
 def predict_rows(model: Model, task: Task, rows: Rows, **settings: Any) -> Predictions:
     """What a model predicts for every row of one set; settings are those of :func:`predict_sets`."""
     return next(predict_sets(model, task, [rows], **settings))
 
 
 def predict_sets(
-    model: Model,
+    model: Model, task: Task, sets: Sequence[Rows], *, distributed: Distributed, **settings: Any
+) -> Iterator[Predictions]:
+    """What a model in memory predicts; further settings are those of :func:`predict_with`."""
+    return predict_with(TorchEngine(model, distributed), task, sets, **settings)
+
+
+def predict_with(
+    engine: Engine,
     task: Task,
     sets: Sequence[Rows],
     *,
     head: str,
-    distributed: Distributed,
-    cache: Path,
+    cache: Path | None,
     batch: int = 128,
     progress: Progress | None = None,
     meta: dict[str, Any] | None = None,
@@ -111,13 +156,12 @@ def predict_sets(
     for together in group_sets(sets):
         known = [_list_labels(task, rows) for rows in together]
         parts = [
-            encode_rows(task, [rows], model.encoder, cache=cache, labels=labels)
+            encode_rows(task, [rows], engine.encoder, cache=cache, labels=labels)
             for rows, labels in zip(together, known, strict=True)
         ]
         stream = join_examples(parts)
         progress.begin(_describe(together), len(stream))
-        plan = plan_stream(stream.lengths, batch, distributed.device)
-        outputs = predict_examples(model, reading, stream, distributed=distributed, plan=plan, progress=progress)
+        outputs = engine.predict(reading, stream, batch=batch, progress=progress)
         routed = route_outputs(outputs, [len(part) for part in parts])
         found: list[Predictions] = [
             task.collect(own, examples, rows, labels=labels)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,14 +14,16 @@ from crossling.data.languages import get_language
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.errors import ArtefactError, DataError
-from crossling.inference.evaluate import predict_sets
-from crossling.models.model import Model, ModelCard, load_model
-from crossling.models.standalone import write_standalone
+from crossling.inference.engines import load_engine, run_by_torch
+from crossling.inference.evaluate import Engine, TorchEngine, predict_with
+from crossling.models.card import ModelCard
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
-from crossling.recipe.recipe import RunSettings
 from crossling.tasks import SplitWords, restore_task
-from crossling.training.distributed import Distributed, setup_distributed
+
+if TYPE_CHECKING:
+    from crossling.models.model import Model
+    from crossling.training.distributed import Distributed
 
 CHUNK = 1_000
 """Inputs of a file that are predicted at a time: results come early, and a long file does not fill the memory."""
@@ -31,23 +32,31 @@ CHUNK = 1_000
 class Predictor:
     """A trained model that predicts new text in any language of its encoder."""
 
-    def __init__(self, model: Model, card: ModelCard, *, distributed: Distributed | None = None) -> None:
+    def __init__(self, engine: Engine, card: ModelCard) -> None:
         if not card.tasks:
             raise ArtefactError("the model has no task to predict: train one with a finetune stage")
-        self.distributed = distributed or setup_distributed(RunSettings())
-        self.model = model.to(self.distributed.device).eval()
+        self.engine = engine
         self.card = card
         self.head, stored = next(iter(card.tasks.items()))
         self.task = restore_task(stored)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Predictor:
-        """A model from the folder that it was saved in."""
-        return cls(*load_model(folder))
+    def load(cls, folder: str | Path, *, engine: str = "auto", threads: int | None = None) -> Predictor:
+        """A model from the folder that it was saved in; ``engine`` is torch, onnx or auto: what the folder is for."""
+        return cls(*load_engine(Path(folder), engine, threads=threads))
+
+    @classmethod
+    def from_model(cls, model: Model, card: ModelCard, *, distributed: Distributed | None = None) -> Predictor:
+        """A model in memory, on the device of the given processes."""
+        return cls(run_by_torch(model, distributed), card)
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder for :meth:`load`, here or on a machine that has no other file of it."""
-        write_standalone(self.model, self.card, Path(folder))
+        from crossling.models.standalone import write_standalone
+
+        if not isinstance(self.engine, TorchEngine):
+            raise ArtefactError(f"{folder}: a model for ONNX Runtime is saved by copying its folder")
+        write_standalone(self.engine.model, self.card, Path(folder))
 
     def predict(self, inputs: Sequence[Any], *, language: str | None = None) -> list[dict[str, Any]]:
         """Predictions for each input, in the source language unless another is given.
@@ -70,17 +79,14 @@ class Predictor:
             self._arrange(part, language, split) for part, language, split in zip(parts, groups, splits, strict=True)
         ]
         found: list[dict[str, Any]] = [{}] * len(inputs)
-        with tempfile.TemporaryDirectory() as cache:
-            predicted = predict_sets(
-                self.model, self.task, sets, head=self.head, distributed=self.distributed, cache=Path(cache), batch=32
-            )
-            for places, part, split, one in zip(groups.values(), parts, splits, predicted, strict=True):
-                for place, result in zip(places, self.task.present(one, part, split), strict=True):
-                    found[place] = result
+        predicted = predict_with(self.engine, self.task, sets, head=self.head, cache=None, batch=32)
+        for places, part, split, one in zip(groups.values(), parts, splits, predicted, strict=True):
+            for place, result in zip(places, self.task.present(one, part, split), strict=True):
+                found[place] = result
         return found
 
     def _split_words(self, language: str) -> SplitWords:
-        return partial(split_words, language=language, pieces=cut_by_tokenizer(self.model.encoder.tokenizer))
+        return partial(split_words, language=language, pieces=cut_by_tokenizer(self.engine.encoder.tokenizer))
 
     def _arrange(self, inputs: Sequence[Any], language: str, split: SplitWords) -> Rows:
         """Inputs of one language as rows to predict."""
@@ -100,25 +106,33 @@ def predict_file(
     *,
     language: str | None = None,
     words: bool = False,
+    engine: str = "auto",
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Predictions for a file or the standard input: a line a text, a tab between the two texts of a pair.
 
     Every fault of the input is raised before the first result.
     """
-    predictor, found = read_inputs(model, file, language=language, words=words)
+    predictor, found = read_inputs(model, file, language=language, words=words, engine=engine, threads=threads)
     return _predict_lines(predictor, found, language=language, progress=progress or NoProgress())
 
 
 def read_inputs(
-    model: Path, file: Path | None, *, language: str | None, words: bool
+    model: Path,
+    file: Path | None,
+    *,
+    language: str | None,
+    words: bool,
+    engine: str = "auto",
+    threads: int | None = None,
 ) -> tuple[Predictor, list[tuple[int, Any]]]:
     """A model, and the inputs of a file or of the standard input, each with the line that it begins in."""
     if language is not None:
         get_language(language)
     name = str(file) if file else "standard input"
     lines = read_text(file, name=name).split("\n")
-    predictor = Predictor.load(model)
+    predictor = Predictor.load(model, engine=engine, threads=threads)
     found = predictor.task.read_lines([line.removesuffix("\r") for line in lines], words=words, name=name)
     if not found:
         raise DataError(f"{name}: holds no text; write one text a line")

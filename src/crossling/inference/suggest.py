@@ -19,6 +19,7 @@ from crossling.data.label_free import build_rows
 from crossling.data.records import LabelledText
 from crossling.errors import UserError, nearest
 from crossling.files import write_atomic
+from crossling.inference.evaluate import TorchEngine
 from crossling.inference.label_studio import build_task
 from crossling.inference.predictor import Predictor, read_inputs
 from crossling.inference.sentence_vectors import embed_texts
@@ -74,13 +75,15 @@ def _embed(predictor: Predictor, texts: list[str], progress: Progress) -> Array:
     """A vector of each text, N x D."""
     columns = {"text": texts, "label": [""] * len(texts)}
     rows = build_rows(LabelledText, columns, language=predictor.card.source, name="texts to compare")
+    if not isinstance(predictor.engine, TorchEngine):
+        raise UserError("texts are compared by an encoder in torch, which a model for ONNX Runtime does not have")
     with TemporaryDirectory() as cache:
         return embed_texts(
-            predictor.model,
+            predictor.engine.model,
             rows,
             how="mean",
             length=LENGTH,
-            distributed=predictor.distributed,
+            distributed=predictor.engine.distributed,
             cache=Path(cache),
             batch=32,
             progress=progress,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from crossling.encoders.encoder import Encoder
@@ -42,9 +41,3 @@ def pool_sentence(encoder: Encoder, hidden_BSD: Tensor, mask_BS: Tensor, *, how:
         return encoder.pool_cls(hidden_BSD) if encoder.has_pooler else hidden_BSD[:, 0]
     weights_BS1 = mask_BS.unsqueeze(-1).to(hidden_BSD.dtype)
     return (hidden_BSD * weights_BS1).sum(1) / weights_BS1.sum(1).clamp(min=1)
-
-
-def top_class(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The best class and its probability."""
-    confidence, best = torch.softmax(logits.float(), dim=-1).max(dim=-1)
-    return best, confidence

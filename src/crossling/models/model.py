@@ -9,33 +9,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from typing_extensions import TypedDict
 
 from crossling.encoders.encoder import Encoder
-from crossling.encoders.loading import hash_file, join_digests, load_encoder, load_folder
+from crossling.encoders.loading import join_digests, load_encoder, load_folder
 from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.fusions import Fusion, build_fusion
+from crossling.models.card import CARD, HEADS, HeadShape, ModelCard, check_files, read_card
 from crossling.models.heads import Head
-from crossling.registry import identify_plugins
+
+__all__ = [
+    "Model",
+    "ModelCard",
+    "build_model",
+    "load_model",
+    "load_original",
+    "load_weights",
+    "read_card",
+    "read_weights",
+    "save_model",
+    "to_device",
+    "weights_of",
+    "write_card",
+]
 
 ROWS = "vocabulary.rows"
 """The name under which a weights file lists the subword rows that it holds."""
-CARD = "model.json"
-HEADS = "heads.safetensors"
-"""The file of a standalone model with the weights of its fusion and its heads."""
-_LOADED = (".json", ".safetensors", ".model", ".txt", ".jinja", ".bin", ".pt", ".py")
-"""Endings of files that loading may look for in a standalone model's folder: all such files are on its card."""
 
 
 class Model(nn.Module):
@@ -77,53 +85,6 @@ class Model(nn.Module):
 def to_device(batch: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """A batch where the model is."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-
-
-class FileFacts(TypedDict):
-    """What a card says of a file."""
-
-    bytes: int
-    sha256: str
-
-
-class HeadShape(TypedDict):
-    """What it takes to build a head again, besides the width."""
-
-    classes: Annotated[int, Field(ge=1, le=1_000_000)]
-    dropout: Annotated[float, Field(ge=0, lt=1)]
-
-
-class StoredTask(TypedDict):
-    """A task with the label set that training fixed."""
-
-    settings: dict[str, Any]
-    labels: list[str]
-
-
-@dataclass(frozen=True)
-class ModelCard:
-    """What is needed, besides the weights, to build a model again."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-    encoder: str
-    encoder_identity: str
-    revision: str | None = None
-    fusion: dict[str, Any] = field(default_factory=lambda: {"kind": "last"})
-    tasks: dict[str, StoredTask] = field(default_factory=dict)
-    """For each head: the task's settings and labels."""
-    heads: dict[str, HeadShape] = field(default_factory=dict)
-    """For each head: its number of classes and its dropout; filled in when the model is saved."""
-    source: str = "en"
-    notes: dict[str, Any] = field(default_factory=dict)
-    plugins: dict[str, str] = field(default_factory=dict)
-    """Hashes of the custom kinds that it was trained with; filled in when the model is saved."""
-    files: dict[str, FileFacts] = field(default_factory=dict)
-    """Of a standalone model: all files that loading reads, by name. Without any, the encoder is loaded by its name."""
-
-    def custom_kinds(self) -> dict[str, str]:
-        """Hashes of the custom kinds that it names, as they are now."""
-        return identify_plugins(self.fusion, self.tasks)
 
 
 def build_model(encoder: Encoder, fusion: dict[str, Any]) -> Model:
@@ -175,21 +136,6 @@ def write_card(model: Model, card: ModelCard, folder: Path) -> None:
     (folder / CARD).write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def read_card(folder: Path) -> ModelCard:
-    """The card of a saved model."""
-    try:
-        return TypeAdapter(ModelCard).validate_json((folder / CARD).read_bytes())
-    except FileNotFoundError:
-        raise ArtefactError(f"{folder}: holds no model ({CARD} is missing)") from None
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise ArtefactError(
-            f"{folder / CARD}: not a model card: {where + ': ' if where else ''}{fault['msg']}. Delete the folder and "
-            "export the model or run the recipe again."
-        ) from None
-
-
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Stored weights; a damaged file is an :class:`ArtefactError`."""
     try:
@@ -227,6 +173,11 @@ def load_model(
     """A saved model with its whole vocabulary, on the CPU, ready to predict; ``load`` finds its encoder by name."""
     folder = Path(folder)
     card = read_card(folder)
+    if card.onnx is not None:
+        raise ArtefactError(
+            f"{folder}: has no weights for torch, for it was exported to ONNX: it only predicts. Name the run that it "
+            "was exported from."
+        )
     if card.files:
         encoder = load_folder(folder, name=card.encoder, identity=join_digests(check_files(folder, card)))
         encoder.origin = (str(folder), None)
@@ -260,37 +211,3 @@ def _load_base(folder: Path, card: ModelCard, load: Callable[[str, str | None], 
             f"under that name now is {encoder.identity[:12]}. Name the same revision, or run the recipe again."
         )
     return encoder
-
-
-def list_loaded(folder: Path) -> list[Path]:
-    """The files of a standalone model's folder that loading may read, besides the card."""
-    return sorted(path for path in folder.iterdir() if path.suffix in _LOADED and path.name != CARD)
-
-
-def check_files(folder: Path, card: ModelCard) -> dict[str, str]:
-    """The digests of a standalone model's files, each of which is as its card says.
-
-    Files that loading would find and the card does not name are refused: a tokenizer that was left from another model
-    would be read in silence.
-    """
-    if HEADS not in card.files or any(Path(name).name != name for name in card.files):
-        raise ArtefactError(f"{folder / CARD}: not a model card: files are names in its folder, {HEADS} among them.")
-    for name, facts in card.files.items():
-        path = folder / name
-        size = path.stat().st_size if path.is_file() else None
-        if size != facts["bytes"]:
-            found = "is missing" if size is None else f"has {size:,} bytes, not {facts['bytes']:,}"
-            raise ArtefactError(
-                f"{path}: {found}. Copy or download the whole folder again (of a git clone: git lfs pull)."
-            )
-    extra = [path for path in list_loaded(folder) if path.name not in card.files]
-    if extra:
-        raise ArtefactError(f"{extra[0]}: is no part of the model in this folder. Move it elsewhere.")
-    digests = {name: hash_file(folder / name) for name in card.files}
-    changed = [name for name, digest in digests.items() if digest != card.files[name]["sha256"]]
-    if changed:
-        raise ArtefactError(
-            f"{folder / changed[0]}: was changed after the model was saved: its SHA-256 is not the one in {CARD}. Copy "
-            "or download the folder again, or export the model again."
-        )
-    return digests

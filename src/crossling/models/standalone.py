@@ -15,9 +15,11 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from crossling.data.ragged import IntArray
-from crossling.encoders.loading import hash_file, save_encoder
+from crossling.encoders.loading import save_encoder
 from crossling.encoders.trimming import write_trimmed
-from crossling.models.model import HEADS, FileFacts, Model, ModelCard, list_loaded, weights_of, write_card
+from crossling.files import hash_file
+from crossling.models.card import HEADS, FileFacts, ModelCard, list_loaded
+from crossling.models.model import Model, weights_of, write_card
 
 
 def write_standalone(model: Model, card: ModelCard, folder: Path, *, used: IntArray | None = None) -> None:

@@ -75,3 +75,6 @@ class TaskObjective(Objective, Protocol):
 
     def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
         """The logarithm of the distribution of each answer, a row for each example, x P x classes."""
+
+    def decode(self, logits: Any, batch: dict[str, Any]) -> dict[str, Any]:
+        """What is to be stored of each example; arrays of torch or of numpy, as they are given."""

@@ -5,22 +5,23 @@ B windows, S subwords. An answer that lies outside a window is labelled with pos
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples, pad_column
-from crossling.models.heads import Head
 from crossling.objectives import Terms
+from crossling.objectives.decoding import best_span
 from crossling.objectives.inputs import IGNORED, collate_inputs
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from crossling.models.model import Model
     from crossling.objectives import Arrays
 
+NEVER = -1e4
+"""The logit of padding."""
 LEAST = 1e-30
 """The least probability of a word, whose logarithm is still a number."""
 
@@ -36,6 +37,8 @@ class Objective:
         self.dropout = dropout
 
     def build_head(self, width: int) -> nn.Module:
+        from crossling.models.heads import Head
+
         return Head(width, 2, self.dropout)
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
@@ -56,6 +59,8 @@ class Objective:
         return Terms(task=self.sum_task(self.logits(model, batch), batch))
 
     def sum_task(self, logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        from torch.nn import functional
+
         first_BS, last_BS = logits.unbind(dim=-1)
         losses = [
             functional.cross_entropy(logits, batch[side], ignore_index=IGNORED, reduction="sum")
@@ -73,33 +78,19 @@ class Objective:
         as its subwords together."""
         chance_BS2 = logits.softmax(dim=1) / 2
         words = places.shape[1]
-        slot_BS = torch.where(places < 0, words, places)
+        slot_BS = places.where(places >= 0, words)
         empty_BW2 = chance_BS2.new_zeros(len(places), words + 1, 2)
         chance_BW2 = empty_BW2.scatter_add(1, slot_BS[:, :, None].expand(-1, -1, 2), chance_BS2)[:, :words]
         return chance_BW2.flatten(1).clamp(min=LEAST).log()[:, None]
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        return self.decode(self.logits(model, batch), batch)
+
+    def decode(self, logits: Any, batch: dict[str, Any]) -> dict[str, Any]:
         """The best span of each window, and by how much it beats having no answer there."""
-        first_BS, last_BS = (torch.log_softmax(logits, dim=-1) for logits in self.logits(model, batch).unbind(dim=-1))
-        outside_BS = batch["context"] == 0
-        null_B = first_BS[:, 0] + last_BS[:, 0]
-        first_BS = first_BS.masked_fill(outside_BS, -torch.inf)
-        last_BS = last_BS.masked_fill(outside_BS, -torch.inf)
-        # Spans (i, i + k) for every k below the longest, without an S x S table.
-        length = first_BS.shape[1]
-        best_B = torch.full_like(null_B, -torch.inf)
-        start_B = torch.zeros_like(null_B, dtype=torch.long)
-        end_B = torch.zeros_like(start_B)
-        for extra in range(min(self.longest, length)):
-            scores = first_BS[:, : length - extra] + last_BS[:, extra:]
-            score_B, place_B = scores.max(dim=1)
-            better_B = score_B > best_B
-            best_B = torch.where(better_B, score_B, best_B)
-            start_B = torch.where(better_B, place_B, start_B)
-            end_B = torch.where(better_B, place_B + extra, end_B)
-        return {"start": start_B, "end": end_B, "score": best_B - null_B, "confidence": best_B.exp()}
+        return best_span(logits[..., 0], logits[..., 1], batch["context"], longest=self.longest)
 
     def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
         """Scores of being the first and the last subword, B x S x 2; padding gets none."""
         logits_BS2: Tensor = model.heads[self.name](model.represent(batch)).float()
-        return logits_BS2.masked_fill((batch["mask"] == 0).unsqueeze(-1), -1e4)
+        return logits_BS2.masked_fill((batch["mask"] == 0).unsqueeze(-1), NEVER)

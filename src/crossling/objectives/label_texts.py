@@ -5,17 +5,19 @@ B texts, S subwords, C classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor, nn
 
 from crossling.data.batching import Batch, Examples
-from crossling.models.heads import Head, Pooling, pool_sentence, top_class
 from crossling.objectives import Terms
+from crossling.objectives.decoding import top_class
 from crossling.objectives.inputs import IGNORED, TARGETS, collate_inputs, fill_targets, sum_cross_entropy
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from crossling.models.heads import Pooling
     from crossling.models.model import Model
     from crossling.objectives import Arrays
 
@@ -32,6 +34,8 @@ class Objective:
         self.dropout = dropout
 
     def build_head(self, width: int) -> nn.Module:
+        from crossling.models.heads import Head
+
         return Head(width, self.classes, self.dropout)
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
@@ -63,11 +67,16 @@ class Objective:
         return logits.float().log_softmax(dim=-1)[:, None]
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        best_B, confidence_B = top_class(self.logits(model, batch))
-        return {"best": best_B, "confidence": confidence_B}
+        return self.decode(self.logits(model, batch), batch)
+
+    def decode(self, logits: Any, batch: dict[str, Any]) -> dict[str, Any]:
+        best, confidence = top_class(logits)
+        return {"best": best, "confidence": confidence}
 
     def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
         """The scores of all classes, B x C."""
+        from crossling.models.heads import pool_sentence
+
         pooled_BD = pool_sentence(model.encoder, model.represent(batch), batch["mask"], how=self.pooling)
         logits_BC: Tensor = model.heads[self.name](pooled_BD)
         return logits_BC

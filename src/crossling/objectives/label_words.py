@@ -5,17 +5,18 @@ B sentences, S subwords, C classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor, nn
 
 from crossling.data.batching import Batch, Examples, pad_column
-from crossling.models.heads import Head, top_class
 from crossling.objectives import Terms
+from crossling.objectives.decoding import top_class
 from crossling.objectives.inputs import IGNORED, TARGETS, collate_inputs, fill_targets, sum_cross_entropy
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from crossling.models.model import Model
     from crossling.objectives import Arrays
 
@@ -31,6 +32,8 @@ class Objective:
         self.dropout = dropout
 
     def build_head(self, width: int) -> nn.Module:
+        from crossling.models.heads import Head
+
         return Head(width, self.classes, self.dropout)
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
@@ -66,8 +69,11 @@ class Objective:
         return logits_BWC.float().log_softmax(dim=-1)
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        best_BS, confidence_BS = top_class(self.logits(model, batch))
-        return {"best": best_BS, "confidence": confidence_BS}
+        return self.decode(self.logits(model, batch), batch)
+
+    def decode(self, logits: Any, batch: dict[str, Any]) -> dict[str, Any]:
+        best, confidence = top_class(logits)
+        return {"best": best, "confidence": confidence}
 
     def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
         """The scores of all classes at every subword, B x S x C."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from crossling.data.batching import Array, Examples
     from crossling.encoders.encoder import Encoder
     from crossling.models.model import Model
-    from crossling.objectives import Objective
+    from crossling.objectives import TaskObjective
     from crossling.stages.context import StageContext
     from crossling.training.mixture import AuxiliaryStream, Mixture, ReplayStream, Stream
 
@@ -366,7 +366,7 @@ def _prepare(
 
 def _build_model(
     settings: TaskStageSettings, tasks: dict[str, Task], context: StageContext
-) -> tuple[Model, dict[str, Objective]]:
+) -> tuple[Model, dict[str, TaskObjective]]:
     """A model with a head for each task, and their objectives.
 
     The main head is drawn first, then the fusion: they then start alike whatever else there is, so that systems with

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,23 +13,36 @@ from crossling.data.ragged import IntArray
 from crossling.encoders.trimming import collect_ids
 from crossling.errors import ArtefactError, UserError, nearest
 from crossling.files import check_new_folder, write_folder
-from crossling.models.model import Model, load_model
+from crossling.inference.onnx.dependencies import require_onnx
+from crossling.models.model import Model, ModelCard, load_model
 from crossling.models.standalone import write_standalone
 from crossling.report.readme import write_readme
 from crossling.study.folder import find_model
 from crossling.study.model_facts import describe_model
 
 Vocabulary = Literal["whole", "used"]
+Format = Literal["crossling", "onnx"]
 
 
 def export_model(
-    run: Path, out: Path, *, vocabulary: str = "whole", on: Sequence[str] = (), seed: int | None = None, store: Path
+    run: Path,
+    out: Path,
+    *,
+    to: str = "crossling",
+    vocabulary: str = "whole",
+    on: Sequence[str] = (),
+    seed: int | None = None,
+    store: Path,
 ) -> str:
     """Write a model that needs neither the store nor its base encoder; returns a line that says what was written.
 
     ``run`` is the folder of a run or of a saved model. ``on`` names data sets and text files whose subwords stay in a
     vocabulary of the subwords in use.
     """
+    if to not in get_args(Format):
+        raise UserError(f"--to {to}: unknown.{nearest(to, get_args(Format))}")
+    if to == "onnx":
+        require_onnx()
     if vocabulary not in get_args(Vocabulary):
         raise UserError(f"--vocabulary {vocabulary}: unknown.{nearest(vocabulary, get_args(Vocabulary))}")
     if on and vocabulary == "whole":
@@ -41,13 +55,27 @@ def export_model(
     facts = describe_model(run, card, name=out.resolve().name, seed=seed, limits=limits)
 
     def write(place: Path) -> None:
-        write_standalone(model, card, place, used=used)
+        if to == "onnx":
+            _write_onnx(model, card, place, used=used)
+        else:
+            write_standalone(model, card, place, used=used)
         (place / "README.md").write_text(write_readme(facts), encoding="utf-8")
 
     write_folder(out, write)
     size = sum(path.stat().st_size for path in out.iterdir())
     kept = "all" if used is None else f"{len(used):,} of"
     return f"{out}: {kept} {model.encoder.vocabulary:,} subwords, {size / 1e6:.1f} MB"
+
+
+def _write_onnx(model: Model, card: ModelCard, folder: Path, *, used: IntArray | None) -> None:
+    """Write a model for ONNX Runtime; trimming writes a smaller model, which is then converted."""
+    from crossling.inference.onnx.export import export_onnx
+
+    if used is not None:
+        with TemporaryDirectory() as smaller:
+            write_standalone(model, card, Path(smaller) / "model", used=used)
+            model, card = load_model(Path(smaller) / "model")
+    export_onnx(model, card, folder)
 
 
 def _find_used(model: Model, folder: Path, on: Sequence[str], store: Path) -> IntArray:

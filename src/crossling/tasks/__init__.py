@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
     from crossling.data.rows import Rows
     from crossling.encoders.encoder import Encoder
-    from crossling.objectives import Objective
+    from crossling.objectives import TaskObjective
     from crossling.scores.predictions import Predictions
 
 SplitWords = Callable[[str], Sequence[tuple[str, int, int]]]
@@ -63,7 +63,7 @@ class Task(Protocol):
     def collect_labels(rows: Iterable[Rows]) -> tuple[str, ...]:
         """The label set of training data, sorted."""
 
-    def build_objective(self, name: str) -> Objective:
+    def build_objective(self, name: str) -> TaskObjective:
         """The loss, and the head that it needs."""
 
     def encode(

@@ -1,0 +1,168 @@
+"""An ONNX graph under construction: operators, weights, and their precision.
+
+Operators of the domain ``com.microsoft`` are ONNX Runtime's own. They do in one pass over the memory what several
+standard operators do in many (attention over all heads, a sum and its normalisation), which tracing the torch model
+would leave to pattern matching that depends on versions of three packages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from crossling.errors import ArtefactError
+from crossling.models.card import GRAPH, GRAPH_WEIGHTS
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Precision = Literal["float32", "int8"]
+OPSET, IR_VERSION, RUNTIME = 17, 9, "com.microsoft"
+LEVELS = 127
+"""The largest whole number that a weight becomes in 8 bits; 0 stays 0."""
+
+
+@dataclass
+class Graph:
+    """Operators in the order of their execution; a value is known by its name."""
+
+    precision: Precision = "float32"
+    whole: Sequence[str] = ()
+    """Parts of names of the products that stay in float32 at any precision."""
+    nodes: list[Any] = field(default_factory=list)
+    weights: dict[str, Array] = field(default_factory=dict)
+
+    def add(self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> str:
+        """Add an operator of one output, and give the name of its value. An input that is left out is ``""``."""
+        return self.split(operator, *inputs, domain=domain, outputs=outputs, **attributes)[0]
+
+    def split(self, operator: str, *inputs: str, domain: str = "", outputs: int, **attributes: Any) -> list[str]:
+        """Add an operator of several outputs."""
+        from onnx import helper
+
+        names = [f"{operator}_{len(self.nodes)}_{place}" for place in range(outputs)]
+        self.nodes.append(helper.make_node(operator, list(inputs), names, domain=domain, **attributes))
+        return names
+
+    def hold(self, values: Any, name: str = "") -> str:
+        """Weights or constants, as they are; equal names are one weight."""
+        name = name or f"constant_{len(self.weights)}"
+        self.weights.setdefault(name, np.asarray(values, order="C"))
+        return name
+
+    def multiply(self, value: str, weight: Tensor, name: str) -> str:
+        """The product with a torch weight, out x in: in float32, or with both sides rounded to 8 bits.
+
+        Each output of a rounded weight has a scale of its own. The values are scaled by their range, which is found
+        anew for every batch.
+        """
+        matrix = to_array(weight).T
+        if self.precision == "float32" or any(part in name for part in self.whole):
+            return self.add("MatMul", value, self.hold(matrix, name))
+        rounded, scales = round_columns(matrix)
+        return self.add(
+            "DynamicQuantizeMatMul",
+            *(value, self.hold(rounded, name), self.hold(scales, f"{name}.scales")),
+            domain=RUNTIME,
+        )
+
+    def apply_linear(self, value: str, linear: nn.Linear, name: str) -> str:
+        """A linear layer with its bias."""
+        product = self.multiply(value, linear.weight, name)
+        return product if linear.bias is None else self.add("Add", product, self.hold_tensor(linear.bias, f"{name}.b"))
+
+    def hold_tensor(self, tensor: Tensor, name: str) -> str:
+        """A torch weight in float32."""
+        return self.hold(to_array(tensor), name)
+
+    def look_up(self, table: Tensor, rows: str, name: str) -> str:
+        """Rows of a table by number; in 8 bits each row has a scale of its own."""
+        values = to_array(table)
+        if self.precision == "float32" or any(part in name for part in self.whole):
+            return self.add("Gather", self.hold(values, name), rows)
+        rounded, scales = round_columns(values.T)
+        found = self.add("Gather", self.hold(rounded.T, name), rows)
+        scale = self.add("Gather", self.hold(scales[:, None], f"{name}.scales"), rows)
+        return self.add("Mul", self.add("Cast", found, to=1), scale)
+
+    def normalize(self, value: str, norm: nn.LayerNorm, name: str) -> str:
+        """Layer normalisation, with or without a bias."""
+        weights = [self.hold_tensor(norm.weight, f"{name}.weight")]
+        if norm.bias is not None:
+            weights.append(self.hold_tensor(norm.bias, f"{name}.bias"))
+        return self.add("LayerNormalization", value, *weights, epsilon=norm.eps)
+
+    def activate(self, value: str, bias: Tensor | None, kind: str, name: str) -> str:
+        """A bias and an activation function."""
+        if bias is not None and kind == "gelu":
+            return self.add("BiasGelu", value, self.hold_tensor(bias, f"{name}.bias"), domain=RUNTIME)
+        if bias is not None:
+            value = self.add("Add", value, self.hold_tensor(bias, f"{name}.bias"))
+        if kind not in _ACTIVATIONS:
+            raise ArtefactError(
+                f"activation {kind!r}: --to onnx has no operator for it, but for {', '.join(sorted(_ACTIVATIONS))}"
+            )
+        operator, domain = _ACTIVATIONS[kind]
+        if operator == "Silu":
+            return self.add("Mul", value, self.add("Sigmoid", value))
+        return self.add(operator, value, domain=domain)
+
+    def save(self, folder: Path, *, inputs: Sequence[str], outputs: Mapping[str, tuple[str, int, int]]) -> None:
+        """Write the graph and, in a second file, its weights, which the engine maps into memory.
+
+        Inputs are B x S whole numbers. ``outputs`` are, by the names that they get, the names of values, their numbers
+        of dimensions and the size of the last one.
+        """
+        import onnx
+        from onnx import helper, numpy_helper
+
+        for name, (value, _, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [value], [name]))
+        sizes = ("batch", "length")
+        graph = helper.make_graph(
+            self.nodes,
+            "crossling",
+            [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, sizes) for name in inputs],
+            [
+                helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (*sizes[: rank - 1], width))
+                for name, (_, rank, width) in outputs.items()
+            ],
+            [numpy_helper.from_array(values, name) for name, values in self.weights.items()],
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(RUNTIME, 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="crossling")
+        onnx.save_model(
+            model,
+            str(folder / GRAPH),
+            save_as_external_data=True,
+            all_tensors_to_one_file=True,
+            location=GRAPH_WEIGHTS,
+            size_threshold=1024,
+        )
+
+
+_ACTIVATIONS = {
+    "gelu": ("Gelu", RUNTIME),
+    "gelu_new": ("FastGelu", RUNTIME),
+    "gelu_pytorch_tanh": ("FastGelu", RUNTIME),
+    "relu": ("Relu", ""),
+    "silu": ("Silu", ""),
+    "tanh": ("Tanh", ""),
+}
+
+
+def to_array(tensor: Tensor) -> Array:
+    """A torch tensor as an array of float32."""
+    values: Array = tensor.detach().cpu().float().numpy()
+    return values
+
+
+def round_columns(matrix: Array) -> tuple[Array, Array]:
+    """A matrix in 8 bits, and the scale of each column: the product of both is near the matrix."""
+    scales = np.maximum(np.abs(matrix).max(axis=0), 1e-12) / LEVELS
+    return np.round(matrix / scales).astype(np.int8), scales.astype(np.float32)
