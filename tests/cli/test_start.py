@@ -174,12 +174,33 @@ def test_translations_are_text_for_taggers_and_pairs_for_classes(crossling: Star
     assert load_recipe("nli-de.toml").stage[1].parallel[0]["target"][0]["path"] == "dev.de.tsv"
 
 
-def test_existing_recipe_is_kept_unless_forced(crossling: Start) -> None:
+def test_what_needs_no_data_is_used_without_any(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Ingredient(none=GAIN, text=(), page="x.md", needs="nothing", ask="", why="Smooth.", finetune={"epochs": 3})
+    monkeypatch.setitem(CHOICES, "qa", CHOICES["qa"].model_copy(update={"ingredients": (one,)}))
+    labels = write_rows(tmp_path, "qa", "en", "train", 12).name
+    code, out, err = crossling("start", "qa", "--language", "de", "--labels", labels)
+    assert code == 0, err
+    assert "The recipe: finetune. Smooth. In our study: +3.4 points [+2.8, +4.0]" in out
+    assert load_recipe("qa-de.toml").stage[0].epochs == 3
+
+
+def test_test_files_of_several_languages_share_a_table(crossling: Start, tmp_path: Path) -> None:
+    train = write_rows(tmp_path, "pos", "en", "train", 20).name
+    tests = [write_rows(tmp_path, "pos", code, "test", 8).name for code in ("de", "hi")]
+    words = [word for name in tests for word in ("--test", name)]
+    assert crossling("start", "pos", "--language", "de", "--language", "hi", "--labels", train, *words)[0] == 0
+    assert [entry.name for entry in load_recipe("pos-de-hi.toml").evaluate] == ["test", "test"]
+
+
+def test_existing_recipe_is_kept_unless_forced(crossling: Start, tmp_path: Path) -> None:
+    words = ("start", "ner", "--language", "de", "--labels", write_rows(tmp_path, "ner", "en", "train", 12).name)
     Path("ner-de.toml").write_text("mine")
-    code, _, err = crossling("start", "ner", "--language", "de")
+    code, _, err = crossling(*words)
     assert code == 2 and "ner-de.toml: is there already" in err
     assert Path("ner-de.toml").read_text() == "mine"
-    assert crossling("start", "ner", "--language", "de", "--force")[0] == 0
+    assert crossling(*words, "--force")[0] == 0
     assert load_recipe("ner-de.toml").stage
 
 

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from crossling.recipe.recipe import FrozenSettings, freeze
 
-Needs = Literal["text", "pairs", "translations", "labels"]
-"""Of an ingredient: unlabelled rows that the task reads; rows of the task with translations; sentences with
-translations; labels in the target language."""
+Needs = Literal["nothing", "text", "pairs", "translations", "labels"]
+"""Of an ingredient: no more data; unlabelled rows that the task reads; rows of the task with translations; sentences
+with translations; labels in the target language."""
 
 
 class Gain(NamedTuple):

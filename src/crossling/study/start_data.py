@@ -130,7 +130,11 @@ class Situation:
 
     def choose(self) -> tuple[Ingredient | None, Gain | None]:
         """The best of what can be done with this data, and its gain; nothing where plain fine-tuning is best."""
-        return choose_best((one for one in self.choices.ingredients if self.data_for(one.needs)), self.gain)
+        return choose_best(filter(self.has_data, self.choices.ingredients), self.gain)
+
+    def has_data(self, ingredient: Ingredient) -> bool:
+        """Whether what an ingredient needs is at hand."""
+        return ingredient.needs == "nothing" or bool(self.data_for(ingredient.needs))
 
 
 def look_through(request: Request, *, store: Path) -> Situation:

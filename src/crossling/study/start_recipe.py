@@ -84,7 +84,7 @@ def write_recipe(
 def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
     parallel = {"parallel": [_limit(found, used.rows) for found in situation.translations]} if used else {}
     before = _fill_first(used.before, parallel) if used else []
-    after = _fill_first(used.after, _name_text(situation, used)) if used and used.after else []
+    after = _fill_first(used.after, _name_text(situation, used)) if used else []
     blocks = [Block("[[stage]]", [], table) for table in (*before, _write_finetuning(situation, used), *after)]
     finetune = blocks[len(before)]
     rows = sum(len(found.rows) for found in situation.labels)
@@ -95,7 +95,7 @@ def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
     if used is None:
         finetune.comments.append(explain_choice(situation))
         return blocks
-    first = blocks[0] if before else blocks[1]
+    first = blocks[0] if before or not after else blocks[1]
     first.comments.append(explain_choice(situation))
     if used.needs == "text":
         first.comments.append(f"Labels that the text may have are not read. At most {used.rows:,} rows of each file.")
@@ -128,6 +128,8 @@ def _name_text(situation: Situation, used: Ingredient) -> dict[str, Any]:
     left_out = {"leave_out": scored} if scored else {}
     if used.needs == "text":
         return {"text": [_limit(found, used.rows) for found in situation.text], **left_out}
+    if used.needs == "nothing":
+        return {}
     if used.needs == "translations":
         return {"parallel": [_limit(found, used.rows) for found in situation.translations], **left_out}
     entries: dict[str, dict[str, Any]] = {}
@@ -157,13 +159,15 @@ def _name_target(source: Spec, target: Spec) -> Spec:
 def _write_evaluation(situation: Situation) -> list[Block]:
     groups: dict[tuple[str, str], list[str]] = {}
     blocks = []
+    own = [found.language for found in situation.tests if not isinstance(found.spec, str)]
+    shared = {"name": "test"} if len(own) == len(set(own)) > 1 else {}  # one table for all languages
     for found in situation.tests:
         if isinstance(found.spec, str):
             spec = parse_spec(found.spec)
             name = f"{spec.name}@{spec.version}" if spec.version else spec.name
             groups.setdefault((name, spec.split_text), []).append(spec.language)
         else:
-            blocks.append(Block("[[evaluate]]", [], {"on": found.spec}))
+            blocks.append(Block("[[evaluate]]", [], {**shared, "on": found.spec}))
     for (name, split), languages in groups.items():
         blocks.append(Block("[[evaluate]]", [], {"on": name, "split": split, "languages": languages}))
     missing = find_unscored(situation)
@@ -202,11 +206,11 @@ def list_wishes(situation: Situation) -> list[str]:
     for needs in dict.fromkeys(one.needs for one in situation.choices.ingredients):
         some = [one for one in situation.choices.ingredients if one.needs == needs]
         best, gain = choose_best(some, situation.gain)
-        if best is None or gain is None or situation.data_for(needs) or _has_labels(situation, needs):
+        if best is None or gain is None or situation.has_data(best) or _has_labels(situation, needs):
             continue
         if reached is None or gain.mean > reached.mean:
             wishes.append((gain.mean, f"{best.ask}: {gain} on {situation.choices.what} ({best.page})"))
-    if used is not None and reached is not None and (lacking := situation.find_lacking(used.needs)):
+    if used is not None and reached is not None and (lacking := _list_lacking(situation, used)):
         with_text = used.gain(gave_text=True)
         if with_text is not None and with_text.mean > reached.mean:
             wish = f"such text in {', '.join(lacking)}: languages that gave text gained {with_text}, others {reached}"
@@ -234,6 +238,11 @@ def _name_set(template: str, language: str) -> str:
     """A test set in a language, where the catalogue declares it; its files may have to be fetched."""
     spec = parse_spec(template.format(language=language))
     return f"{spec.name}:{language}:{spec.split}" if language in load_declaration(spec.name).languages else ""
+
+
+def _list_lacking(situation: Situation, used: Ingredient) -> list[str]:
+    """Target languages that text is missing in, where text is what is used."""
+    return [] if used.needs == "nothing" else situation.find_lacking(used.needs)
 
 
 def _has_labels(situation: Situation, needs: str) -> bool:
