@@ -19,6 +19,10 @@ class DataError(UserError):
     """A file or data set that cannot be found or read; names file and line where there is one."""
 
 
+class OutOfMemoryError(UserError):
+    """Work that does not fit into memory as it is set."""
+
+
 class MissingDataError(DataError):
     """A data set whose files are nowhere. Others with the same ``fault`` are missing for the same reason."""
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from crossling.errors import UserError
+from crossling.errors import OutOfMemoryError, UserError
 from crossling.store.leases import Lease, LeaseLostError, identify_machine
 from crossling.study.folder import RECIPE, CellMarker, Event, append_event, mark_finished, prediction_path, send_results
 from crossling.study.status import JobProgress
@@ -139,7 +139,8 @@ class Worker:
         except LeaseLostError as error:
             self.send(report("lease_lost", error=str(error)))
         except UserError as error:
-            self.send(report("failed", error=str(error), trace=traceback.format_exc()))
+            is_full = isinstance(error, OutOfMemoryError)
+            self.send(report("out_of_memory" if is_full else "failed", error=str(error), trace=traceback.format_exc()))
         except Exception as error:
             is_full = type(error).__name__ == "OutOfMemoryError"
             text, trace = f"{type(error).__name__}: {error}", traceback.format_exc()

@@ -31,6 +31,7 @@ from crossling.training.distributed import Distributed
 from crossling.training.fast.cpu_operations import replace_operations
 from crossling.training.loss import name_terms, weigh_terms
 from crossling.training.mixture import Mixture, Step, Stream
+from crossling.training.out_of_memory import Halving, explain_full_memory
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import PlainSteps, StepLosses, build_optimiser
 
@@ -92,7 +93,8 @@ def fit(
     trainer.position = trainer.checkpoints.restore(model, trainer.optimiser)
     execution.progress.begin(execution.what, trainer.total_steps, trainer.position.step)
     while trainer.position.step < trainer.total_steps:
-        trainer.train_epoch()
+        with explain_full_memory(execution.what, settings):
+            trainer.train_epoch()
         if average:
             trainer.add_to_mean()
         elif evaluate is not None:
@@ -315,7 +317,10 @@ def predict_examples(
     plan: Sequence[Batch],
     progress: Progress,
 ) -> Iterator[tuple[Batch, dict[str, Any]]]:
-    """Each planned batch with what ``extractor`` reads from the model for it, as arrays; no gradients."""
+    """Each planned batch with what ``extractor`` reads from the model for it, as arrays; no gradients.
+
+    A batch that does not fit into memory is given in halves.
+    """
     model.eval()
     reduced = distributed.precision != torch.float32
 
@@ -337,8 +342,17 @@ def predict_examples(
             copied.record()
         return batch, copies, copied
 
+    def read_all(items: Iterable[tuple[Batch, dict[str, Tensor]]]) -> Iterator[Any]:
+        halving = Halving()
+        for item in items:
+            # What was prepared ahead is read whole; halves of it are prepared when memory turns out to be full.
+            yield from halving.run(item[0], partial(read_part, item))
+
+    def read_part(item: tuple[Batch, dict[str, Tensor]], part: Batch) -> Any:
+        return read(item if part is item[0] else prepare(part))
+
     # The outputs of a GPU are read when the next batch has been launched.
-    for batch, copies, copied in delay_by_one(map(read, prefetch(map(prepare, plan)))):
+    for batch, copies, copied in delay_by_one(read_all(prefetch(map(prepare, plan)))):
         if copied is not None:
             copied.synchronize()
         progress.advance(len(batch.rows))
