@@ -8,13 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
+import pandas
+import pyarrow as pa
 import pytest
 import torch
 from rich.console import Console
 
 import crossling
 from crossling import registry
-from crossling.errors import ArtefactError, RecipeError
+from crossling.errors import ArtefactError, DataError, RecipeError
 from crossling.inference.predictor import Predictor
 from crossling.report import terminal
 
@@ -155,6 +158,64 @@ def test_run_gives_scores_of_every_seed(tiny_folder: Path, tmp_path: Path) -> No
     assert [result.language for result in summary.results] == ["de"]
     assert summary.seeds == (1, 2)
     assert crossling.load(tmp_path / "out", seed=2).card.source == "en"
+
+
+REVIEWS = [("good film", "pos"), ("bad film", "neg"), ("what a day", "pos"), ("never again", "neg")] * 4
+
+
+def tune(encoder: Path, store: Path, train: object, **settings: object) -> Predictor:
+    return crossling.finetune(
+        str(encoder), "sentiment", train, select="last", epochs=1, store=store, progress=False, **settings
+    )
+
+
+def test_lists_frames_and_data_sets_are_the_same_training_data(tiny_folder: Path, tmp_path: Path) -> None:
+    frame = pandas.DataFrame(REVIEWS, columns=["text", "label"])
+    names = datasets.ClassLabel(names=["neg", "pos"])
+    numbered = datasets.Dataset.from_dict(
+        {"text": [text for text, _ in REVIEWS], "label": [int(label == "pos") for _, label in REVIEWS]},
+        features=datasets.Features({"text": datasets.Value("string"), "label": names}),
+    )
+    renamed = {"rows": frame.rename(columns={"text": "Review"}), "fields": {"text": "Review", "label": "label"}}
+    dicts = [{"text": text, "label": label} for text, label in REVIEWS]
+    found = []
+    for number, train in enumerate((REVIEWS, dicts, frame, numbered, pa.table(dict(frame)), [renamed])):
+        model = tune(tiny_folder, tmp_path / str(number), train)
+        assert model.task.labels == ("neg", "pos")
+        found.append(crossling.predict(model, ["good day"]))
+    assert all(one == found[0] for one in found)
+
+
+def test_rows_in_memory_have_a_language_and_stand_beside_named_sets(tiny_folder: Path, tmp_path: Path) -> None:
+    swahili = {"rows": [(["Asha", "anaishi"], ["B-PER", "O"])] * 4, "language": "sw", "limit": 3}
+    model = crossling.finetune(
+        str(tiny_folder), "ner", [TRAIN, swahili], dev=DEV, epochs=1, store=tmp_path, progress=False
+    )
+    rows = [{"words": ["Asha"], "tags": ["B-PER"]}]
+    assert list(crossling.evaluate(model, rows, "sw", store=tmp_path, progress=False)) == ["sw"]
+    with pytest.raises(RecipeError, match="one language, not de, hi"):
+        crossling.evaluate(model, rows, ["de", "hi"], store=tmp_path)
+
+
+def test_rows_in_memory_that_cannot_be_read_are_errors(tiny_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"row 1: .* is not \(text, label\)"):
+        tune(tiny_folder, tmp_path, [("good", "pos"), ("bad",)])
+    with pytest.raises(DataError, match="no kind of record.*fields ="):
+        tune(tiny_folder, tmp_path, [{"review": "good", "stars": 5}])
+    with pytest.raises(DataError, match="row 0: no value for the key 'label'"):
+        tune(tiny_folder, tmp_path, pandas.DataFrame({"text": ["a", "b"], "label": [None, "x"]}))
+
+
+def test_results_are_frames(model: Predictor, tiny_folder: Path, tmp_path: Path) -> None:
+    scores = crossling.evaluate(model, "phrasebook-ner", ["de", "hi"], split="test[:10]", progress=False)
+    frame = crossling.to_frame(scores)
+    assert list(frame.index) == ["de", "hi"] and frame.loc["hi", "span_f1"] == scores["hi"]["span_f1"]
+    assert list(crossling.to_frame(crossling.predict(model, ["Anna", "Paris"])).text) == ["Anna", "Paris"]
+    recipe = write_recipe(tmp_path, tiny_folder)
+    summary = crossling.run(recipe, "seeds=[1, 2]", out=tmp_path / "out", store=tmp_path / "s", progress=False)
+    frame = crossling.to_frame(summary)
+    assert list(zip(frame.language, frame.seed, strict=True)) == [("de", 1), ("de", 2)]
+    assert tuple(frame.span_f1) == summary.results[0].scores["span_f1"]
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

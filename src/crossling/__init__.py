@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crossling.api import evaluate, finetune, load, load_encoder, predict, run, save
+    from crossling.api import evaluate, finetune, load, load_encoder, predict, run, save, to_frame
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
+__all__ = ["__version__", "evaluate", "finetune", "load", "load_encoder", "predict", "run", "save", "to_frame"]
 
 
 def __getattr__(name: str) -> Any:

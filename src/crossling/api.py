@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossling.data.catalogue import open_data
+from crossling.data.in_memory import is_in_memory, store_in_memory
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
 from crossling.errors import RecipeError
@@ -22,7 +24,7 @@ from crossling.models.model import load_model
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import apply_overrides
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe, parse_recipe, validate_table
-from crossling.registry import add_plugin
+from crossling.registry import add_plugin, load_kind
 from crossling.report.run_summary import RunSummary
 from crossling.report.terminal import TerminalProgress
 from crossling.scores.metrics import score
@@ -30,14 +32,17 @@ from crossling.store.artefacts import Store, find_store
 from crossling.study.folder import find_model
 from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import report_run
+from crossling.tasks import resolve_task
 from crossling.training.distributed import Distributed, setup_distributed
 
-__all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save"]
+__all__ = ["evaluate", "finetune", "load", "load_encoder", "predict", "run", "save", "to_frame"]
 
 Table = Mapping[str, Any]
 """What a TOML table holds."""
-DataSpec = str | Table
-"""A data set's name, or a table as in a recipe."""
+DataSpec = Any
+"""A data set's name; a table as in a recipe; or rows: a frame of pandas or polars, a ``datasets.Dataset``, an Arrow
+table, or a list of tuples ``(text, label)``, ``(words, tags)``, ``(first, second, label)`` or of dicts. Rows in another
+language than the source are ``{"rows": …, "language": "sw"}``, with ``fields`` where columns have other names."""
 Input = str | Sequence[str]
 """A text; a sentence as a list of words; a pair of texts, or of question and context."""
 Names = str | Iterable[str]
@@ -51,7 +56,7 @@ Shown = Progress | bool
 def finetune(
     encoder: str | Encoder,
     task: str | Table,
-    train: DataSpec | Sequence[DataSpec],
+    train: DataSpec,
     *,
     seed: int = 1,
     source: str = "en",
@@ -67,8 +72,11 @@ def finetune(
     ``threads`` and ``device`` are those of a recipe's ``[run]``; ``progress=False`` shows nothing.
     """
     name, revision = _origin(encoder)
-    several = isinstance(train, Sequence) and not isinstance(train, str)
-    stage = {"kind": "finetune", "task": task, "train": list(train) if several else train, **settings}
+    kept = find_store(store)
+    stage = {"kind": "finetune", "task": task, "train": train, **settings}
+    for key in ("train", "dev"):
+        if stage.get(key) is not None:
+            stage[key] = _store_rows(stage[key], task, language=source, store=kept)
     tables = {
         "seeds": [seed],
         "source": source,
@@ -80,8 +88,19 @@ def finetune(
     recipe = parse_recipe(apply_overrides(tables, ()), where="finetune")
     distributed = setup_distributed(recipe.run)
     with TemporaryDirectory() as out, _show(progress, distributed) as shown:
-        RecipeRun(recipe, Store(find_store(store)), Path(out), distributed, shown).run()
+        RecipeRun(recipe, Store(kept), Path(out), distributed, shown).run()
         return Predictor.from_model(*load_model(find_model(Path(out), seed=seed)), distributed=distributed)
+
+
+def _store_rows(data: Any, task: str | Table, *, language: str, store: Path) -> Any:
+    """Data as a recipe names it: rows in memory are written into the store."""
+    if is_in_memory(data):
+        kind = str(resolve_task(task if isinstance(task, str) else dict(task)).get("kind"))
+        names = [field.name for field in fields(load_kind("tasks", kind).Task.record)]
+        return store_in_memory(data, names, language=language, store=store)
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        return [_store_rows(one, task, language=language, store=store) for one in data]
+    return data
 
 
 @contextmanager
@@ -121,14 +140,22 @@ def evaluate(
     store: str | Path | None = None,
     progress: Shown = True,
 ) -> dict[str, dict[str, float]]:
-    """Scores of a model by language: ``evaluate(model, "panx", ["de", "hi"])["hi"]["span_f1"]``, as shares of 1."""
-    table = {"on": on if isinstance(on, str) else dict(on), "languages": _list_names(languages), "split": split}
-    problems: list[str] = []
+    """Scores of a model by language: ``evaluate(model, "panx", ["de", "hi"])["hi"]["span_f1"]``, as shares of 1.
 
+    Rows in memory are of the one language that is named, or of the source language.
+    """
+    named, folder = _list_names(languages), find_store(store)
+    if is_in_memory(on):
+        if len(named) > 1:
+            raise RecipeError(f"languages: rows have one language, not {', '.join(named)}; evaluate each alone")
+        settings = model.task.settings.model_dump(mode="json")
+        on = _store_rows(on, settings, language=named[0] if named else model.card.source, store=folder)
+        named = ()
+    table = {"on": on if isinstance(on, str) else dict(on), "languages": named, "split": split}
+    problems: list[str] = []
     entry = validate_table(EvaluateSettings, {**table, "batch": batch}, "evaluate", problems)
     if entry is None:
         raise RecipeError("\n  ".join(["evaluate: " + problems[0], *problems[1:]]))
-    folder = find_store(store)
     opened = [(language, open_data(spec, split=entry.split, store=folder)) for language, spec in entry.specs()]
     with _show(progress, getattr(model.engine, "distributed", None)) as shown:
         found = predict_with(
@@ -149,6 +176,23 @@ def predict(model: Predictor, inputs: str | Sequence[Input], *, language: str | 
     ``language`` decides how running text is split into words; without it, as in the language of the training labels.
     """
     return model.predict([inputs] if isinstance(inputs, str) else inputs, language=language)
+
+
+def to_frame(results: Mapping[str, Mapping[str, float]] | Sequence[Mapping[str, Any]] | RunSummary) -> Any:
+    """Results as a frame of pandas: scores of :func:`evaluate` by language, predictions by input, or the scores of
+    :func:`run` by data set, language and seed."""
+    import pandas
+
+    if isinstance(results, RunSummary):
+        rows = [
+            {"data": one.data, "language": one.language, "seed": seed, **{n: v[place] for n, v in one.scores.items()}}
+            for one in results.results
+            for place, seed in enumerate(results.seeds)
+        ]
+        return pandas.DataFrame(rows)
+    if isinstance(results, Mapping):
+        return pandas.DataFrame.from_dict(dict(results), orient="index").rename_axis("language")
+    return pandas.DataFrame(list(results))
 
 
 def save(model: Predictor, folder: str | Path) -> None:
