@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hostile_report import EVIL_SYSTEM, LANGUAGES, make_document
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from browsers import launch_chromium
 from crossling.report.charts import Chart, Series
 from crossling.report.study_page import render_document
 
 pytestmark = pytest.mark.slow
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell")
 LINES = "[...document.querySelectorAll('#compare-panx table[data-view=scores] tbody.group tr.line')]"
 SEEN = f"{LINES}.filter((line) => !line.hidden).map((line) => line.dataset.key)"
 
@@ -31,14 +29,7 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium, where this machine has one."""
-    program = os.environ.get("CROSSLING_BROWSER") or next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        pytest.skip("no Chromium found; install one, or set CROSSLING_BROWSER to its path")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, chromium_sandbox=os.geteuid() != 0)
-        yield started
-        started.close()
+    yield from launch_chromium()
 
 
 def open_page(browser: Browser, path: Path, *, width: int = 1100) -> Opened:

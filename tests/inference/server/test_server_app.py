@@ -14,6 +14,7 @@ import pytest
 
 from crossling.data.records import TaggedSentence
 from crossling.inference.predictor import Predictor
+from crossling.inference.server.app import PAGE
 from crossling.inference.server.limits import Limits
 from crossling.inference.server.logs import LOGGER, JsonFormatter
 from crossling.inference.server.schema import PredictResponse
@@ -112,7 +113,7 @@ def test_page_health_and_metrics(server: Running) -> None:
     assert page.status == 200 and page.headers["content-type"] == "text/html; charset=utf-8"
     assert "script-src 'self'" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
-    assert server.get("/icon.svg").headers["x-content-type-options"] == "nosniff"
+    assert server.get("/page.js").headers["x-content-type-options"] == "nosniff"
     assert server.get("/health").json["status"] == "ok"
     server.predict({"model": "ner", "texts": ["cat"]})
     metrics = server.get("/metrics")
@@ -188,7 +189,7 @@ def test_token_guards_all_but_the_page(predictors: dict[str, Predictor]) -> None
             assert running.get(path, Authorization=f"Bearer {token}").status == 200
         assert running.predict({"texts": ["a"]}).status == 401
         assert running.predict({"texts": ["a"]}, Authorization=f"bearer {token}").status == 200
-        assert {running.get(path).status for path in ("/", "/icon.svg", "/health")} == {200}
+        assert {running.get(path).status for path in ("/health", *PAGE)} == {200}
 
 
 def test_other_host_names_are_refused(predictors: dict[str, Predictor]) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PAGE = {
     "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    **{f"/{name}": (name, "text/javascript") for name in ("page.js", "results.js", "formats.js")},
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 """The files of the page, by path."""
@@ -66,9 +68,9 @@ def build_app(
     for path, (name, kind) in PAGE.items():
         add_file(app, path, name, kind)
     app.add_exception_handler(HTTPException, answer_http_error)
-    paths = frozenset({"/openapi.json", "/v1/predict", "/v1/models", "/v1/examples", "/health", "/metrics", *PAGE})
-    paths |= list_paths(service)
-    app.add_middleware(Guard, metrics=service.metrics, paths=paths, token=token, hosts=hosts)
+    free = frozenset({"/health", *PAGE})
+    paths = free | {"/openapi.json", "/v1/predict", "/v1/models", "/v1/examples", "/metrics"} | list_paths(service)
+    app.add_middleware(Guard, metrics=service.metrics, paths=paths, free=free, token=token, hosts=hosts)
     if origins:
         app.add_middleware(
             CORSMiddleware,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 FACTS = "crossling.facts"
 """Under this key of a request's scope, handlers leave what is logged of it: a model's name and numbers."""
-OPEN = frozenset({"/", "/icon.svg", "/health"})
-"""Paths that need no token: they show nothing of models or texts."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -56,11 +54,15 @@ class Guard:
         *,
         metrics: ServerMetrics,
         paths: frozenset[str],
+        free: frozenset[str],
         token: str | None = None,
         hosts: frozenset[str] | None = None,
     ) -> None:
-        """``hosts``: the only names by which it may be called, against pages that let their name mean this machine."""
-        self.app, self.metrics, self.paths = app, metrics, paths
+        """``free``: paths that need no token, since they show nothing of models or texts.
+
+        ``hosts``: the only names by which it may be called, against pages that let their name mean this machine.
+        """
+        self.app, self.metrics, self.paths, self.free = app, metrics, paths, free
         self.token = token.encode() if token is not None else None
         self.hosts = hosts
 
@@ -110,7 +112,7 @@ class Guard:
             raise Refusal(
                 403, "host", "called by another name than localhost; without a token only this machine is answered"
             )
-        if self.token is None or scope["path"] in OPEN:
+        if self.token is None or scope["path"] in self.free:
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self.token):

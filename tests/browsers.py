@@ -1,0 +1,23 @@
+"""Headless Chromium for tests of pages, where this machine has one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell")
+
+
+def launch_chromium() -> Iterator[Browser]:
+    """A browser for a fixture to yield from."""
+    program = os.environ.get("CROSSLING_BROWSER") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.skip("no Chromium found; install one, or set CROSSLING_BROWSER to its path")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, chromium_sandbox=os.geteuid() != 0)
+        yield started
+        started.close()
