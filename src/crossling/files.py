@@ -1,9 +1,13 @@
-"""Files that several processes share: each is complete or absent, even after a power cut."""
+"""Files that several processes share: each is complete or absent, even after a power cut.
+
+A sealed file has its digest beside it, so that damage is noticed where it is read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -15,18 +19,25 @@ from typing import Any
 
 from crossling.errors import ArtefactError
 
+log = logging.getLogger(__name__)
+_intact: set[tuple[str, int, int]] = set()
+"""Sealed files that this process found whole: path, time of the last change, size."""
+
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, seal: bool = False) -> Iterator[Path]:
     """A temporary path beside ``path`` to write to; on success it is flushed to disk and takes the name.
 
-    A reader sees the old file or the new one, and a failed or killed writer leaves the old one.
+    A reader sees the old file or the new one, and a failed or killed writer leaves the old one. With ``seal`` its
+    digest is written beside it, for :func:`is_intact`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
         yield partial
         fsync(partial)
+        if seal:
+            write_atomic(_seal_of(path), hash_file(partial))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -35,6 +46,36 @@ def replacing(path: Path) -> Iterator[Path]:
 def is_path_like(name: str) -> bool:
     """Whether a name can only be a path: hub names have one slash at most."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a sealed file is there and is what was written; a damaged one is reported, and its writer makes it again.
+
+    A file is read once by a process for this, and again only where it changed.
+    """
+    try:
+        facts = path.stat()
+        key = (str(path), facts.st_mtime_ns, facts.st_size)
+        if key in _intact:
+            return True
+        sealed = _seal_of(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    if hash_file(path) != sealed:
+        log.warning("%s: is damaged; it is made again", path)
+        return False
+    _intact.add(key)
+    return True
+
+
+def _seal_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def hash_file(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_folder(out: Path, write: Callable[[Path], Any]) -> None:
@@ -123,9 +164,3 @@ def fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def hash_file(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -126,7 +127,7 @@ def test_each_machine_has_a_mirror_that_knows_its_address(tmp_path: Path, monkey
     second = Store(find_store())
     assert second.root != first.root
     assert second.is_complete("a-1")
-    assert second.record("a-1") == {"score": 1}
+    assert second.record("a-1")["score"] == 1
     assert not second.artefact("a-1").exists(), "a question brings no files"
     assert (second.fetch("a-1") / "x").read_text(encoding="utf-8") == "1"
     assert list(markers_of(second.root)) == ["a-1"]
@@ -152,3 +153,15 @@ def test_store_that_workers_cannot_see_is_refused(tmp_path: Path, tiny_folder: P
     study = load_study(write_study(tmp_path, tiny_folder))
     with pytest.raises(UserError, match="one process alone"):
         run_study(study, out=tmp_path / "out", store=Store(find_store("memory://x")))
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil", "a\0b", "", 7])
+def test_names_that_lead_outside_are_refused(tmp_path: Path, name: Any) -> None:
+    address = f"file://{tmp_path}/bucket/x"
+    Archive(address).publish("a-1", _write(tmp_path / "from", x="1"), {})
+    marker = tmp_path / "bucket/x/complete/a-1.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "files": [name]}))
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(ArtefactError, match="leads outside"):
+        Archive(address).fetch("a-1", tmp_path / "there")
+    assert set(tmp_path.rglob("*")) == before

@@ -20,10 +20,12 @@ import torch
 
 from crossling.data.records import TaggedSentence
 from crossling.encoders.loading import load_encoder
-from crossling.errors import DataError, RecipeError
+from crossling.errors import ArtefactError, DataError, RecipeError
+from crossling.files import is_intact
 from crossling.inference.predictor import Predictor
 from crossling.models.model import load_model
-from crossling.recipe.recipe import RunSettings, load_recipe, parse_recipe
+from crossling.progress import NoProgress
+from crossling.recipe.recipe import Recipe, RunSettings, load_recipe, parse_recipe
 from crossling.report.run_summary import score_table
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
@@ -374,3 +376,89 @@ def test_evaluation_data_is_encoded_while_a_gpu_trains(
     ((task, sets, encoder, cache),) = asked
     assert (task, encoder) == begun[0] and cache == store.root / "encoded"
     assert [rows.language for rows in sets] == ["hi"] and "B-X" in task.labels
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) * 2 // 3] ^= 0x40
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[dict[str, Any], Path]:
+    """A recipe of two stages, and the folder of its store and its results."""
+    folder = tmp_path_factory.mktemp("finished")
+    tables = make_tables(folder, tiny_folder, epochs=1)
+    tables["stage"].append({**tables["stage"][0], "lr": 2e-3})
+    run_recipe(parse_recipe(tables), store=Store(folder / "s"), out=folder / "out")
+    return tables, folder
+
+
+class Lines(NoProgress):
+    """Progress that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+def copy_finished(finished: tuple[dict[str, Any], Path], tmp_path: Path) -> tuple[Recipe, Path, Path]:
+    tables, folder = finished
+    shutil.copytree(folder / "s", tmp_path / "s")
+    return parse_recipe(tables), tmp_path / "s", folder
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_damaged_artefact_is_set_aside_and_made_again(
+    finished: tuple[dict[str, Any], Path], tmp_path: Path, stage: int, name: str
+) -> None:
+    recipe, store, folder = copy_finished(finished, tmp_path)
+    run = RecipeRun(recipe, Store(store), tmp_path / "out", setup_distributed(recipe.run))
+    identity = run.identify_stages(1)[stage]
+    expected = weights_of(store)
+    flip_a_bit(store / "artefacts" / identity / name)
+    shutil.rmtree(store / "predictions")  # so that both models are read
+    progress = Lines()
+    run_recipe(recipe, store=Store(store), out=tmp_path / "out", progress=progress)
+    assert weights_of(store) == expected
+    assert predictions_of(tmp_path / "out") == predictions_of(folder / "out")
+    assert len([line for line in progress.said if "is damaged" in line and "made again" in line]) == 1
+    assert [path.name.rpartition("-")[0] for path in (store / "damaged").iterdir()] == [identity]
+
+
+def test_damaged_model_is_not_used_in_silence(finished: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
+    recipe, store, _ = copy_finished(finished, tmp_path)
+    run_recipe(recipe, store=Store(store), out=tmp_path / "out")
+    for path in (store / "artefacts").glob("*/model.safetensors"):
+        flip_a_bit(path)
+    with pytest.raises(ArtefactError, match="is damaged.*Run its recipe again"):
+        find_model(tmp_path / "out")
+
+
+def test_damaged_caches_and_predictions_are_made_again(finished: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
+    recipe, store, folder = copy_finished(finished, tmp_path)
+    damaged = [*store.glob("predictions/*/*.parquet"), *store.glob("encoded/*.arrow"), *store.glob("data/**/*.arrow")]
+    assert len({path.parent.relative_to(store).parts[0] for path in damaged}) == 3
+    for path in damaged:
+        flip_a_bit(path)
+    shutil.rmtree(store / "artefacts")  # so that all caches are read
+    progress = Lines()
+    run_recipe(recipe, store=Store(store), out=tmp_path / "out", progress=progress)
+    assert predictions_of(tmp_path / "out") == predictions_of(folder / "out")
+    assert any("predictions" in line and "made again" in line for line in progress.said)
+    for path in damaged:
+        assert path.suffix == ".parquet" or is_intact(path)
+
+
+def test_corrected_language_gives_predictions_of_that_language(
+    finished: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    tables, folder = finished
+    entry = dict(tables["evaluate"][0]["on"])
+    other = {**tables, "evaluate": [{"on": {**entry, "language": "mr"}}]}
+    run_recipe(parse_recipe(other), store=Store(folder / "s"), out=tmp_path / "out")
+    [path] = (tmp_path / "out").rglob("predictions/*/*.parquet")
+    assert (path.stem, read_predictions(path).language) == ("mr", "mr")

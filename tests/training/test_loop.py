@@ -34,6 +34,8 @@ from learner import make_learner
 from tiny import tiny_encoder
 
 ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
+LAST_TWO = ("step-00000020", "step-00000021")
+"""The checkpoints that a run of 21 steps leaves, where every step is saved."""
 
 
 class StoppedError(Exception):
@@ -152,7 +154,8 @@ def test_mean_of_epochs_is_the_mean_of_the_weights_after_each(tmp_path: Path, se
         else:
             assert torch.equal(weight, last[name]), "counters are the last epoch's"
     names = {path.name for path in (tmp_path / "work").glob("*")}
-    assert names == (set() if seconds else {"best-00000021.safetensors", "step-00000021"})
+    means = {"best-00000014.safetensors", "best-00000021.safetensors"}
+    assert names == (set() if seconds else {*means, *LAST_TWO})
 
 
 def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
@@ -164,6 +167,50 @@ def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
     assert checkpoints.restore(model, optimiser).step == 3
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "position.json", "complete", "best"])
+def test_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(
+    tmp_path: Path, name: str, average: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One bit of a file of the newest checkpoint is wrong: training continues from the one before."""
+
+    def train(work: str, stop: int | None = None) -> Model:
+        model, stream = make_learner(tmp_path, count=50)
+        scores = {7: 0.5, 14: 0.9, 21: 0.7}
+        execution = Execution(ONE, 1, tmp_path / work, checkpoint_seconds=0.0)
+        reported = [0]
+        execution.track = lambda values, step: reported.append(step)
+        if stop is not None:
+            execution.progress = _StopAfter(stop)
+        evaluate = None if average else lambda: scores[reported[-1]]
+        fit(model, stream, _settings(epochs=3), execution, evaluate=evaluate, average=average)
+        return model
+
+    expected = _weights(train("undisturbed"))
+    with pytest.raises(KeyboardInterrupt):
+        train("hurt", stop=17)
+    work = tmp_path / "hurt"
+    newest = max(work.glob("step-*"))
+    path = max(work.glob("best-*")) if name == "best" else newest / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    path.write_bytes(content)
+    assert torch.equal(_weights(train("hurt")), expected)
+    assert "damaged" in caplog.text
+
+
+class _StopAfter(NoProgress):
+    """Progress that is interrupted once this number of steps is done."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def advance(self, steps: int = 1, **facts: str) -> None:
+        self.left -= steps
+        if self.left <= 0:
+            raise KeyboardInterrupt
 
 
 def test_full_disk_loses_the_checkpoint_not_the_run(
@@ -197,7 +244,7 @@ def test_best_epoch_is_kept(tmp_path: Path, seconds: float) -> None:
     position = fit(model, stream, _settings(epochs=3), execution, evaluate=evaluate)
     assert (position.best_score, position.best_step) == (0.9, 14)
     names = {path.name for path in (tmp_path / "work").glob("*")}
-    assert names == (set() if seconds else {"best-00000014.safetensors", "step-00000021"})
+    assert names == (set() if seconds else {"best-00000014.safetensors", *LAST_TWO})
     assert torch.equal(_weights(model), seen[1])
     assert not torch.equal(seen[1], seen[2])
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from crossling.data.batching import Batch, Examples, pad_column, plan_prediction, write_examples
 from crossling.encoders.encoder import Encoder, pool_words
 from crossling.encoders.tokenization import SubwordTokenizer, assemble, shorten_words, special_layout
+from crossling.files import is_intact
 from crossling.objectives.inputs import collate_inputs
 from crossling.recipe.identity import content_hash
 from crossling.training.loop import predict_examples
@@ -101,7 +102,7 @@ def _encode(encoder: Encoder, sentences: Sequence[Words], context: AnalysisConte
     """Sentences of words as the encoder reads them, each subword with its word (-1: special ones), kept on disk."""
     identity = content_hash(["word vectors", VERSION, encoder.identity, [list(words) for words in sentences]])
     path = context.encoded / f"{identity}.arrow"
-    return Examples(path) if path.exists() else write_examples(path, _encode_chunks(encoder, sentences))
+    return Examples(path) if is_intact(path) else write_examples(path, _encode_chunks(encoder, sentences))
 
 
 def _encode_chunks(encoder: Encoder, sentences: Sequence[Words]) -> Iterator[dict[str, Any]]:

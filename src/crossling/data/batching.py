@@ -162,7 +162,7 @@ def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
     of a list are stored in 32 bits, floats in the type that they have.
     """
     try:
-        with replacing(path) as partial, pa.OSFile(str(partial), "wb") as sink:
+        with replacing(path, seal=True) as partial, pa.OSFile(str(partial), "wb") as sink:
             _write_record_batches(sink, _rechunk(chunks))
     except OSError as error:
         raise DataError(

@@ -17,6 +17,7 @@ from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings, 
 from crossling.data.records import Record
 from crossling.data.rows import Rows, hash_text, read_rows, write_rows
 from crossling.errors import DataError, nearest
+from crossling.files import is_intact
 from crossling.registry import identify_plugins
 
 logger = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ def locate_rows(store: Path, fingerprint: str) -> Path:
 
 
 def _find_stored(path: Path, *, language: str, name: str, fingerprint: str) -> Rows | None:
-    if not path.exists():
+    if not is_intact(path):
         return None
     try:
         return read_rows(path, language=language, name=name, fingerprint=fingerprint)

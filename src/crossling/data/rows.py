@@ -237,7 +237,7 @@ def write_rows(
     ``count_skipped`` and ``count_dropped`` are called after the last record; the file keeps their results.
     """
     try:
-        with replacing(path) as partial, partial.open("wb") as stream:
+        with replacing(path, seal=True) as partial, partial.open("wb") as stream:
             return _write_stream(
                 iter(records),
                 stream,

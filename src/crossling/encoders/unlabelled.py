@@ -25,6 +25,7 @@ from crossling.data.records import (
 from crossling.data.rows import Rows
 from crossling.data.words import Pieces, cut_by_tokenizer, split_words
 from crossling.encoders.tokenization import Layout, SubwordTokenizer, assemble, shorten_pair, special_layout
+from crossling.files import is_intact
 from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def encode_unlabelled(rows: Sequence[Rows], encoder: Encoder, chunking: Chunking
         "version": VERSION,
     }
     path = cache / f"{content_hash(facts)}.arrow"
-    if path.exists():
+    if is_intact(path):
         return TextExamples(Examples(path), languages)
     cutter = _Cutter(encoder, chunking)
     chunks = (chunk for part in rows for chunk in _encode_part(part, cutter, languages))

@@ -15,6 +15,7 @@ import numpy as np
 from crossling.data.batching import Array, Batch, Examples, HeldExamples, join_examples, plan_prediction, write_examples
 from crossling.data.rows import Rows
 from crossling.errors import DataError
+from crossling.files import is_intact
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.registry import identify_plugins, load_kind
@@ -66,10 +67,10 @@ def encode_rows(
         facts["plugins"] = plugins
     identity = content_hash(facts)
     path = cache / f"{identity}.arrow"
-    if path.exists():
+    if is_intact(path):
         return Examples(path)
     with _encoding:  # tokenizers are not thread-safe, and another thread may be writing the same file
-        if path.exists():
+        if is_intact(path):
             return Examples(path)
         return write_examples(path, task.encode(chunks, encoder, labels=labels))
 

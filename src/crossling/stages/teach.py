@@ -406,11 +406,11 @@ def _teach(settings: Settings, data: Data, task: Task, context: StageContext) ->
     import torch
 
     from crossling.data.batching import Examples, write_examples
-    from crossling.files import write_atomic
+    from crossling.files import is_intact, write_atomic
 
     path, distributed = context.work / "taught.arrow", context.distributed
     seeds = list_earlier(settings, context.seed)
-    there = torch.tensor(int(path.exists()), device=distributed.device)
+    there = torch.tensor(int(is_intact(path) and path.with_suffix(".json").exists()), device=distributed.device)
     if not int(distributed.broadcast(there)):  # all processes go the same way, whichever is first
         assert context.load_earlier is not None
         for seed in seeds if distributed.size > 1 else ():

@@ -119,7 +119,7 @@ def _build_texts(rows: Rows) -> tuple[Rows, Rows]:
 
 def _find_nearest(rows: Rows, count: int, context: StageContext) -> Array:
     """The nearest other lines of each, by the vectors of the recipe's encoder; kept for later seeds and rounds."""
-    from crossling.files import replacing
+    from crossling.files import is_intact, replacing
     from crossling.inference.sentence_vectors import embed_texts, find_neighbours
     from crossling.models.model import build_model
 
@@ -127,7 +127,7 @@ def _find_nearest(rows: Rows, count: int, context: StageContext) -> Array:
     encoder = context.base() if context.base is not None else context.encoder
     facts = ["neighbours", VERSION, rows.fingerprint, count, encoder.identity, LENGTH, device.type]
     path = context.encoded / f"{content_hash(facts)}.npy"
-    if not path.exists():
+    if not is_intact(path):
         vectors_ND = embed_texts(
             build_model(copy_encoder(encoder), {"kind": "last"}).to(device),
             rows,
@@ -138,7 +138,7 @@ def _find_nearest(rows: Rows, count: int, context: StageContext) -> Array:
             batch=BATCH,
             progress=context.progress,
         )
-        with replacing(path) as partial, partial.open("wb") as stream:
+        with replacing(path, seal=True) as partial, partial.open("wb") as stream:
             np.save(stream, find_neighbours(vectors_ND, count, device))
-    found: Array = np.load(path)
+    found: Array = np.load(path, allow_pickle=False)
     return found

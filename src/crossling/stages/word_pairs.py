@@ -16,6 +16,7 @@ from crossling.data.batching import Array, write_examples
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.errors import DataError
+from crossling.files import is_intact
 from crossling.objectives.aligned_words import AdjustmentSettings, PairedExamples
 from crossling.recipe.identity import content_hash
 
@@ -81,7 +82,7 @@ def encode_pairs(settings: AdjustmentSettings, data: PairData, context: StageCon
     base = (context.encoder_settings.name, context.encoder_settings.revision)
     facts = ["pairs", VERSION, table, data.fingerprints(), context.encoder.identity, base, context.seed]
     path = context.encoded / f"{content_hash(facts)}.arrow"
-    if not path.exists():
+    if not is_intact(path):
         write_examples(path, _make_examples(settings, data, context))
     examples = PairedExamples(path)
     if not len(examples):

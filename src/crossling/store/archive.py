@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from crossling.errors import ArtefactError
@@ -24,6 +24,14 @@ LIST_SECONDS = 1.0
 """How long a list of what exists is cached."""
 PAUSES = (1.0, 4.0)
 """Seconds between tries, where the network fails."""
+
+
+def check_name(name: object, *, where: str) -> str:
+    """The name of a file below a folder; one that leads elsewhere is refused, since a store may be a stranger's."""
+    parts = PurePosixPath(name).parts if isinstance(name, str) else ()
+    if not parts or "\\" in str(name) or "\0" in str(name) or any(part in ("..", "/") for part in parts):
+        raise ArtefactError(f"{where}: names the file {name!r}, which leads outside; this store is not to be trusted")
+    return str(name)
 
 
 def is_address(place: object) -> bool:
@@ -96,7 +104,7 @@ class Archive:
         if marker is None:
             raise ArtefactError(f"{self.address}: has no {identity}; run its recipe again")
         for name in marker["files"]:
-            path = folder / name
+            path = folder / check_name(name, where=f"{self.address}: {identity}")
             path.parent.mkdir(parents=True, exist_ok=True)
             source = f"{self._folder(identity, marker['writer'])}/{name}"
             self._try(partial(self._files.get_file, source, str(path)))

@@ -13,17 +13,20 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossling.errors import ArtefactError
-from crossling.files import fsync, write_atomic, write_once
+from crossling.files import fsync, hash_file, write_atomic, write_once
 from crossling.recipe.identity import content_hash
-from crossling.store.archive import Archive, is_address
+from crossling.store.archive import Archive, check_name, is_address
 from crossling.store.leases import EXPIRY_SECONDS, Leases
 
 MARKER = "complete.json"
+DIGESTS = "sha256"
+"""In the record of an artefact: the digest of each of its files."""
 ADDRESS = "address"
 """In the mirror of an address: a file that holds it."""
 
@@ -52,9 +55,11 @@ def _find_mirror(address: str) -> Path:
 
 def find_artefact(store: Path, identity: str) -> Path:
     """The folder of an artefact, fetched from the store's address where it has one; it may not exist."""
-    if (store / ADDRESS).is_file():
-        return Store(store).fetch(identity)
-    return store / "artefacts" / identity
+    return Store(store).fetch(identity) if store.is_dir() else store / "artefacts" / identity
+
+
+class DamagedError(ArtefactError):
+    """A file of an artefact is not what was written."""
 
 
 class Store:
@@ -63,6 +68,7 @@ class Store:
     def __init__(self, root: Path, *, expiry: float = EXPIRY_SECONDS) -> None:
         self.root = root
         self.leases = Leases(root / "leases", expiry)
+        self._verified: set[str] = set()
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -86,12 +92,36 @@ class Store:
         return (self.artefact(identity) / MARKER).is_file()
 
     def fetch(self, identity: str) -> Path:
-        """The folder of a complete artefact, fetched from the address where it is not here."""
+        """The folder of a complete artefact, fetched from the address where it is not here; its files are verified."""
         if self.archive is not None and not self._is_here(identity) and self.archive.is_complete(identity):
             with TemporaryDirectory(dir=self.root, prefix=".fetch-") as folder:
                 record = self.archive.fetch(identity, Path(folder))
                 self._take_in(identity, Path(folder), record)
+        self.verify(identity)
         return self.artefact(identity)
+
+    def verify(self, identity: str) -> None:
+        """Raise :class:`DamagedError` where a file of an artefact is not what was written; once in a process.
+
+        Artefacts of earlier versions have no digests.
+        """
+        folder = self.artefact(identity)
+        if identity in self._verified or not self._is_here(identity):
+            return
+        files = self.record(identity).get(DIGESTS, {})
+        for name, digest in files.items():
+            path = folder / check_name(name, where=str(folder))
+            if not path.is_file() or hash_file(path) != digest:
+                found = "is damaged" if path.is_file() else "is missing"
+                raise DamagedError(f"{path}: {found}. Run its recipe again: the model is then trained again.")
+        self._verified.add(identity)
+
+    def set_aside(self, identity: str) -> Path:
+        """Move a damaged artefact out of the way, so that it is made again; returns where it is now."""
+        target = self.root / "damaged" / f"{identity}-{uuid.uuid4().hex[:8]}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.artefact(identity).rename(target)
+        return target
 
     def work(self, identity: str) -> Path:
         """The folder of work in progress on an artefact."""
@@ -100,6 +130,7 @@ class Store:
     def publish(self, identity: str, folder: Path, record: dict[str, Any]) -> None:
         """Put the files of a folder into an artefact and declare them final, unless another was first."""
         files = {path.name: path for path in folder.iterdir()}
+        record = {**record, DIGESTS: {name: hash_file(path) for name, path in files.items()}}
         if self.archive is None or self.archive.publish(identity, files, record):
             self._take_in(identity, folder, record)
         shutil.rmtree(self.work(identity), ignore_errors=True)

@@ -34,10 +34,10 @@ from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import EvaluateSettings, Recipe
 from crossling.registry import identify_plugins
-from crossling.scores.predictions import write_predictions
+from crossling.scores.predictions import read_predictions, write_predictions
 from crossling.stages import StageData, load_stage
 from crossling.stages.context import StageContext
-from crossling.store.artefacts import Store
+from crossling.store.artefacts import DamagedError, Store
 from crossling.store.leases import Lease
 from crossling.study.folder import RECIPE, DataRecord, RunRecord, Training, prediction_path
 from crossling.tasks import Task, build_task, restore_task
@@ -208,7 +208,7 @@ class RecipeRun:
         context = StageContext(
             seed,
             self.recipe.source,
-            self._load_start(parent),
+            self._load_start(parent, start, seed),
             self.recipe.encoder,
             self.distributed,
             self.store.work(identity),
@@ -217,7 +217,7 @@ class RecipeRun:
             progress=LeaseCheckedProgress(self.progress, check_lease) if check_lease else self.progress,
             track=lambda values, step: self.track(self._name_values(values, number), step, seed),
             on_start=self._encode_targets if number == len(self.recipe.stage) - 1 else None,
-            base=(lambda: self._load_start(None)) if parent else None,
+            base=(lambda: self._load_start(None, -1, seed)) if parent else None,
             load_earlier=(lambda other: self._load_trained(number - 1, other)) if number else None,
         )
         model, card, record = load_stage(settings).train(settings, self.opened[number], context)
@@ -247,11 +247,11 @@ class RecipeRun:
             return values
         return {f"{number}-{self.recipe.stage[number].kind}/{name}": value for name, value in values.items()}
 
-    def _load_start(self, parent: str | None) -> Encoder:
+    def _load_start(self, parent: str | None, number: int, seed: int) -> Encoder:
         """The encoder that a stage starts from: the recipe's, or what the stage before made of it."""
         if parent is None:
             return self.encoders.load(self.recipe.encoder.name, self.recipe.encoder.revision)
-        return load_model(self.store.fetch(parent), load=self.encoders.load)[0].encoder
+        return self._load(parent, number, seed)[0].encoder
 
     def _load_trained(self, number: int, seed: int) -> tuple[Model, ModelCard]:
         """The model of a stage with some seed; it and the stages before it are trained first where they are missing."""
@@ -259,7 +259,28 @@ class RecipeRun:
         if not self.store.is_complete(identities[-1]):
             for place, identity in enumerate(identities):
                 self._train_once(place, seed, identity)
-        return load_model(self.store.fetch(identities[-1]), load=self.encoders.load)
+        return self._load(identities[-1], number, seed)
+
+    def _load(self, identity: str, number: int, seed: int) -> tuple[Model, ModelCard]:
+        """The model of an artefact; a damaged one is set aside and trained again."""
+        try:
+            folder = self.store.fetch(identity)
+        except DamagedError:
+            self._train_once(number, seed, identity)
+            folder = self.store.fetch(identity)
+        return load_model(folder, load=self.encoders.load)
+
+    def _is_done(self, identity: str) -> bool:
+        """Whether an artefact is complete and whole; a damaged one is set aside, so that it is made again."""
+        if not self.store.is_complete(identity):
+            return False
+        try:
+            self.store.verify(identity)
+        except DamagedError as error:
+            moved = self.store.set_aside(identity)
+            self.progress.say(f"{error.args[0].partition(' Run its')[0]} It is kept as {moved} and made again.")
+            return self.store.is_complete(identity)
+        return True
 
     def _numerics(self) -> dict[str, Any]:
         """What changes bits without changing settings."""
@@ -276,7 +297,9 @@ class RecipeRun:
         """Hold an artefact's lease (the main process does); yields whether it is already complete, and the lease."""
         with self.store.leases.hold(identity) if self.distributed.is_main else nullcontext() as lease:
             self.distributed.wait()
-            done = torch.tensor(int(self.store.is_complete(identity)), device=self.distributed.device)
+            done = torch.tensor(
+                int(self.distributed.is_main and self._is_done(identity)), device=self.distributed.device
+            )
             yield bool(self.distributed.broadcast(done)), lease
 
     def predict(self, seed: int) -> None:
@@ -286,13 +309,13 @@ class RecipeRun:
         for entry, language, rows in self.targets:
             path = prediction_path(self.out, seed, entry, language)
             stored = self._stored_predictions(identity, rows)
-            if stored.exists():
+            if self._is_whole(stored):
                 copy_atomic(stored, path)
             else:
                 waiting.append((entry, rows, stored, path))
         if not waiting:
             return
-        model, card = load_model(self.store.fetch(identity), load=self.encoders.load)
+        model, card = self._load(identity, len(self.recipe.stage) - 1, seed)
         model.to(self.distributed.device)
         head, settings = next(iter(card.tasks.items()))
         task = restore_task(settings)
@@ -314,8 +337,22 @@ class RecipeRun:
                 fsync(stored)
                 copy_atomic(stored, path)
 
+    def _is_whole(self, stored: Path) -> bool:
+        """Whether predictions are in the store and can be read; damaged ones are set aside, and made again."""
+        if not stored.exists():
+            return False
+        try:
+            read_predictions(stored)
+        except ArtefactError as error:
+            moved = stored.with_name(f"{stored.name}.damaged")
+            stored.replace(moved)
+            self.progress.say(f"{str(error).partition('; delete')[0]}. It is kept as {moved} and made again.")
+            return False
+        return True
+
     def _stored_predictions(self, identity: str, rows: Rows) -> Path:
-        key = content_hash({"rows": rows.fingerprint, "version": PREDICTION_VERSION, **self._numerics()})
+        known_by = {"rows": rows.fingerprint, "language": rows.language, "name": rows.name}
+        key = content_hash({**known_by, "version": PREDICTION_VERSION, **self._numerics()})
         return self.store.root / "predictions" / identity / f"{key}.parquet"
 
 

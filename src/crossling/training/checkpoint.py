@@ -1,7 +1,8 @@
 """Checkpoints: all that a killed run needs to continue to the same result.
 
-A checkpoint is a folder that is complete once its marker exists, which is written last; the one before is deleted only
-then. Weights and optimiser are safetensors, the rest is JSON: nothing is ever unpickled.
+A checkpoint is a folder that is complete once its marker exists, which is written last and holds the digests of its
+files. The last two are kept: where the newest is damaged, training continues from the one before. Weights and optimiser
+are safetensors, the rest is JSON: nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from crossling.files import replacing
+from crossling.files import fsync, hash_file, read_json, replacing, write_atomic
 from crossling.models.model import Model, load_weights, read_weights, weights_of
 
 log = logging.getLogger(__name__)
@@ -62,46 +63,66 @@ class Checkpoints:
             return True
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if best is not None:
-                self._save_best(best, position.best_step)
+            best_path = self._best_path(position.best_step)
+            if best is not None and not best_path.exists():
+                with replacing(best_path) as partial:
+                    save_file(best, partial)
             save_file(weights_of(model), folder / "model.safetensors")
             save_file(_optimiser_tensors(model, optimiser), folder / "optimiser.safetensors")
             (folder / "position.json").write_text(json.dumps(asdict(position)), encoding="utf-8")
-            (folder / MARKER).touch()
+            digests = {path.name: hash_file(path) for path in folder.iterdir()}
+            if best_path.exists():
+                digests[f"../{best_path.name}"] = hash_file(best_path)
+            for path in folder.iterdir():
+                fsync(path)
+            write_atomic(folder / MARKER, json.dumps(digests))
         except (OSError, SafetensorError) as error:
             log.warning("%s: no checkpoint written (%s); training continues. Free some disk space.", folder, error)
             shutil.rmtree(folder, ignore_errors=True)
             return False
+        kept = [folder, *self._list_complete(before=folder)[-1:]]
         for other in self.folder.glob("step-*"):
-            if other != folder:
+            if other not in kept:
                 shutil.rmtree(other, ignore_errors=True)
-        for path in self.folder.glob("best-*.safetensors"):  # what no checkpoint refers to any more
-            if path != self._best_path(position.best_step):
+        referred = {name.removeprefix("../") for one in kept for name in _read_digests(one)}
+        for path in self.folder.glob("best-*.safetensors"):
+            if path.name not in referred:
                 path.unlink(missing_ok=True)
         return True
 
+    def _list_complete(self, *, before: Path | None = None) -> list[Path]:
+        """The folders of complete checkpoints, the oldest first."""
+        found = sorted(marker.parent for marker in self.folder.glob(f"step-*/{MARKER}"))
+        return [folder for folder in found if before is None or folder.name < before.name]
+
     def restore(self, model: Model, optimiser: torch.optim.Optimizer) -> Position:
-        """Load the last complete checkpoint into model and optimiser; the start where there is none."""
-        complete = sorted(marker.parent for marker in self.folder.glob(f"step-*/{MARKER}"))
-        if not complete:
-            return Position()
-        folder = complete[-1]
-        load_weights(model, read_weights(folder / "model.safetensors"))
-        _restore_optimiser(model, optimiser, read_weights(folder / "optimiser.safetensors"))
-        return Position(**json.loads((folder / "position.json").read_text(encoding="utf-8")))
+        """Load the last whole checkpoint into model and optimiser; the start where there is none."""
+        for folder in reversed(self._list_complete()):
+            digests = _read_digests(folder)
+            if digests and all(_is_whole(folder / name, digest) for name, digest in digests.items()):
+                load_weights(model, read_weights(folder / "model.safetensors"))
+                _restore_optimiser(model, optimiser, read_weights(folder / "optimiser.safetensors"))
+                return Position(**json.loads((folder / "position.json").read_text(encoding="utf-8")))
+            log.warning("%s: the checkpoint is damaged; training continues from the one before", folder)
+            shutil.rmtree(folder, ignore_errors=True)
+        return Position()
 
     def _best_path(self, step: int) -> Path:
         return self.folder / f"best-{step:08d}.safetensors"
 
-    def _save_best(self, weights: dict[str, Tensor], step: int) -> None:
-        path = self._best_path(step)
-        if not path.exists():
-            with replacing(path) as partial:
-                save_file(weights, partial)
-
     def read_best(self, step: int) -> dict[str, Tensor]:
         """The best epoch's weights, or the mean of all epochs' up to this step."""
         return read_weights(self._best_path(step))
+
+
+def _read_digests(folder: Path) -> dict[str, str]:
+    """By name: the digests of a checkpoint's files, and of the best epoch's weights; none where they are damaged."""
+    found = read_json(folder / MARKER)
+    return found if isinstance(found, dict) else {}
+
+
+def _is_whole(path: Path, digest: str) -> bool:
+    return path.is_file() and hash_file(path) == digest
 
 
 def _optimiser_tensors(model: Model, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
