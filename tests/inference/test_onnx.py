@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,8 +17,10 @@ import torch
 
 from crossling.errors import ArtefactError, UserError
 from crossling.files import hash_file
+from crossling.inference.onnx.dependencies import Precision
 from crossling.inference.onnx.engine import OnnxEngine
 from crossling.inference.onnx.export import export_onnx
+from crossling.inference.onnx.graph import Graph
 from crossling.inference.predictor import Predictor
 from crossling.models.card import CARD, GRAPH, GRAPH_WEIGHTS
 from crossling.models.model import Model, ModelCard, build_model, load_model, read_card
@@ -252,6 +254,83 @@ def test_graph_that_is_not_the_cards_is_refused(exported: Path, tmp_path: Path) 
     _sign(exported)
     with pytest.raises(ArtefactError, match="cannot load it"):
         Predictor.load(exported)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_int8_is_near_float32_and_independent_of_its_batch(tmp_path: Path, family: str) -> None:
+    model, card, tasks = build(family, {"kind": "dlfa", "layer": 2}, width=32, pooler=family in ("bert", "xlm-r"))
+    engines = {}
+    for precision in get_args(Precision):
+        export_onnx(model, card, tmp_path / precision, precision=precision)
+        engines[precision] = OnnxEngine(tmp_path / precision, read_card(tmp_path / precision), threads=1)
+    arrays = make_batch(model, 5, 40)
+    alone = {name: values[4:, :3] for name, values in arrays.items()}  # the shortest sentence, without padding
+    for name in tasks:
+        whole, rounded = (engine.compute_logits(name, arrays) for engine in engines.values())
+        real = arrays["mask"] == 1 if whole.ndim == 3 else slice(None)
+        error, spread = np.abs(rounded - whole)[real].mean(), np.abs(whole - whole[real].mean())[real].mean()
+        assert 0 < error < 0.1 * spread
+        expected = rounded[4:, :3] if rounded.ndim == 3 else rounded[4:]
+        np.testing.assert_allclose(engines["int8"].compute_logits(name, alone), expected, atol=1e-4, rtol=1e-4)
+    sizes = [(tmp_path / precision / GRAPH_WEIGHTS).stat().st_size for precision in engines]
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+def test_product_in_8_bits_equals_its_definition(tmp_path: Path) -> None:
+    import onnxruntime
+
+    generator = np.random.default_rng(2)
+    weight = generator.normal(0, [[0.1], [1.0], [30.0]], (3, 8)).astype(np.float32)
+    weight[0] = 0
+    vectors = generator.normal(0, 1, (2, 3, 8)).astype(np.float32) * np.array([[[0.01]], [[50.0]]], np.float32)
+    vectors[0, 0] = 0
+    graph = Graph("int8")
+    graph.hold(vectors, "vectors")
+    graph.save(
+        tmp_path, inputs=["ids"], outputs={"product": (graph.multiply("vectors", torch.tensor(weight), "w"), 3, 3)}
+    )
+    session = onnxruntime.InferenceSession(tmp_path / GRAPH)
+    (found,) = session.run(None, {"ids": np.zeros((2, 3), np.int64)})
+
+    def round_rows(values: Any) -> Any:
+        scale = np.maximum(np.abs(values).max(-1, keepdims=True), 1e-12) / 127
+        return np.round(values / scale) * scale
+
+    np.testing.assert_allclose(found, round_rows(vectors) @ round_rows(weight).T, rtol=1e-4, atol=1e-4)
+
+
+def test_readme_says_what_8_bits_cost(trained: Trained, tmp_path: Path) -> None:
+    sets = ["phrasebook-ner:de:test[:20]", "phrasebook-ner:hi:test[:30]"]
+    line = export_model(
+        trained("ner"), tmp_path / "model", to="onnx", precision="int8", measure=sets, store=tmp_path / "store"
+    )
+    readme = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert "On the mean of 2 data sets" in readme and "On the mean of 2 data sets" in line
+    rows = [row.split("|") for row in readme[readme.index("## Scores in 8 bits") :].splitlines() if row.startswith("|")]
+    assert [row[1].strip() for row in rows[2:]] == [*sets, "mean"]
+    assert [row[3].strip() for row in rows[2:]] == ["20", "30", "50"]
+    for row in rows[2:]:
+        whole, rounded, loss = map(float, row[4:7])
+        assert loss == pytest.approx(whole - rounded, abs=0.011)
+
+
+def test_unmeasured_cost_is_stated(trained: Trained, tmp_path: Path) -> None:
+    export_model(trained("ner"), tmp_path / "model", to="onnx", precision="int8", store=tmp_path)
+    assert "What that costs was not measured" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert read_card(tmp_path / "model").onnx["precision"] == "int8"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"to": "onnx", "precision": "int4"}, "--precision int4: unknown. Did you mean 'int8'"),
+        ({"precision": "int8"}, "add --to onnx"),
+        ({"to": "onnx", "measure": ["panx:de"]}, "add --to onnx --precision int8"),
+    ],
+)
+def test_unfit_precisions_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        export_model(tmp_path, tmp_path / "out", store=tmp_path, **options)
 
 
 def test_unknown_format_is_refused(tmp_path: Path) -> None:

@@ -89,6 +89,8 @@ class ModelFacts:
     """Languages whose labels it learnt from."""
     limits: tuple[str, ...] = ()
     """Sentences that a user must not miss."""
+    sections: tuple[str, ...] = ()
+    """Further sections, in Markdown."""
     usage: str = ""
     """How it is loaded; default: with crossling."""
     library: str = "crossling"
@@ -104,6 +106,7 @@ def write_readme(facts: ModelFacts) -> str:
         f"## Use\n\n{facts.usage or _show_usage(facts)}",
         _describe_training(facts),
         _show_scores(facts),
+        *facts.sections,
         "## Limits\n\n" + "\n".join(f"- {markdown_text(limit)}" for limit in list_limits(facts)),
         _show_licences(facts),
     ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 
@@ -13,12 +14,13 @@ from crossling.data.ragged import IntArray
 from crossling.encoders.trimming import collect_ids
 from crossling.errors import ArtefactError, UserError, nearest
 from crossling.files import check_new_folder, write_folder
-from crossling.inference.onnx.dependencies import require_onnx
+from crossling.inference.onnx.dependencies import Precision, require_onnx
 from crossling.models.model import Model, ModelCard, load_model
 from crossling.models.standalone import write_standalone
 from crossling.report.readme import write_readme
 from crossling.study.folder import find_model
 from crossling.study.model_facts import describe_model
+from crossling.study.precision_scores import describe_loss, measure_precisions, tabulate
 
 Vocabulary = Literal["whole", "used"]
 Format = Literal["crossling", "onnx"]
@@ -31,16 +33,24 @@ def export_model(
     to: str = "crossling",
     vocabulary: str = "whole",
     on: Sequence[str] = (),
+    precision: str = "float32",
+    measure: Sequence[str] = (),
     seed: int | None = None,
     store: Path,
 ) -> str:
-    """Write a model that needs neither the store nor its base encoder; returns a line that says what was written.
+    """Write a model that needs neither the store nor its base encoder; returns lines that say what was written.
 
     ``run`` is the folder of a run or of a saved model. ``on`` names data sets and text files whose subwords stay in a
-    vocabulary of the subwords in use.
+    vocabulary of the subwords in use. ``measure`` names data sets on which a model in 8 bits is compared with float32.
     """
     if to not in get_args(Format):
         raise UserError(f"--to {to}: unknown.{nearest(to, get_args(Format))}")
+    if precision not in get_args(Precision):
+        raise UserError(f"--precision {precision}: unknown.{nearest(precision, get_args(Precision))}")
+    if precision == "int8" and to != "onnx":
+        raise UserError("--precision int8: only ONNX Runtime computes in 8 bits; add --to onnx")
+    if measure and precision != "int8":
+        raise UserError("--measure: compares 8 bits with float32; add --to onnx --precision int8")
     if to == "onnx":
         require_onnx()
     if vocabulary not in get_args(Vocabulary):
@@ -53,21 +63,27 @@ def export_model(
     used = None if vocabulary == "whole" else _find_used(model, folder, on, store)
     limits = () if used is None else (_describe_vocabulary(model, used, on),)
     facts = describe_model(run, card, name=out.resolve().name, seed=seed, limits=limits)
+    lines: list[str] = []
 
     def write(place: Path) -> None:
+        known = facts
         if to == "onnx":
-            _write_onnx(model, card, place, used=used)
+            _write_onnx(model, card, place, used=used, precision=cast(Precision, precision))
         else:
             write_standalone(model, card, place, used=used)
-        (place / "README.md").write_text(write_readme(facts), encoding="utf-8")
+        if precision == "int8":
+            found = measure_precisions(model, card, place, on=measure, store=store) if measure else []
+            lines.append(describe_loss(found))
+            known = replace(facts, limits=(lines[0], *facts.limits), sections=(tabulate(found),))
+        (place / "README.md").write_text(write_readme(known), encoding="utf-8")
 
     write_folder(out, write)
     size = sum(path.stat().st_size for path in out.iterdir())
     kept = "all" if used is None else f"{len(used):,} of"
-    return f"{out}: {kept} {model.encoder.vocabulary:,} subwords, {size / 1e6:.1f} MB"
+    return "\n".join([f"{out}: {kept} {model.encoder.vocabulary:,} subwords, {size / 1e6:.1f} MB", *lines])
 
 
-def _write_onnx(model: Model, card: ModelCard, folder: Path, *, used: IntArray | None) -> None:
+def _write_onnx(model: Model, card: ModelCard, folder: Path, *, used: IntArray | None, precision: Precision) -> None:
     """Write a model for ONNX Runtime; trimming writes a smaller model, which is then converted."""
     from crossling.inference.onnx.export import export_onnx
 
@@ -75,7 +91,7 @@ def _write_onnx(model: Model, card: ModelCard, folder: Path, *, used: IntArray |
         with TemporaryDirectory() as smaller:
             write_standalone(model, card, Path(smaller) / "model", used=used)
             model, card = load_model(Path(smaller) / "model")
-    export_onnx(model, card, folder)
+    export_onnx(model, card, folder, precision=precision)
 
 
 def _find_used(model: Model, folder: Path, on: Sequence[str], store: Path) -> IntArray:

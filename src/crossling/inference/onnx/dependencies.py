@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from crossling.errors import UserError
+
+Precision = Literal["float32", "int8"]
 
 
 def require_onnx() -> None:

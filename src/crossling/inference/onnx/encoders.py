@@ -86,14 +86,12 @@ def emit_bert(graph: Graph, encoder: Encoder, reads: tuple[int, ...]) -> dict[in
 
 
 def _add_and_normalize(graph: Graph, value: str, skipped: str, linear: nn.Linear, norm: nn.LayerNorm, name: str) -> str:
-    """``norm(linear(value) + skipped)``, the sum, its bias and the normalisation in one operator."""
-    return graph.add(
-        *("SkipLayerNormalization", graph.multiply(value, linear.weight, name), skipped),
-        *(graph.hold_tensor(norm.weight, f"{name}.norm.weight"), graph.hold_tensor(norm.bias, f"{name}.norm.bias")),
-        graph.hold_tensor(linear.bias, f"{name}.bias"),
-        domain=RUNTIME,
-        epsilon=norm.eps,
-    )
+    """``norm(linear(value) + skipped)``.
+
+    Operator by operator: on a CPU, ONNX Runtime's SkipLayerNormalization takes three times as long.
+    """
+    total = graph.add("Add", graph.apply_linear(value, linear, name), skipped)
+    return graph.normalize(total, norm, f"{name}.norm")
 
 
 def _emit_embeddings(graph: Graph, encoder: Encoder) -> str:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from crossling.encoders.tokenization import TRIMMED_FROM
 from crossling.files import hash_file
+from crossling.inference.onnx.dependencies import Precision
 from crossling.inference.onnx.engine import TOKENIZER
-from crossling.inference.onnx.graph import Graph, Precision
+from crossling.inference.onnx.graph import Graph
 from crossling.inference.onnx.heads import emit_model
 from crossling.models.card import FileFacts, ModelCard, list_loaded
 from crossling.models.model import write_card

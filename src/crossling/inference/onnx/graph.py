@@ -7,24 +7,27 @@ would leave to pattern matching that depends on versions of three packages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crossling.errors import ArtefactError
+from crossling.inference.onnx.dependencies import Precision
 from crossling.models.card import GRAPH, GRAPH_WEIGHTS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Precision = Literal["float32", "int8"]
 OPSET, IR_VERSION, RUNTIME = 17, 9, "com.microsoft"
-LEVELS = 127
-"""The largest whole number that a weight becomes in 8 bits; 0 stays 0."""
+LEVELS, ZERO = 127, 128
+"""In 8 bits, the largest whole number that a value becomes, and what is added to values of vectors, which ONNX Runtime
+multiplies faster without signs."""
+WHOLE = ("head.", "pooler", "fusion.")
+"""How names of products begin that stay in float32: they are small, and labels come from them."""
 
 
 @dataclass
@@ -32,10 +35,10 @@ class Graph:
     """Operators in the order of their execution; a value is known by its name."""
 
     precision: Precision = "float32"
-    whole: Sequence[str] = ()
-    """Parts of names of the products that stay in float32 at any precision."""
     nodes: list[Any] = field(default_factory=list)
     weights: dict[str, Array] = field(default_factory=dict)
+    _rounded: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _shared: dict[str, str] = field(default_factory=dict)
 
     def add(self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> str:
         """Add an operator of one output, and give the name of its value. An input that is left out is ``""``."""
@@ -56,20 +59,55 @@ class Graph:
         return name
 
     def multiply(self, value: str, weight: Tensor, name: str) -> str:
-        """The product with a torch weight, out x in: in float32, or with both sides rounded to 8 bits.
+        """The product of B x S vectors with a torch weight, out x in: in float32, or with both sides in 8 bits.
 
-        Each output of a rounded weight has a scale of its own. The values are scaled by their range, which is found
-        anew for every batch.
+        In 8 bits every vector and every output of the weight has a scale of its own. With one scale for a whole batch,
+        as ONNX Runtime's own quantization has it, a few large values would take the precision from all others, and a
+        prediction would depend on what else is in its batch.
         """
         matrix = to_array(weight).T
-        if self.precision == "float32" or any(part in name for part in self.whole):
+        if self.precision == "float32" or name.startswith(WHOLE):
             return self.add("MatMul", value, self.hold(matrix, name))
         rounded, scales = round_columns(matrix)
-        return self.add(
-            "DynamicQuantizeMatMul",
-            *(value, self.hold(rounded, name), self.hold(scales, f"{name}.scales")),
+        vectors, vector_scales = self._round_vectors(value, len(matrix))
+        product = self.add(
+            "MatMulIntegerToFloat",
+            *(vectors, self.hold(rounded, name), self.hold(np.float32(1)), self.hold(scales, f"{name}.scales")),
+            self.hold(np.uint8(ZERO), "zero"),
             domain=RUNTIME,
         )
+        product = self.add("Mul", product, vector_scales)
+        return self.add("Reshape", product, self._shape_of(matrix.shape[1]))
+
+    def _round_vectors(self, value: str, width: int) -> tuple[str, str]:
+        """Vectors in 8 bits, B * S x width, and the scale of each, B * S x 1; once for all that reads them."""
+        if value not in self._rounded:
+            flat = self.add("Reshape", value, self.hold(np.array([-1, width]), f"flat.{width}"))
+            largest = self.add("ReduceMax", self.add("Abs", flat), axes=[1], keepdims=0)
+            scales = self.add(
+                "Mul", self.add("Max", largest, self.hold(np.float32(1e-9))), self.hold(np.float32(1 / LEVELS))
+            )
+            zeros = self._once(
+                "zeros", lambda: self.add("Expand", self.hold(np.uint8(ZERO), "zero"), self.add("Shape", scales))
+            )
+            rounded = self.add("QuantizeLinear", flat, scales, zeros, axis=0)
+            self._rounded[value] = rounded, self.add("Unsqueeze", scales, self.hold(np.array([1])))
+        return self._rounded[value]
+
+    def _shape_of(self, width: int) -> str:
+        """The shape B x S x width."""
+        return self._once(
+            f"shape.{width}",
+            lambda: self.add(
+                "Concat", self._once("shape", lambda: self.add("Shape", "ids")), self.hold(np.array([width])), axis=0
+            ),
+        )
+
+    def _once(self, key: str, make: Callable[[], str]) -> str:
+        """A value that many operators read, made when the first one does."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
 
     def apply_linear(self, value: str, linear: nn.Linear, name: str) -> str:
         """A linear layer with its bias."""
@@ -83,7 +121,7 @@ class Graph:
     def look_up(self, table: Tensor, rows: str, name: str) -> str:
         """Rows of a table by number; in 8 bits each row has a scale of its own."""
         values = to_array(table)
-        if self.precision == "float32" or any(part in name for part in self.whole):
+        if self.precision == "float32":
             return self.add("Gather", self.hold(values, name), rows)
         rounded, scales = round_columns(values.T)
         found = self.add("Gather", self.hold(rounded.T, name), rows)
