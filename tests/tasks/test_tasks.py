@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 from crossling.data.batching import Batch, plan_prediction
+from crossling.data.records import LabelledText
+from crossling.data.rows import Rows
 from crossling.errors import DataError, RecipeError
 from crossling.inference import evaluate as evaluation
 from crossling.inference.evaluate import encode_ahead, encode_rows, predict_rows, predict_sets
@@ -304,3 +307,58 @@ def test_score_of_spans_needs_labels_of_spans() -> None:
         build_task(settings, ("ADJ", "NOUN"))
     with pytest.raises(DataError, match="xtreme_pos_f1.*mark spans"):
         build_task(parse_task({"kind": "tag", "score": "xtreme_pos_f1"}), ("B-PER", "O"))
+
+
+def _long_texts() -> Any:
+    texts = [" ".join(["the cat sat on a mat"] * count) for count in (1, 3, 12, 30)]
+    table = pa.table({"text": texts, "label": ["a", "b", "a", "b"]})
+    return Rows(table, LabelledText, language="en", name="long", fingerprint="long")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_of_a_long_text_is_read_in_windows(family: str, tmp_path: Path) -> None:
+    """Compared with each window predicted alone, as a text of its own."""
+    from crossling.encoders.tokenization import SubwordTokenizer, special_layout
+
+    rows, room, overlap = _long_texts(), 16 - 2, 4
+    task = build_task(parse_task({"kind": "classify", "length": 16, "overlap": overlap}), ("a", "b"))
+    torch.manual_seed(0)
+    model = build_model(tiny_encoder(family), {"kind": "last"}).eval()
+    model.heads["main"] = task.build_objective("main").build_head(model.encoder.width).eval()
+    found = predict_rows(model, task, rows, head="main", distributed=ONE, cache=tmp_path, batch=3)
+    layout = special_layout(model.encoder.tokenizer)
+    objective = task.build_objective("main")
+    for row, pieces in enumerate(SubwordTokenizer(model.encoder.tokenizer).encode_texts([r.text for r in rows]).pieces):
+        total, seen = np.zeros(2), 0
+        for begin, end in cut_windows(len(pieces), room, overlap):
+            ids = torch.tensor([[*layout.prefix, *pieces[begin:end], *layout.single_suffix]])
+            batch = {"ids": ids, "mask": torch.ones_like(ids), "labels": torch.zeros(1)}
+            if model.encoder.uses_token_types:
+                batch["types"] = torch.zeros_like(ids)
+            with torch.inference_mode():
+                probabilities = objective.logits(model, batch).softmax(-1)[0].numpy()  # type: ignore[attr-defined]
+            total += probabilities * (end - seen)
+            seen = end
+        assert seen == len(pieces)
+        assert int(found.column("predicted")[row]) == int(total.argmax())
+        assert found.column("confidence")[row] == pytest.approx(total.max() / total.sum(), abs=1e-5)
+
+
+def test_short_texts_are_predicted_the_same_in_windows(tmp_path: Path) -> None:
+    rows = make_rows(LabelledText, 20)
+    found = []
+    for settings in ({}, {"overlap": 8}):
+        task = build_task(parse_task({"kind": "classify", **settings}), ("a", "b"))
+        torch.manual_seed(0)
+        model = build_model(tiny_encoder("bert"), {"kind": "last"}).eval()
+        model.heads["main"] = task.build_objective("main").build_head(model.encoder.width).eval()
+        found.append(predict_rows(model, task, rows, head="main", distributed=ONE, cache=tmp_path))
+    assert found[0].table.column("predicted").equals(found[1].table.column("predicted"))
+    assert np.allclose(found[0].column("confidence"), found[1].column("confidence"), atol=1e-6)
+
+
+def test_settings_without_windows_are_stored_as_before() -> None:
+    assert "overlap" not in parse_task("sentiment").model_dump(mode="json")
+    assert parse_task({"kind": "classify", "overlap": 8}).model_dump(mode="json")["overlap"] == 8
+    with pytest.raises(ValueError, match="leaves no new text"):
+        parse_task({"kind": "classify", "length": 16, "overlap": 12})

@@ -25,6 +25,14 @@ def top_class(logits: Any) -> tuple[Any, Any]:
     return best, confidence
 
 
+def softmax(logits: Any) -> Any:
+    """The probabilities of all classes."""
+    if isinstance(logits, np.ndarray):
+        raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return raised / raised.sum(axis=-1, keepdims=True)
+    return library_of(logits).softmax(logits.float(), dim=-1)
+
+
 def log_softmax(logits_BS: Any) -> Any:
     """Logarithms of probabilities over the positions of each row."""
     if isinstance(logits_BS, np.ndarray):

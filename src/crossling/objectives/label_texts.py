@@ -11,7 +11,7 @@ import numpy as np
 
 from crossling.data.batching import Batch, Examples
 from crossling.objectives import Terms
-from crossling.objectives.decoding import top_class
+from crossling.objectives.decoding import softmax, top_class
 from crossling.objectives.inputs import IGNORED, TARGETS, collate_inputs, fill_targets, sum_cross_entropy
 
 if TYPE_CHECKING:
@@ -27,8 +27,18 @@ class Objective:
 
     weights = Terms(task=1.0)
 
-    def __init__(self, name: str, *, classes: int, pooling: Pooling = "auto", dropout: float = 0.1) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        classes: int,
+        pooling: Pooling = "auto",
+        dropout: float = 0.1,
+        probabilities: bool = False,
+    ) -> None:
         self.name = name
+        self.probabilities = probabilities
+        """Give those of all classes, for texts that are read in windows."""
         self.classes = classes
         self.pooling = pooling
         self.dropout = dropout
@@ -71,7 +81,8 @@ class Objective:
 
     def decode(self, logits: Any, batch: dict[str, Any]) -> dict[str, Any]:
         best, confidence = top_class(logits)
-        return {"best": best, "confidence": confidence}
+        more = {"probabilities": softmax(logits)} if self.probabilities else {}
+        return {"best": best, "confidence": confidence, **more}
 
     def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
         """The scores of all classes, B x C."""

@@ -159,6 +159,8 @@ def _check(settings: Settings, before: TaskStageSettings) -> None:
         raise RecipeError('text: missing; name text to teach on, such as text = ["panx:de"], or parallel text')
     if kind != before.task.kind:
         raise RecipeError(f"task: a task of kind {kind!r}, but the teachers learnt one of kind {before.task.kind!r}")
+    if kind == "classify" and getattr(settings.task, "overlap", None) is not None:
+        raise RecipeError("task.overlap: texts in windows cannot be taught yet; leave it out")
     if settings.start == "teacher" and settings.fusion != before.fusion:
         raise RecipeError('fusion: start = "teacher" goes on with the teacher\'s fusion; leave it out')
     if kind == "answer":

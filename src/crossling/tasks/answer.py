@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from crossling.data.records import Question
 from crossling.recipe.recipe import FrozenSettings
 from crossling.scores.predictions import Predictions
-from crossling.tasks.texts import check_inputs, is_pair, read_fields, refuse_words
+from crossling.tasks.texts import check_inputs, cut_windows, is_pair, read_fields, refuse_words
 
 if TYPE_CHECKING:
     from crossling.data.batching import Batch, Examples
@@ -177,16 +177,6 @@ def cut_answer(context: str, start: int, end: int) -> tuple[str, int]:
         return "", -1
     text = context[start:end]
     return text.strip(), start + len(text) - len(text.lstrip())
-
-
-def cut_windows(count: int, room: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """Spans that cover ``count`` subwords, each at most ``room`` long, sharing ``overlap`` with the one before."""
-    start = 0
-    while True:
-        yield start, min(start + room, count)
-        if start + room >= count:
-            return
-        start += room - overlap
 
 
 def find_subwords(starts: Array, ends: Array, answers: Sequence[str], begins: Sequence[int]) -> tuple[int, int] | None:

@@ -158,6 +158,16 @@ def read_fields(lines: Sequence[str], count: int, *, name: str) -> list[tuple[in
     return pairs
 
 
+def cut_windows(count: int, room: int, overlap: int) -> Iterator[tuple[int, int]]:
+    """Spans that cover ``count`` subwords, each at most ``room`` long, sharing ``overlap`` with the one before."""
+    start = 0
+    while True:
+        yield start, min(start + room, count)
+        if start + room >= count:
+            return
+        start += room - overlap
+
+
 def shorten(texts: list[Ragged], room: int) -> list[Ragged]:
     """Cut off the ends of texts that are too long, alone or together."""
     from crossling.encoders.tokenization import build_ragged, shorten_pair

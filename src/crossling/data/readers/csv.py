@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from crossling.data.readers.named_fields import NamedFieldsSettings, build_named, choose_kind
+from crossling.data.readers.named_fields import NamedFieldsSettings, build_named, choose_kind, find_kind
 from crossling.data.readers.text_files import NOT_UTF8, BadRows, open_file
 from crossling.data.records import Record
 from crossling.errors import DataError, nearest
@@ -87,7 +87,9 @@ def record_kind(settings: Settings) -> type[Record]:
         first = next(rows, None)
     if first is None:
         raise DataError(f"{settings.path}: the file is empty")
-    return choose_kind({}, [name.strip().casefold() for name in first.cells], where=f"{settings.path}:{first.line}")
+    names = [name.strip() for name in first.cells]
+    found = find_kind([name.casefold() for name in names], exactly=False)
+    return found or choose_kind({}, names, where=f"{settings.path}:{first.line}")
 
 
 def files(settings: Settings) -> tuple[Path, ...]:
