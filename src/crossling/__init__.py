@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from crossling.models.registration import register_when_loaded
+
 if TYPE_CHECKING:
     from crossling.api import evaluate, finetune, load, load_encoder, predict, run, save, to_frame
 
@@ -28,3 +30,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+register_when_loaded()

@@ -98,7 +98,11 @@ def export(
     run: ModelArgument,
     out: Annotated[Path, typer.Argument(help="The new folder.")],
     to: Annotated[
-        str, typer.Option("--to", help="crossling: to predict with torch or to train further. onnx: for ONNX Runtime.")
+        str,
+        typer.Option(
+            help="crossling: to predict with torch or to train further. onnx: for ONNX Runtime. transformers: for its "
+            "Auto classes."
+        ),
     ] = "crossling",
     vocabulary: Annotated[
         str,
@@ -120,8 +124,9 @@ def export(
 ) -> None:
     """Write a trained model into a folder that needs nothing else.
 
-    It holds encoder, tokenizer, heads and labels. Copy it to another machine; predict and crossling.load read it
-    there, and a recipe can start from its encoder.
+    It holds encoder, tokenizer, heads, labels, and a README made from the record. Copy it to another machine: predict,
+    serve and crossling.load read it there, and a recipe can start from its encoder. With --to transformers, programs
+    that know nothing of crossling read it.
     """
     from crossling.report.terminal import print_message
     from crossling.store.artefacts import find_store

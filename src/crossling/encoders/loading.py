@@ -126,7 +126,7 @@ def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
             if _has_pooler(folder) or not find_family(config.model_type, name).pooler
             else {"add_pooling_layer": False}
         )
-        with _quiet_transformers():
+        with quiet_transformers():
             tokenizer = load_tokenizer(folder)
             check_sizes(folder, name=name, config=config, tokenizer=tokenizer)
             model, report = AutoModel.from_pretrained(
@@ -157,7 +157,7 @@ def _has_pooler(folder: Path) -> bool:
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Silence transformers' progress bars and its report of unused weights: missing ones are an error here."""
     from transformers.utils import logging
 
@@ -204,7 +204,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> Path:
     if encoder.pooler is not None:
         encoder.model.pooler = encoder.pooler
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             encoder.model.save_pretrained(folder)
     finally:
         if encoder.pooler is not None:

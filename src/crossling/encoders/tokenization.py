@@ -37,11 +37,12 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_UNSPACED = regex.compile(
-    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}\p{Yi}"
-    r"\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Tai_Viet}\p{Javanese}\p{Balinese}\u3000-\u303f\u30fc\uff00-\uffef]"
+UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}\p{Yi}"
+    r"\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Tai_Viet}\p{Javanese}\p{Balinese}\u3000-\u303f\u30fc\uff00-\uffef"
 )
 """The first character of a word that no space is expected before: scripts without spaces, and their signs."""
+_UNSPACED = regex.compile(f"[{UNSPACED}]")
 
 TRIMMED_FROM = "trimmed_from"
 """The setting of a smaller encoder's tokenizer that names the identity of the whole one."""
@@ -161,8 +162,8 @@ class SubwordTokenizer:
 
     def _learn(self, words: list[str]) -> None:
         """Tokenize new words and add them to the cache."""
-        bare = [word for word in words if _UNSPACED.match(word)]
-        spaced = [word for word in words if not _UNSPACED.match(word)]
+        bare = [word for word in words if is_unspaced(word)]
+        spaced = [word for word in words if not is_unspaced(word)]
         rows = self._cut(spaced, spaced=True) + self._cut(bare, spaced=False)
         if not rows:
             return
@@ -215,6 +216,11 @@ def encode_texts(tokenizer: Any, texts: Sequence[str]) -> EncodedTexts:
 def first_pieces(words: IntArray) -> IntArray:
     """The place of each word's first piece, from the word of each piece of one sentence."""
     return np.flatnonzero(np.diff(words, prepend=-1) != 0)
+
+
+def is_unspaced(word: str) -> bool:
+    """Whether a word begins in a script without spaces."""
+    return _UNSPACED.match(word) is not None
 
 
 def is_byte(piece: str) -> bool:

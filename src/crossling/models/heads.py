@@ -5,13 +5,22 @@ B sentences, S subwords, D width, C classes.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from torch import Tensor, nn
 
-from crossling.encoders.encoder import Encoder
-
 Pooling = Literal["auto", "cls", "mean"]
+
+
+class Pooled(Protocol):
+    """What may have a pretrained pooler: an encoder."""
+
+    @property
+    def has_pooler(self) -> bool:
+        """Whether its checkpoint has one."""
+
+    def pool_cls(self, hidden_BSD: Tensor) -> Tensor:
+        """The first token's vector through the pooler."""
 
 
 class Head(nn.Module):
@@ -29,7 +38,7 @@ class Head(nn.Module):
         return scores
 
 
-def pool_sentence(encoder: Encoder, hidden_BSD: Tensor, mask_BS: Tensor, *, how: Pooling) -> Tensor:
+def pool_sentence(encoder: Pooled, hidden_BSD: Tensor, mask_BS: Tensor, *, how: Pooling) -> Tensor:
     """One vector for each sentence.
 
     ``auto`` reads [CLS] through the checkpoint's pooler where it has one, else the mean of the tokens: a random

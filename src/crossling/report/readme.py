@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crossling.data.languages import find_language, is_same_language, name_of
 from crossling.report.run_summary import TERMINAL_SCORES, LanguageResult, format_percent, name_result
@@ -111,6 +111,43 @@ def write_readme(facts: ModelFacts) -> str:
         _show_licences(facts),
     ]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def describe_transformers(facts: ModelFacts, *, own: bool) -> ModelFacts:
+    """The facts of a folder for transformers; ``own``: it needs classes that crossling registers."""
+    first = "import crossling  # registers the model's class\n" if own else ""
+    name = json.dumps(facts.name, ensure_ascii=False)
+    if facts.kind == "tag":
+        call = (
+            "from transformers import pipeline\n\n"
+            f'tagger = pipeline("token-classification", model={name}, aggregation_strategy="first")\n'
+            'tagger(["Anna", "lives", "in", "Paris", "."], is_split_into_words=True)'
+        )
+    elif facts.kind == "answer":
+        call = (
+            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer\n\n"
+            f"model = AutoModelForQuestionAnswering.from_pretrained({name})\n"
+            f"tokenizer = AutoTokenizer.from_pretrained({name})\n"
+            'inputs = tokenizer("Where does Anna live?", "Anna lives in Paris.", return_tensors="pt")\n'
+            "output = model(**inputs)  # start_logits and end_logits"
+        )
+    else:
+        pair = '{"text": "It rains.", "text_pair": "The street is wet."}'
+        text = pair if facts.kind == "classify_pair" else _INPUTS["classify"]
+        call = (
+            "from transformers import pipeline\n\n"
+            f'classifier = pipeline("text-classification", model={name})\n'
+            f"classifier({text}, truncation=True)"
+        )
+    limits = [*facts.limits]
+    if facts.kind == "tag":
+        limits.append(
+            "It was trained on words. Given as words, they get the tags of crossling. In running text transformers' "
+            "pipeline takes what stands between spaces for a word, punctuation and all, and a text longer than "
+            "`model_max_length` subwords is cut off."
+        )
+    usage = f"```python\n{first}{call}\n```"
+    return replace(facts, usage=usage, library="transformers", limits=tuple(limits))
 
 
 def _write_metadata(facts: ModelFacts) -> str:

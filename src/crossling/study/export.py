@@ -15,15 +15,16 @@ from crossling.encoders.trimming import collect_ids
 from crossling.errors import ArtefactError, UserError, nearest
 from crossling.files import check_new_folder, write_folder
 from crossling.inference.onnx.dependencies import Precision, require_onnx
+from crossling.models.counterparts import write_transformers
 from crossling.models.model import Model, ModelCard, load_model
 from crossling.models.standalone import write_standalone
-from crossling.report.readme import write_readme
+from crossling.report.readme import describe_transformers, write_readme
 from crossling.study.folder import find_model
 from crossling.study.model_facts import describe_model
 from crossling.study.precision_scores import describe_loss, measure_precisions, tabulate
 
 Vocabulary = Literal["whole", "used"]
-Format = Literal["crossling", "onnx"]
+Format = Literal["crossling", "onnx", "transformers"]
 
 
 def export_model(
@@ -43,23 +44,22 @@ def export_model(
     ``run`` is the folder of a run or of a saved model. ``on`` names data sets and text files whose subwords stay in a
     vocabulary of the subwords in use. ``measure`` names data sets on which a model in 8 bits is compared with float32.
     """
-    if to not in get_args(Format):
-        raise UserError(f"--to {to}: unknown.{nearest(to, get_args(Format))}")
-    if precision not in get_args(Precision):
-        raise UserError(f"--precision {precision}: unknown.{nearest(precision, get_args(Precision))}")
+    _check_choice("--to", to, get_args(Format))
+    _check_choice("--precision", precision, get_args(Precision))
     if precision == "int8" and to != "onnx":
         raise UserError("--precision int8: only ONNX Runtime computes in 8 bits; add --to onnx")
     if measure and precision != "int8":
         raise UserError("--measure: compares 8 bits with float32; add --to onnx --precision int8")
     if to == "onnx":
         require_onnx()
-    if vocabulary not in get_args(Vocabulary):
-        raise UserError(f"--vocabulary {vocabulary}: unknown.{nearest(vocabulary, get_args(Vocabulary))}")
+    _check_choice("--vocabulary", vocabulary, get_args(Vocabulary))
     if on and vocabulary == "whole":
         raise UserError("--on: the whole vocabulary has the subwords of any text; add --vocabulary used to keep fewer")
     check_new_folder(out)
     folder = find_model(run, seed=seed)
     model, card = load_model(folder)
+    if to == "transformers" and not card.tasks:
+        raise ArtefactError(f"{folder}: has no task, so that transformers has nothing to predict; leave --to out")
     used = None if vocabulary == "whole" else _find_used(model, folder, on, store)
     limits = () if used is None else (_describe_vocabulary(model, used, on),)
     facts = describe_model(run, card, name=out.resolve().name, seed=seed, limits=limits)
@@ -67,10 +67,17 @@ def export_model(
 
     def write(place: Path) -> None:
         known = facts
-        if to == "onnx":
-            _write_onnx(model, card, place, used=used, precision=cast(Precision, precision))
-        else:
+        if to == "crossling":
             write_standalone(model, card, place, used=used)
+        elif to == "onnx":
+            from crossling.inference.onnx.export import export_onnx
+
+            export_onnx(*_trim(model, card, used), place, precision=cast(Precision, precision))
+        else:
+            reason = write_transformers(*_trim(model, card, used), place)
+            known = describe_transformers(facts, own=bool(reason))
+            if reason:
+                lines.append(f"transformers has no class for {reason}: its users must import crossling first")
         if precision == "int8":
             found = measure_precisions(model, card, place, on=measure, store=store) if measure else []
             lines.append(describe_loss(found))
@@ -83,15 +90,18 @@ def export_model(
     return "\n".join([f"{out}: {kept} {model.encoder.vocabulary:,} subwords, {size / 1e6:.1f} MB", *lines])
 
 
-def _write_onnx(model: Model, card: ModelCard, folder: Path, *, used: IntArray | None, precision: Precision) -> None:
-    """Write a model for ONNX Runtime; trimming writes a smaller model, which is then converted."""
-    from crossling.inference.onnx.export import export_onnx
+def _check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise UserError(f"{option} {given}: unknown.{nearest(given, choices)}")
 
-    if used is not None:
-        with TemporaryDirectory() as smaller:
-            write_standalone(model, card, Path(smaller) / "model", used=used)
-            model, card = load_model(Path(smaller) / "model")
-    export_onnx(model, card, folder, precision=precision)
+
+def _trim(model: Model, card: ModelCard, used: IntArray | None) -> tuple[Model, ModelCard]:
+    """The model with a smaller vocabulary, where only some subwords are used."""
+    if used is None:
+        return model, card
+    with TemporaryDirectory() as folder:
+        write_standalone(model, card, Path(folder) / "model", used=used)
+        return load_model(Path(folder) / "model")
 
 
 def _find_used(model: Model, folder: Path, on: Sequence[str], store: Path) -> IntArray:
