@@ -119,6 +119,9 @@ def export(
         list[str] | None,
         typer.Option("--measure", help="Labelled set (panx:sw:dev) to score in both precisions. Repeat as needed."),
     ] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="OWNER/NAME", help="Also upload it to the hub, private where it is new.")
+    ] = None,
     seed: SeedOption = None,
     store: StoreOption = None,
 ) -> None:
@@ -131,7 +134,10 @@ def export(
     from crossling.report.terminal import print_message
     from crossling.store.artefacts import find_store
     from crossling.study.export import export_model
+    from crossling.study.pushing import check_name, push_folder
 
+    if push is not None:
+        check_name(push)
     line = export_model(
         run,
         out,
@@ -144,6 +150,8 @@ def export(
         store=find_store(store),
     )
     print_message(line)
+    if push is not None:
+        print_message(f"uploaded to {push_folder(out, push)}")
 
 
 def serve(
