@@ -220,6 +220,13 @@ def measure_report(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
     )
 
 
+def measure_prediction(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    """Trained models on new text, with ONNX Runtime."""
+    import prediction
+
+    yield from prediction.measure_prediction(scale)
+
+
 ENTRIES = {
     "texts": Entry(measure_task("texts")),
     "replay": Entry(measure_methods("replay")),
@@ -231,6 +238,7 @@ ENTRIES = {
     "dlfa": Entry(measure_methods("dlfa")),
     "auxiliary": Entry(measure_methods("auxiliary")),
     "evaluation": Entry(measure_methods("evaluation")),
+    "prediction": Entry(measure_prediction, ("cpu",)),
     "adaptation": Entry(measure_methods("adaptation")),
     "startup": Entry(measure_startup),
     "probing": Entry(measure_probing),

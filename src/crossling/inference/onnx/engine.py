@@ -54,18 +54,24 @@ class StoredEncoder:
 class OnnxEngine:
     """A model that ONNX Runtime runs on the CPU.
 
-    Batches run side by side, each in one thread: threads that share a batch wait for each other at every operator.
+    As many batches run side by side as there are threads: threads that share a batch wait for each other at every
+    operator. A single batch has all of them.
     """
 
     def __init__(self, folder: Path, card: ModelCard, *, threads: int | None = None) -> None:
         if card.onnx is None:
             raise UserError(f"{folder}: is no model for ONNX Runtime. Make one: crossling export RUN OUT --to onnx")
         self.threads = threads or count_cores()
-        identity = check_files(folder, card)[GRAPH]
-        self.session = open_session(folder, card, threads=self.threads)
-        self._encoder = StoredEncoder(
-            _load_tokenizer(folder, card.onnx), identity, card.onnx["max_length"], card.onnx["token_types"]
-        )
+        # Each takes a part of a second. A file that was changed is reported first, whatever else it led to.
+        with ThreadPoolExecutor(max_workers=3) as workers:
+            checked = workers.submit(check_files, folder, card)
+            opened = workers.submit(open_session, folder, card, threads=self.threads)
+            tokenizer = workers.submit(_load_tokenizer, folder, card.onnx)
+            identity = checked.result()[GRAPH]
+            self.session = opened.result()
+            self._encoder = StoredEncoder(
+                tokenizer.result(), identity, card.onnx["max_length"], card.onnx["token_types"]
+            )
         self._inputs = [one.name for one in self.session.get_inputs()]
 
     @property
@@ -115,6 +121,8 @@ def open_session(folder: Path, card: ModelCard, *, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # Threads that wait for work by spinning would take the time of batches that run beside them.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # what goes wrong is raised
     # Constants are folded; operators are fused already as they are fastest.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC

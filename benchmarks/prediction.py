@@ -1,0 +1,148 @@
+"""How fast a trained tagger predicts: files in sentences a second, and single sentences in milliseconds.
+
+    python benchmarks/run.py --device cpu --only prediction
+
+Compared with transformers' pipeline and with a plain loop around ONNX Runtime (the same graph, batches in the order of
+the file, padded to the longest, no words and no spans). Each round runs every way once, and the best round counts.
+The encoder is the offline one where its package is, else a random one of its size. The head is random, which does not
+change the time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from _rows import MissingError, Row
+from _speed import Scale
+
+FILES_TARGETS = {"float32": 3.0, "int8": 5.0}
+PIPELINE, LOOP, TORCH = "transformers.pipeline", "ONNX Runtime, plain loop", "predict, torch"
+LABELS = ("B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER", "O")
+BATCH = 32
+
+
+def measure_prediction(scale: Scale) -> Iterator[Row]:
+    """Rows for files and for single sentences, each with float32 and int8."""
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        raise MissingError("ONNX Runtime is not installed: pip install 'crossling[onnx]'") from None
+    texts = collect_texts(24 if scale.quick else 240)
+    with tempfile.TemporaryDirectory() as folder:
+        ways = build_ways(Path(folder), scale)
+        rounds = 1 if scale.quick else 3
+        files = dict.fromkeys(ways, 0.0)
+        for _ in range(rounds):
+            for name, predict in ways.items():
+                start = time.perf_counter()
+                predict(texts)
+                files[name] = max(files[name], len(texts) / (time.perf_counter() - start))
+        singles: dict[str, list[float]] = {name: [] for name in ways}
+        for text in texts[: 4 if scale.quick else 60]:
+            for name, predict in ways.items():
+                start = time.perf_counter()
+                predict([text])
+                singles[name].append(1000 * (time.perf_counter() - start))
+    peers = (PIPELINE, LOOP, TORCH)
+    for precision, target in FILES_TARGETS.items():
+        yield Row(
+            f"prediction of files, {precision}",
+            f"tags of {len(texts)} sentences in eight languages, ONNX Runtime",
+            "sentences/s",
+            files[precision],
+            peers={name: files[name] for name in peers},
+            targets={PIPELINE: target},
+        )
+    for precision in FILES_TARGETS:
+        yield Row(
+            f"prediction of a sentence, {precision}",
+            "tags of single sentences, ONNX Runtime, median",
+            "ms",
+            float(np.median(singles[precision])),
+            peers={name: float(np.median(singles[name])) for name in peers},
+            better="lower",
+            notes={f"p99 {name}": round(float(np.percentile(values, 99)), 1) for name, values in singles.items()},
+        )
+
+
+def collect_texts(count: int) -> list[str]:
+    """Sentences of the phrasebook, its eight languages mixed."""
+    from crossling.data.catalogue import open_data
+
+    languages = ("en", "de", "es", "fr", "hi", "ru", "vi", "zh")
+    with tempfile.TemporaryDirectory() as store:
+        each = -(-count // len(languages))
+        sets = [open_data(f"phrasebook-ner:{code}:train[:{each}]", store=Path(store)) for code in languages]
+        rows = [[" ".join(row.words) for row in rows] for rows in sets]
+    return [text for together in zip(*rows, strict=True) for text in together][:count]
+
+
+def build_ways(folder: Path, scale: Scale) -> dict[str, Callable[[Sequence[str]], Any]]:
+    """What predicts a list of texts, by name; all of them the same model."""
+    from crossling.inference.onnx.export import export_onnx
+    from crossling.inference.predictor import Predictor
+
+    model, card = build_tagger(scale)
+    ways: dict[str, Callable[[Sequence[str]], Any]] = {}
+    for precision in FILES_TARGETS:
+        export_onnx(model, card, folder / precision, precision=precision)  # type: ignore[arg-type]
+        ways[precision] = Predictor.load(folder / precision).predict
+    ways[LOOP] = build_loop(folder / "float32", model.encoder.tokenizer)
+    ways[PIPELINE] = build_pipeline(model)
+    ways[TORCH] = Predictor.from_model(model, card).predict
+    return ways
+
+
+def build_tagger(scale: Scale) -> tuple[Any, Any]:
+    """A tagger with a random head, and its card."""
+    from _synthetic import TEXTS, build_encoder
+    from crossling.encoders.loading import load_encoder
+    from crossling.models.model import ModelCard, build_model
+    from crossling.tasks import build_task, parse_task
+    from startup import OFFLINE_NAME, has_offline_encoder
+
+    offline = has_offline_encoder() and not scale.quick
+    encoder = load_encoder(OFFLINE_NAME) if offline else build_encoder(TEXTS, scale.size)
+    task = build_task(parse_task("ner"), LABELS)
+    model = build_model(encoder, {"kind": "last"})
+    head = task.build_objective("tag").build_head(encoder.width)
+    assert head is not None
+    model.heads["tag"] = head
+    stored: Any = {"tag": {"settings": task.settings.model_dump(mode="json"), "labels": list(LABELS)}}
+    return model.eval(), ModelCard(encoder.name, encoder.identity, tasks=stored)
+
+
+def build_loop(folder: Path, tokenizer: Any) -> Callable[[Sequence[str]], Any]:
+    """ONNX Runtime as its tutorials use it: a batch after another, padded, with all threads."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+
+    def predict(texts: Sequence[str]) -> list[Any]:
+        found = []
+        for start in range(0, len(texts), BATCH):
+            given = tokenizer(list(texts[start : start + BATCH]), padding=True, return_tensors="np")
+            inputs = {"ids": given["input_ids"].astype(np.int64), "mask": given["attention_mask"].astype(np.int64)}
+            found.append(session.run(None, inputs)[0].argmax(-1))
+        return found
+
+    return predict
+
+
+def build_pipeline(model: Any) -> Callable[[Sequence[str]], Any]:
+    """transformers' pipeline around the same weights, with the batch size that is fastest here."""
+    from transformers import AutoModelForTokenClassification, pipeline
+
+    config = model.encoder.model.config
+    config.num_labels = len(LABELS)
+    config.id2label = dict(enumerate(LABELS))
+    tagger = AutoModelForTokenClassification.from_config(config)
+    tagger.base_model.load_state_dict(model.encoder.model.state_dict(), strict=False)
+    pipe = pipeline("token-classification", tagger.eval(), tokenizer=model.encoder.tokenizer, device="cpu")
+    return lambda texts: pipe(list(texts), batch_size=min(8, len(texts)), aggregation_strategy="first")
