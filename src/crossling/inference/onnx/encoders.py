@@ -88,7 +88,7 @@ def emit_bert(graph: Graph, encoder: Encoder, reads: tuple[int, ...]) -> dict[in
 def _add_and_normalize(graph: Graph, value: str, skipped: str, linear: nn.Linear, norm: nn.LayerNorm, name: str) -> str:
     """``norm(linear(value) + skipped)``.
 
-    Operator by operator: on a CPU, ONNX Runtime's SkipLayerNormalization takes three times as long.
+    Operator by operator: on a CPU, ONNX Runtime's SkipLayerNormalization takes several times as long.
     """
     total = graph.add("Add", graph.apply_linear(value, linear, name), skipped)
     return graph.normalize(total, norm, f"{name}.norm")
