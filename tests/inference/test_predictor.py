@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
+from crossling.data.records import LabelledText
 from crossling.errors import ArtefactError, DataError
 from crossling.inference import predictor as prediction
+from crossling.inference.evaluate import predict_with
 from crossling.inference.predictor import Predictor, predict_file, read_text
 from crossling.tasks.tag import join_spans
-from trained import train_tiny, wrap
+from examples import make_rows
+from trained import list_inputs, train_tiny, wrap
 
 Trained = Callable[[str], Path]
 
@@ -269,3 +272,18 @@ def drop_confidence(found: Any) -> Any:
     if isinstance(found, dict):
         return {name: drop_confidence(value) for name, value in found.items() if name != "confidence"}
     return [drop_confidence(value) for value in found] if isinstance(found, list) else found
+
+
+def test_new_text_is_classified_to_its_end(trained: Trained) -> None:
+    """The model was trained on texts that are cut off; a short text is read as training read it."""
+    predictor = Predictor.load(trained("sentiment"))
+    length = predictor.task.settings.length
+    start = ["the"] * length
+    texts = [" ".join([*start, *end]) for end in (["cat"] * length, ["dog"] * length)]
+    first, second = predictor.predict(texts)
+    assert first["confidence"] != second["confidence"] or first["label"] != second["label"]
+    rows = make_rows(LabelledText)
+    [scored] = predict_with(predictor.engine, predictor.task, [rows], head=predictor.head, cache=None)
+    found = predictor.predict(list_inputs(rows))
+    assert [one["label"] for one in found] == [scored.labels[code] for code in scored.column("predicted")]
+    assert [one["confidence"] for one in found] == pytest.approx(scored.column("confidence").tolist(), abs=1e-4)

@@ -39,6 +39,8 @@ class Predictor:
         self.card = card
         self.head, stored = next(iter(card.tasks.items()))
         self.task = restore_task(stored)
+        # Scores are of the task as it was trained; new text is read to its end.
+        self._whole = self.task.read_whole() if hasattr(self.task, "read_whole") else self.task
 
     @classmethod
     def load(cls, folder: str | Path, *, engine: str = "auto", threads: int | None = None) -> Predictor:
@@ -79,7 +81,7 @@ class Predictor:
             self._arrange(part, language, split) for part, language, split in zip(parts, groups, splits, strict=True)
         ]
         found: list[dict[str, Any]] = [{}] * len(inputs)
-        predicted = predict_with(self.engine, self.task, sets, head=self.head, cache=None, batch=32)
+        predicted = predict_with(self.engine, self._whole, sets, head=self.head, cache=None, batch=32)
         for places, part, split, one in zip(groups.values(), parts, splits, predicted, strict=True):
             for place, result in zip(places, self.task.present(one, part, split), strict=True):
                 found[place] = result

@@ -54,6 +54,12 @@ class Task(TextTask):
     columns = ("text", "label")
     settings: Settings
 
+    def read_whole(self) -> Task:
+        """The task for new text: a text that is longer than a window is read to its end, however it was trained."""
+        if self.settings.overlap is not None:
+            return self
+        return Task(self.settings.model_copy(update={"overlap": self.settings.length // 4}), self.labels)
+
     def build_objective(self, name: str) -> Objective:
         from crossling.objectives.label_texts import Objective
 

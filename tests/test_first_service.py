@@ -1,0 +1,87 @@
+"""The page that leads a newcomer from a recipe to a service is executed, with a tiny encoder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+PAGE = Path(__file__).parent.parent / "docs" / "first-service.md"
+
+
+def find_blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def run(command: list[str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=make_environment())
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def make_environment() -> dict[str, str]:
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def read_command(line: str) -> list[str]:
+    words = shlex.split(line)
+    return [sys.executable, "-m", *words] if words[0] == "crossling" else words
+
+
+def request(command: list[str], folder: Path) -> str | bytes:
+    """The answer to curl's command; without curl, to the request that it would send."""
+    if shutil.which("curl"):
+        return run(command, folder)
+    _, _, address, _, header, _, data = command
+    sent = Request(address, data.encode(), dict([header.split(": ", 1)]))
+    with urlopen(sent, timeout=60) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+@contextmanager
+def served(command: list[str], folder: Path, port: int) -> Iterator[None]:
+    with subprocess.Popen(command, cwd=folder, env=make_environment(), stderr=subprocess.PIPE, text=True) as server:
+        try:
+            for _ in range(600):
+                assert server.poll() is None, server.stderr.read() if server.stderr else ""
+                try:
+                    urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                    break
+                except (URLError, OSError):
+                    time.sleep(0.1)
+            yield
+        finally:
+            server.terminate()
+
+
+def test_page_is_executed_as_it_stands(tmp_path: Path, tiny_folder: Path) -> None:
+    [recipe] = find_blocks("toml")
+    small = recipe.replace('"multilingual-e5-small"', json.dumps(str(tiny_folder))).replace("[:200]", "[:40]")
+    assert small.count(str(tiny_folder)) == 1
+    (tmp_path / "first.toml").write_text(small, encoding="utf-8")
+    *first, serve, ask = [line for block in find_blocks("bash") for line in block.splitlines()]
+    outputs = [run(read_command(line), tmp_path) for line in first]
+    assert "span_f1" in outputs[0] and "hi" in outputs[0]
+    [program] = find_blocks("python")
+    without_crossling = "import sys\nsys.modules['crossling'] = None\n" + program
+    run([sys.executable, "-c", without_crossling], tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert "8000" in serve and "8000" in ask
+    with served(read_command(serve.replace("8000", str(port))), tmp_path, port):
+        [result] = json.loads(request(read_command(ask.replace("8000", str(port))), tmp_path))["results"]
+    assert [word["word"] for word in result["words"]] == ["Anna", "lebt", "in", "Berlin", "."]
+    assert {"text", "spans", "words"} <= result.keys()
