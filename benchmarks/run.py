@@ -209,6 +209,12 @@ def measure_alignment(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
     yield Row("alignment", what, "s", seconds, {} if scale.quick else dict(alignment.PEER_SECONDS), better="lower")
 
 
+def measure_serving(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    import serving
+
+    yield from serving.measure(quick=scale.quick)
+
+
 def measure_report(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
     import report
 
@@ -240,6 +246,7 @@ ENTRIES = {
     "evaluation": Entry(measure_methods("evaluation")),
     "prediction": Entry(measure_prediction, ("cpu",)),
     "adaptation": Entry(measure_methods("adaptation")),
+    "serving": Entry(measure_serving, ("cpu",)),
     "startup": Entry(measure_startup),
     "probing": Entry(measure_probing),
     "perplexity": Entry(measure_perplexity),

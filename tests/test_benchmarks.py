@@ -106,6 +106,16 @@ def test_a_quick_run_saves_rows(
     assert "adjustment: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_quick_run_serves(load: Callable[[str], Any], tmp_path: Path) -> None:
+    out = tmp_path / "rows.json"
+    assert load("run").main(["--device", "cpu", "--quick", "--out", str(out), "--only", "serving"]) == 0
+    rows = {row["name"]: row for row in json.loads(out.read_text(encoding="utf-8"))["rows"]}
+    assert {"one sentence", "sentences of a file", "64 clients"} <= rows.keys()
+    assert "serve" in rows["one sentence"]["peers"] and "transformers.pipeline" in rows["one sentence"]["peers"]
+    assert rows["64 clients"]["notes"]["p99, ms"] > 0
+
+
 def test_the_page_is_filled(load: Callable[[str], Any], tmp_path: Path) -> None:
     rows = load("_rows")
     facts = {"machine": {"torch": "2", "processor": "p"}, "quick": False, "command": "c", "matrix_rate": 1e12}
