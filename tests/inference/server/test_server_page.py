@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from browsers import launch_chromium
+from crossling.inference.label_studio import build_task
 from crossling.inference.predictor import Predictor
 from crossling.inference.server.limits import Limits
 from served import Running, build_untrained, run_server
@@ -193,6 +194,11 @@ def test_files_are_read_in_several_requests_and_downloaded(opened: Opened, serve
     assert [[word["tag"] for word in row["words"]] for row in rows] == [tags(one) for one in expected]
     conll = opened.download("CoNLL")
     assert conll.split("\n\n")[0].splitlines() == [f"{word['word']}\t{word['tag']}" for word in expected[0]["words"]]
+    tasks = json.loads(opened.download("Label Studio"))
+    for number, (task, one) in enumerate(zip(tasks, expected, strict=True)):
+        made = build_task(one, model="ner")
+        made["data"]["line"] = number + 2
+        assert task == made
     opened.page.select_option("#view", "words")
     cells = list(csv.DictReader(io.StringIO(opened.download("CSV").removeprefix("\ufeff"), newline="")))
     found = [(cell["line"], cell["word"], cell["tag"]) for cell in cells if cell["line"] == "2"]
@@ -301,7 +307,7 @@ def test_page_is_used_by_keyboard_alone(opened: Opened) -> None:
     for _ in range(60):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.dataset.format ?? document.activeElement.tagName"))
-    assert {"jsonl", "conll", "csv", "SUMMARY"} <= reached
+    assert {"jsonl", "conll", "csv", "tasks", "SUMMARY"} <= reached
 
 
 def test_token_is_asked_for(browser: Browser, trained: Trained) -> None:

@@ -139,8 +139,34 @@ function writeCsv(rows, view) {
   return "\ufeff" + [head ?? ["line", "model"], ...lines].map((cells) => cells.map(quoteCsv).join(",") + "\r\n").join("");
 }
 
+// Label Studio's tasks, one a line with a pre-annotation of each model; as inference/label_studio.py writes them.
+function writeTasks(rows) {
+  const tasks = new Map();
+  for (const { line, model, result } of rows) {
+    const data = Object.fromEntries(["text", "first", "second", "question", "context"].filter((name) => name in result).map((name) => [name, result[name]]));
+    if (!tasks.has(line)) tasks.set(line, { data: { ...data, line }, predictions: [] });
+    const sure = result.words ? result.words.map((word) => word.confidence) : [result.confidence];
+    tasks.get(line).predictions.push({ model_version: model, score: Math.min(1, ...sure), result: annotate(result) });
+  }
+  return JSON.stringify([...tasks.values()], null, 1) + "\n";
+}
+
+function annotate(result) {
+  const mark = (type, shown, value, score) => ({ from_name: "label", to_name: shown, type, value, score });
+  if ("label" in result) return [mark("choices", "text" in result ? "text" : "first", { choices: [result.label] }, result.confidence)];
+  if ("answer" in result) {
+    const value = { start: result.start, end: result.end, text: result.answer, labels: ["answer"] };
+    return result.start < 0 ? [] : [mark("labels", "context", value, result.confidence)];
+  }
+  return (result.spans ?? result.words).map((part) => {
+    const value = { start: part.start, end: part.end, text: part.span ?? part.word, labels: [part.label ?? part.tag] };
+    return mark("labels", "text", value, part.confidence);
+  });
+}
+
 export function writeFile(format, rows, models, view) {
   if (format === "jsonl") return { text: writeJsonLines(rows), name: "predictions.jsonl", type: "application/jsonl" };
   if (format === "conll") return { text: writeConll(rows, models), name: "predictions.conll", type: "text/plain" };
+  if (format === "tasks") return { text: writeTasks(rows), name: "tasks.json", type: "application/json" };
   return { text: writeCsv(rows, view), name: "predictions.csv", type: "text/csv" };
 }
