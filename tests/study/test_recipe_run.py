@@ -444,6 +444,8 @@ def test_damaged_caches_and_predictions_are_made_again(finished: tuple[dict[str,
     assert len({path.parent.relative_to(store).parts[0] for path in damaged}) == 3
     for path in damaged:
         flip_a_bit(path)
+    for path in store.glob("predictions/*/*.parquet"):  # of whose footer not every bit says something
+        path.write_bytes(path.read_bytes()[:-100])
     shutil.rmtree(store / "artefacts")  # so that all caches are read
     progress = Lines()
     run_recipe(recipe, store=Store(store), out=tmp_path / "out", progress=progress)

@@ -52,6 +52,13 @@ class Predictor:
         """A model in memory, on the device of the given processes."""
         return cls(run_by_torch(model, distributed), card)
 
+    @property
+    def model(self) -> Model:
+        """The model in memory; only torch has one."""
+        if not isinstance(self.engine, TorchEngine):
+            raise ArtefactError("a model for ONNX Runtime has no weights in memory; load the folder of its run")
+        return self.engine.model
+
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder for :meth:`load`, here or on a machine that has no other file of it."""
         from crossling.models.standalone import write_standalone
