@@ -73,3 +73,10 @@ def test_files_are_written_for_annotation(trained: Trained, tmp_path: Path) -> N
         suggest_file(folder, given, tmp_path / "a.xlsx", count=3)
     with pytest.raises(UserError, match="unknown"):
         suggest_file(folder, given, tmp_path / "b.json", count=3, by="most")
+
+
+def test_a_model_without_an_encoder_in_memory_is_refused_before_it_predicts(trained: Trained) -> None:
+    predictor = Predictor.load(trained("sentiment"))
+    predictor.engine = object()  # type: ignore[assignment]
+    with pytest.raises(UserError, match="ONNX Runtime"):
+        suggest(predictor, TEXTS, count=1)

@@ -54,6 +54,9 @@ def suggest(
     progress: Progress | None = None,
 ) -> list[Suggestion]:
     """The texts to label next, the most useful first; an input that stands several times counts once."""
+    engine = predictor.engine
+    if not isinstance(engine, TorchEngine):
+        raise UserError("texts are compared by an encoder in torch, which a model for ONNX Runtime does not have")
     progress = progress or NoProgress()
     distinct = list(dict.fromkeys(_freeze(item) for item in inputs))
     places = {item: place for place, item in reversed(list(enumerate(map(_freeze, inputs))))}
@@ -66,24 +69,22 @@ def suggest(
     progress.end()
     doubt_N = np.array([measure_uncertainty(one, by) for one in found])
     pool = np.argsort(-doubt_N, kind="stable")[: POOL * count]
-    vectors_ND = _embed(predictor, [_join(found[place]) for place in pool], progress)
+    vectors_ND = _embed(engine, [_join(found[place]) for place in pool], progress)
     chosen = pool[choose_diverse(doubt_N[pool], vectors_ND, count)]
     return [Suggestion(places[distinct[n]], float(doubt_N[n]), found[n]) for n in chosen]
 
 
-def _embed(predictor: Predictor, texts: list[str], progress: Progress) -> Array:
+def _embed(engine: TorchEngine, texts: list[str], progress: Progress) -> Array:
     """A vector of each text, N x D."""
     columns = {"text": texts, "label": [""] * len(texts)}
-    rows = build_rows(LabelledText, columns, language=predictor.card.source, name="texts to compare")
-    if not isinstance(predictor.engine, TorchEngine):
-        raise UserError("texts are compared by an encoder in torch, which a model for ONNX Runtime does not have")
+    rows = build_rows(LabelledText, columns, language="und", name="texts to compare")
     with TemporaryDirectory() as cache:
         return embed_texts(
-            predictor.engine.model,
+            engine.model,
             rows,
             how="mean",
             length=LENGTH,
-            distributed=predictor.engine.distributed,
+            distributed=engine.distributed,
             cache=Path(cache),
             batch=32,
             progress=progress,

@@ -61,6 +61,10 @@ def find_artefact(store: Path, identity: str) -> Path:
 class DamagedError(ArtefactError):
     """A file of an artefact is not what was written."""
 
+    def __init__(self, path: Path) -> None:
+        self.what = f"{path}: {'is damaged' if path.is_file() else 'is missing'}"
+        super().__init__(f"{self.what}. Run its recipe again: the model is then trained again.")
+
 
 class Store:
     """Artefacts by identity, work in progress, encoded data and predictions, below one folder."""
@@ -112,8 +116,7 @@ class Store:
         for name, digest in files.items():
             path = folder / check_name(name, where=str(folder))
             if not path.is_file() or hash_file(path) != digest:
-                found = "is damaged" if path.is_file() else "is missing"
-                raise DamagedError(f"{path}: {found}. Run its recipe again: the model is then trained again.")
+                raise DamagedError(path)
         self._verified.add(identity)
 
     def set_aside(self, identity: str) -> Path:

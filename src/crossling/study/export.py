@@ -44,17 +44,7 @@ def export_model(
     ``run`` is the folder of a run or of a saved model. ``on`` names data sets and text files whose subwords stay in a
     vocabulary of the subwords in use. ``measure`` names data sets on which a model in 8 bits is compared with float32.
     """
-    _check_choice("--to", to, get_args(Format))
-    _check_choice("--precision", precision, get_args(Precision))
-    if precision == "int8" and to != "onnx":
-        raise UserError("--precision int8: only ONNX Runtime computes in 8 bits; add --to onnx")
-    if measure and precision != "int8":
-        raise UserError("--measure: compares 8 bits with float32; add --to onnx --precision int8")
-    if to == "onnx":
-        require_onnx()
-    _check_choice("--vocabulary", vocabulary, get_args(Vocabulary))
-    if on and vocabulary == "whole":
-        raise UserError("--on: the whole vocabulary has the subwords of any text; add --vocabulary used to keep fewer")
+    _check_options(to, vocabulary, on, precision, measure)
     check_new_folder(out)
     folder = find_model(run, seed=seed)
     model, card = load_model(folder)
@@ -88,6 +78,21 @@ def export_model(
     size = sum(path.stat().st_size for path in out.iterdir())
     kept = "all" if used is None else f"{len(used):,} of"
     return "\n".join([f"{out}: {kept} {model.encoder.vocabulary:,} subwords, {size / 1e6:.1f} MB", *lines])
+
+
+def _check_options(to: str, vocabulary: str, on: Sequence[str], precision: str, measure: Sequence[str]) -> None:
+    """Refuse options that are unknown or do not go together, before anything is loaded."""
+    _check_choice("--to", to, get_args(Format))
+    _check_choice("--precision", precision, get_args(Precision))
+    _check_choice("--vocabulary", vocabulary, get_args(Vocabulary))
+    if precision == "int8" and to != "onnx":
+        raise UserError("--precision int8: only ONNX Runtime computes in 8 bits; add --to onnx")
+    if measure and precision != "int8":
+        raise UserError("--measure: compares 8 bits with float32; add --to onnx --precision int8")
+    if to == "onnx":
+        require_onnx()
+    if on and vocabulary == "whole":
+        raise UserError("--on: the whole vocabulary has the subwords of any text; add --vocabulary used to keep fewer")
 
 
 def _check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:

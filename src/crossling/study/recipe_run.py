@@ -278,7 +278,7 @@ class RecipeRun:
             self.store.verify(identity)
         except DamagedError as error:
             moved = self.store.set_aside(identity)
-            self.progress.say(f"{error.args[0].partition(' Run its')[0]} It is kept as {moved} and made again.")
+            self.progress.say(f"{error.what}. The model is kept as {moved} and made again.")
             return self.store.is_complete(identity)
         return True
 
@@ -343,10 +343,10 @@ class RecipeRun:
             return False
         try:
             read_predictions(stored)
-        except ArtefactError as error:
+        except ArtefactError:
             moved = stored.with_name(f"{stored.name}.damaged")
             stored.replace(moved)
-            self.progress.say(f"{str(error).partition('; delete')[0]}. It is kept as {moved} and made again.")
+            self.progress.say(f"{stored}: is damaged. The predictions are kept as {moved} and made again.")
             return False
         return True
 
