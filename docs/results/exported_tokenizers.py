@@ -1,4 +1,4 @@
-"""What tokenizers cost an exported tagger: python docs/results/tokenizers.py RUN en hi zh
+"""What tokenizers cost an exported tagger: python docs/results/exported_tokenizers.py RUN en hi zh
 
 Span F1 on the first 300 rows of WikiANN's dev set in each language, of one model with three ways to cut text into
 subwords: crossling's, the exported tokenizer, and the encoder's own as the hub has it. The table is in
