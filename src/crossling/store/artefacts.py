@@ -14,12 +14,13 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from crossling.errors import ArtefactError
-from crossling.files import fsync, hash_file, write_atomic, write_once
+from crossling.files import fsync, hash_file, read_json, write_atomic, write_once
 from crossling.recipe.identity import content_hash
 from crossling.store.archive import Archive, check_name, is_address
 from crossling.store.leases import EXPIRY_SECONDS, Leases
@@ -27,6 +28,10 @@ from crossling.store.leases import EXPIRY_SECONDS, Leases
 MARKER = "complete.json"
 DIGESTS = "sha256"
 """In the record of an artefact: the digest of each of its files."""
+MACHINE = "machine"
+"""In the record of an artefact: what it was made with. All versions write it."""
+RECORD_DIGEST = "sha256 of record"
+"""In the record of an artefact: the digest of all else that it says."""
 ADDRESS = "address"
 """In the mirror of an address: a file that holds it."""
 
@@ -107,17 +112,37 @@ class Store:
     def verify(self, identity: str) -> None:
         """Raise :class:`DamagedError` where a file of an artefact is not what was written; once in a process.
 
-        Artefacts of earlier versions have no digests.
+        Artefacts of earlier versions have no digests, of their files or of the record.
         """
         folder = self.artefact(identity)
         if identity in self._verified or not self._is_here(identity):
             return
-        files = self.record(identity).get(DIGESTS, {})
+        record = self.record(identity)
+        if not _is_record(record):
+            raise DamagedError(folder / MARKER)
+        files = record.get(DIGESTS, {})
         for name, digest in files.items():
             path = folder / check_name(name, where=str(folder))
             if not path.is_file() or hash_file(path) != digest:
                 raise DamagedError(path)
         self._verified.add(identity)
+
+    def is_whole(self, identity: str) -> bool:
+        """Whether an artefact is complete, and its files are what was written."""
+        try:
+            self.verify(identity)
+        except DamagedError:
+            return False
+        return self.is_complete(identity)
+
+    def heal(self, identity: str, say: Callable[[str], None]) -> bool:
+        """Whether an artefact is whole; a damaged one is set aside, so that whoever holds its lease makes it again."""
+        try:
+            self.verify(identity)
+        except DamagedError as error:
+            moved = self.set_aside(identity)
+            say(f"{error.what}. The model is kept as {moved} and made again.")
+        return self.is_complete(identity)
 
     def set_aside(self, identity: str) -> Path:
         """Move a damaged artefact out of the way, so that it is made again; returns where it is now."""
@@ -134,6 +159,7 @@ class Store:
         """Put the files of a folder into an artefact and declare them final, unless another was first."""
         files = {path.name: path for path in folder.iterdir()}
         record = {**record, DIGESTS: {name: hash_file(path) for name, path in files.items()}}
+        record[RECORD_DIGEST] = _hash_record(record)
         if self.archive is None or self.archive.publish(identity, files, record):
             self._take_in(identity, folder, record)
         shutil.rmtree(self.work(identity), ignore_errors=True)
@@ -166,8 +192,20 @@ class Store:
             if marker is not None:
                 found: dict[str, Any] = marker["record"]
                 return found
-        try:
-            loaded: dict[str, Any] = json.loads((self.artefact(identity) / MARKER).read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
-            raise ArtefactError(f"{self.artefact(identity)}: not a complete artefact: {error}") from None
+        path = self.artefact(identity) / MARKER
+        loaded = read_json(path)
+        if not isinstance(loaded, dict):
+            raise DamagedError(path)
         return loaded
+
+
+def _is_record(record: Mapping[str, Any]) -> bool:
+    """Whether a record is what was written; without a digest, whether it is one at all, and not another JSON file."""
+    if RECORD_DIGEST in record:
+        return bool(record[RECORD_DIGEST] == _hash_record(record))
+    return MACHINE in record and isinstance(record.get(DIGESTS, {}), dict)
+
+
+def _hash_record(record: Mapping[str, Any]) -> str:
+    facts = {name: value for name, value in record.items() if name != RECORD_DIGEST}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -13,7 +13,7 @@ from typing import Literal
 
 from crossling.encoders.cache import EncoderCache
 from crossling.errors import DataError, Problems
-from crossling.files import read_json, write_atomic
+from crossling.files import write_atomic
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import RunSettings
 from crossling.store.artefacts import Store
@@ -24,7 +24,6 @@ from crossling.study.folder import (
     PlannedVariant,
     StudyPlan,
     is_finished,
-    prediction_path,
 )
 from crossling.study.grid import Study, Variant
 from crossling.study.recipe_run import RecipeRun
@@ -123,14 +122,13 @@ def write_plan(
 def find_finished(
     cells: Iterable[PlannedCell], runs: Mapping[str, RecipeRun], out: Path, *, clean: bool = True
 ) -> set[str]:
-    """Names of the cells whose results are all there; ``clean`` deletes a marker of other work."""
+    """Names of the cells whose results are all there and whole; ``clean`` deletes the markers of others."""
     finished = set()
     for cell in cells:
-        run, path = runs[cell.folder], out / cell.name / COMPLETE
-        files = (prediction_path(run.out, cell.seed, entry, language) for entry, language, _ in run.targets)
-        if read_json(path) is None:
-            continue  # not there; another process may be writing it at this moment
-        if is_finished(out, cell) and all(file.is_file() for file in files):
+        path = out / cell.name / COMPLETE
+        if not path.exists():
+            continue  # another process may be writing it at this moment
+        if is_finished(out, cell) and runs[cell.folder].has_predictions(cell.seed):
             finished.add(cell.name)
         elif clean:
             path.unlink(missing_ok=True)
@@ -177,15 +175,24 @@ class JobGraph:
 
     @classmethod
     def from_cells(
-        cls, cells: Sequence[PlannedCell], *, finished: Collection[str], is_trained: Callable[[str], bool]
+        cls,
+        cells: Sequence[PlannedCell],
+        *,
+        finished: Collection[str],
+        is_trained: Callable[[str], bool],
+        damaged: Collection[str] = (),
     ) -> JobGraph:
-        """Jobs for all that is neither finished nor trained."""
+        """Jobs for all that is neither finished nor trained, and for damaged models, which are not trained."""
         graph = cls()
         for position, cell in enumerate(cells):
-            graph.cells[cell.name] = [] if cell.name in finished else graph._add(cell, position, is_trained)
+            broken = [one.identity for one in cell.list_trainings() if one.identity in damaged]
+            done = cell.name in finished and not broken
+            graph.cells[cell.name] = [] if done else graph._add(cell, position, is_trained, broken)
         return graph
 
-    def _add(self, cell: PlannedCell, position: int, is_trained: Callable[[str], bool]) -> list[str]:
+    def _add(
+        self, cell: PlannedCell, position: int, is_trained: Callable[[str], bool], damaged: Iterable[str]
+    ) -> list[str]:
         trainings = {training.identity: training for training in cell.list_trainings()}
         missing: dict[str, None] = {}
 
@@ -196,7 +203,8 @@ class JobGraph:
                     visit(need)
                 missing[identity] = None
 
-        visit(cell.stages[-1])
+        for identity in (*damaged, cell.stages[-1]):
+            visit(identity)
         for key in missing:
             training = trainings[key]
             needs = tuple(need for need in training.needs if need in missing)

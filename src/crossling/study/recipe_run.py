@@ -270,18 +270,6 @@ class RecipeRun:
             folder = self.store.fetch(identity)
         return load_model(folder, load=self.encoders.load)
 
-    def _is_done(self, identity: str) -> bool:
-        """Whether an artefact is complete and whole; a damaged one is set aside, so that it is made again."""
-        if not self.store.is_complete(identity):
-            return False
-        try:
-            self.store.verify(identity)
-        except DamagedError as error:
-            moved = self.store.set_aside(identity)
-            self.progress.say(f"{error.what}. The model is kept as {moved} and made again.")
-            return self.store.is_complete(identity)
-        return True
-
     def _numerics(self) -> dict[str, Any]:
         """What changes bits without changing settings."""
         on_cpu = self.distributed.device.type == "cpu"
@@ -298,7 +286,8 @@ class RecipeRun:
         with self.store.leases.hold(identity) if self.distributed.is_main else nullcontext() as lease:
             self.distributed.wait()
             done = torch.tensor(
-                int(self.distributed.is_main and self._is_done(identity)), device=self.distributed.device
+                int(self.distributed.is_main and self.store.heal(identity, self.progress.say)),
+                device=self.distributed.device,
             )
             yield bool(self.distributed.broadcast(done)), lease
 
@@ -309,7 +298,7 @@ class RecipeRun:
         for entry, language, rows in self.targets:
             path = prediction_path(self.out, seed, entry, language)
             stored = self._stored_predictions(identity, rows)
-            if self._is_whole(stored):
+            if stored.exists() and self._is_whole(stored, rows, seed, identity):
                 copy_atomic(stored, path)
             else:
                 waiting.append((entry, rows, stored, path))
@@ -330,30 +319,47 @@ class RecipeRun:
                 cache=self.store.root / "encoded",
                 batch=batch,
                 progress=self.progress,
-                meta={"seed": seed},
+                meta={"seed": seed, "model": identity},
             )
             for (_, _, stored, path), predictions in zip(places, found, strict=True):
                 write_predictions(stored, predictions)
                 fsync(stored)
                 copy_atomic(stored, path)
 
-    def _is_whole(self, stored: Path) -> bool:
-        """Whether predictions are in the store and can be read; damaged ones are set aside, and made again."""
-        if not stored.exists():
-            return False
-        try:
-            read_predictions(stored)
-        except ArtefactError:
-            moved = stored.with_name(f"{stored.name}.damaged")
-            stored.replace(moved)
-            self.progress.say(f"{stored}: is damaged. The predictions are kept as {moved} and made again.")
-            return False
-        return True
+    def _is_whole(self, stored: Path, rows: Rows, seed: int, identity: str) -> bool:
+        """Whether predictions in the store are what was written; others are set aside, and made again."""
+        if _are_predictions(stored, rows, seed, identity):
+            return True
+        moved = stored.with_name(f"{stored.name}.damaged")
+        stored.replace(moved)
+        self.progress.say(f"{stored}: is damaged. The predictions are kept as {moved} and made again.")
+        return False
+
+    def has_predictions(self, seed: int) -> bool:
+        """Whether all predictions of one seed's model are in the run's folder, and are what was written."""
+        identity = self.identify_stages(seed)[-1]
+        return all(
+            _are_predictions(prediction_path(self.out, seed, entry, language), rows, seed, identity)
+            for entry, language, rows in self.targets
+        )
 
     def _stored_predictions(self, identity: str, rows: Rows) -> Path:
         known_by = {"rows": rows.fingerprint, "language": rows.language, "name": rows.name}
         key = content_hash({**known_by, "version": PREDICTION_VERSION, **self._numerics()})
         return self.store.root / "predictions" / identity / f"{key}.parquet"
+
+
+def _are_predictions(path: Path, rows: Rows, seed: int, identity: str) -> bool:
+    """Whether a file holds whole predictions for these rows by this model: files may be exchanged.
+
+    Those of earlier versions do not name their model.
+    """
+    try:
+        found = read_predictions(path)
+    except ArtefactError:
+        return False
+    wanted = {"fingerprint": rows.fingerprint, "seed": seed, "model": identity}
+    return found.language == rows.language and {**wanted, **found.meta}.items() >= wanted.items()
 
 
 def resolve_recipe(recipe: Recipe, opened: Sequence[StageData]) -> Recipe:

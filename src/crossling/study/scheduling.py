@@ -167,7 +167,12 @@ class Scheduler:
         finished = find_finished(planned, runs, self.out)
         for cell in planned:
             (self.out / cell.name / FAILED).unlink(missing_ok=True)
-        self.graph = JobGraph.from_cells(planned, finished=finished, is_trained=self.store.is_complete)
+        trained = {one.identity for cell in planned for one in cell.list_trainings()}
+        trained = {identity for identity in trained if self.store.is_complete(identity)}
+        whole = {identity for identity in trained if self.store.is_whole(identity)}
+        self.graph = JobGraph.from_cells(
+            planned, finished=finished, is_trained=whole.__contains__, damaged=trained - whole
+        )
 
     def _start_jobs(self) -> None:
         """Give every free worker the next job that no other process has."""
@@ -180,7 +185,10 @@ class Scheduler:
             lease = self.store.leases.try_acquire(job.lease)
             if lease is None:
                 self.graph.postpone(job)
-            elif self._has_results(job):  # finished by another process just before, or by a worker that then died
+                continue
+            if job.stage is not None:
+                self.store.heal(job.key, self.progress.say)
+            if self._has_results(job):  # finished by another process just before, or by a worker that then died
                 self.store.leases.release(lease, finished=True)
                 self._finish(job)
             else:
@@ -197,7 +205,7 @@ class Scheduler:
 
     def _has_results(self, job: Job) -> bool:
         if job.stage is not None:
-            return self.store.is_complete(job.key)
+            return self.store.is_whole(job.key)
         cell = self.cells[job.cell]
         return is_finished(self.out, cell) or fetch_results(self.store, self.out / cell.name, cell.identity)
 

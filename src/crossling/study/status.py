@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from crossling.files import read_json, write_atomic
 from crossling.store.leases import identify_machine, is_running
@@ -206,14 +207,19 @@ def find_schedulers(out: Path) -> list[SchedulerStatus]:
     """The processes that run a study now."""
     found = []
     for path in sorted((out / RUNNERS).glob("*.json")):
-        facts = read_json(path)
-        if not isinstance(facts, dict):
-            continue
-        working = [RunningJob(**{**job, "progress": _read_progress(job["progress"])}) for job in facts["working"]]
-        scheduler = SchedulerStatus(**{**facts, "working": tuple(working)})
-        if scheduler.is_alive:
+        scheduler = _read_scheduler(read_json(path))
+        if scheduler is not None and scheduler.is_alive:
             found.append(scheduler)
     return found
+
+
+def _read_scheduler(facts: Any) -> SchedulerStatus | None:
+    """The state of a process that runs a study; none where its file is damaged."""
+    try:
+        working = [RunningJob(**{**job, "progress": _read_progress(job["progress"])}) for job in facts["working"]]
+        return SchedulerStatus(**{**facts, "working": tuple(working)})
+    except (AttributeError, KeyError, TypeError):
+        return None
 
 
 def _read_progress(facts: Mapping[str, object]) -> JobProgress:
