@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from crossling.errors import RecipeError, nearest
+from crossling.limits import read_regular
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -130,7 +131,7 @@ def add_plugin(family: str, path: str | Path) -> Path:
     if family not in FAMILIES:
         raise RecipeError(f"{family!r}: no family of kinds.{nearest(family, FAMILIES)}")
     try:
-        source = path.read_bytes()
+        source = read_regular(path)
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read: {error.strerror}; a plugin is a Python file") from None
     _check_name(family, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,93 +21,15 @@ from crossling.data.readers.text_files import BadRows
 from crossling.data.records import Record
 from crossling.data.rows import SCHEMAS
 from crossling.errors import DataError
+from hostile_files import edit, pick_bytes
 
 CASES = [(name, example) for name, examples in EXAMPLES.items() for example in examples]
 IDS = [f"{name}-{i}" for name, examples in EXAMPLES.items() for i in range(len(examples))]
-TOKENS = (
-    b"\0 \xff \xed\xa0\x80 \xef\xbb\xbf \r \n \n\n \t \t\t _ 1-2\t 1.1\t 0\t < > & &a; &#0; &lt; <!-- ]]> <tu> "
-    b'</tu> <seg> { } [ ] " , : null true 1e999 -1 \\ud800 \\u0000 {"a":{"a": PK\x05\x06 \x1f\x8b <range> '
-    b"-DOCSTART- # en: \xe2\x80\xa8 \xc2\x85 \x0b \x1c"
-).split(b" ")
-"""What upsets parsers: bytes that are not UTF-8, other line ends, markup, escapes, the formats' own marks."""
-KINDS = ("cut", "delete", "insert", "repeat", "replace", "swap lines", "drop line", "join lines")
-KINDS += ("junk value", "drop value", "double value")
-VALUES: tuple[Any, ...] = (None, True, -1, 10**30, 1.5, "", "x", "\ud800", [], ["x"], {}, {"id": 1}, [[0, 9]])
 CODE = st.binary(min_size=5, max_size=20)
 """Edits as bytes, five for each: one draw a file is several times faster than drawing every part of them."""
 NOISE = st.binary(max_size=30)
 FILES, MORE_FILES = 2_000, 10_000
 """Malformed files thrown at every reader, shared between its examples: always, and in the slow test."""
-
-
-def edit(content: bytes, code: bytes) -> bytes:
-    """A file with a few faults: cut short, with parts lost, doubled or replaced, with bytes that do not belong."""
-    for step in range(0, len(code) - 4, 5):
-        kind = KINDS[code[step] % len(KINDS)]
-        where, length = int.from_bytes(code[step + 1 : step + 3], "big"), code[step + 3] % 41
-        extra = pick_bytes(code[step + 4])
-        at = where % (len(content) + 1)
-        if kind.endswith("value"):
-            content = edit_values(content, kind, where, length)
-        elif kind.endswith(("line", "lines")):
-            content = edit_lines(content, kind, where, length)
-        elif kind == "cut":
-            content = content[:at]
-        elif kind == "delete":
-            content = content[:at] + content[at + length :]
-        elif kind == "repeat":
-            content = content[: at + length] + content[at:]
-        elif kind == "replace":
-            content = content[:at] + extra + content[at + len(extra) :]
-        else:
-            content = content[:at] + extra + content[at:]
-    return content
-
-
-def pick_bytes(number: int) -> bytes:
-    """One of the tokens, or a byte as it is."""
-    return TOKENS[number % len(TOKENS)] if number < 200 else bytes([number])
-
-
-def edit_lines(content: bytes, kind: str, where: int, length: int) -> bytes:
-    lines = content.split(b"\n")
-    first, second = where % len(lines), (where + length) % len(lines)
-    if kind == "swap lines":
-        lines[first], lines[second] = lines[second], lines[first]
-    elif kind == "drop line":
-        del lines[first]
-    else:
-        lines[first : first + 2] = [b"".join(lines[first : first + 2])]
-    return b"\n".join(lines)
-
-
-def edit_values(content: bytes, kind: str, where: int, length: int) -> bytes:
-    """A JSON document, or one line of JSON lines, with a value that is lost, doubled or something else."""
-    lines = [content] if content.startswith(b"{\n") else content.split(b"\n")
-    line = where % len(lines)
-    try:
-        document = json.loads(lines[line])
-    except (ValueError, RecursionError):
-        return content
-    places = list(walk(document))
-    if not places:
-        return content
-    container, key = places[where % len(places)]
-    if kind == "junk value":
-        container[key] = VALUES[length % len(VALUES)]
-    elif kind == "drop value":
-        del container[key]
-    elif isinstance(container, list):
-        container.insert(key, container[key])
-    lines[line] = json.dumps(document, indent=1 if len(lines) == 1 else None).encode()
-    return b"\n".join(lines)
-
-
-def walk(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a document that holds a value: its container and its key or number."""
-    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
-        yield value, key
-        yield from walk(value[key])
 
 
 def read_all(reader: ModuleType, values: Mapping[str, Any], on_error: str) -> tuple[list[Record], int, int]:

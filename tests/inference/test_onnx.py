@@ -245,9 +245,13 @@ def test_graph_that_is_not_the_cards_is_refused(exported: Path, tmp_path: Path) 
     card = json.loads((exported / CARD).read_text(encoding="utf-8"))
     (name,) = card["heads"]
     _sign(exported, heads={name: {"classes": 5, "dropout": 0.1}})
+    with pytest.raises(ArtefactError, match="5 classes for 2 labels"):
+        Predictor.load(exported)
+    stored = {"settings": card["tasks"][name]["settings"], "labels": ["A", "B", "C", "D", "E"]}
+    _sign(exported, heads={name: {"classes": 5, "dropout": 0.1}}, tasks={name: stored})
     with pytest.raises(ArtefactError, match="gives 2 classes for 'tag', but model.json names 5"):
         Predictor.load(exported)
-    _sign(exported, onnx={**card["onnx"], "token_types": True})
+    _sign(exported, heads=card["heads"], tasks=card["tasks"], onnx={**card["onnx"], "token_types": True})
     with pytest.raises(ArtefactError, match="has the inputs ids, mask, not ids, mask, types"):
         Predictor.load(exported)
     (exported / GRAPH).write_bytes(b"no graph")

@@ -148,7 +148,10 @@ def test_a_recipe_can_start_from_its_encoder(exported: Path) -> None:
         (lambda folder: edit(folder, files={"../x": {"bytes": 1, "sha256": ""}}), "files are names in its folder"),
         (lambda folder: edit(folder, files={"config.json": {"bytes": "many"}}), r"files.config.json.bytes: .* integer"),
         (lambda folder: edit(folder, heads={"tag": {"classes": 10**12, "dropout": 0}}), "heads.tag.classes: "),
-        (lambda folder: edit(folder, heads={"tag": {"classes": 99, "dropout": 0}}), "weights do not fit its card"),
+        (
+            lambda folder: edit(folder, heads={"tag": {"classes": 99, "dropout": 0}}),
+            "99 classes for 2 labels",
+        ),
         (lambda folder: edit(folder, tasks={"tag": {"settings": {}}}), "tasks.tag.labels: Field required"),
         (lambda folder: edit(folder, unknown=1), "unknown: "),
         (lambda folder: (folder / "model.json").write_bytes(b"\xff{"), "not a model card"),

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from crossling.data.readers import Reader, load_reader
-from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings, open_file, show_working_folder
+from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings, open_file
 from crossling.data.records import Record
 from crossling.data.rows import Rows, hash_text, read_rows, write_rows
 from crossling.errors import DataError, nearest
@@ -113,8 +113,8 @@ def check_reader_files(format_name: str, values: Mapping[str, Any], *, language:
     """Refuse settings of a reader whose files are not there."""
     reader = load_reader(format_name)
     for path in reader.files(_load_settings(reader, values, language=language, name=format_name)):
-        if not path.exists():
-            raise DataError(f"{path}: there is no such file{show_working_folder(path)}; check the path")
+        with open_file(path, unpack=False):
+            pass  # a file that is not there, not regular or not readable is an error
 
 
 def open_cached(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from crossling.encoders.encoder import Encoder, find_family
 from crossling.encoders.offline import (
@@ -53,6 +53,8 @@ _FILES = (
     "sentencepiece*.model",
     "spiece.model",
 )
+_TOKENIZERS = ("tokenizer*.json", "tokenizer.model", "vocab.*", "sentencepiece*.model", "spiece.model")
+"""Files that a tokenizer can be made from, of which a folder has one at least."""
 _TABLES = ("word_embeddings.weight", "tok_embeddings.weight")
 """How the names of embedding tables end."""
 
@@ -140,8 +142,10 @@ def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
                 output_loading_info=True,
                 **choice,
             )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
+    except EncoderError:
+        raise
+    except Exception as error:  # at broken files transformers raises almost anything
+        raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {error or type(error).__name__}") from error
     if report["missing_keys"]:
         raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
     check_weights(model, name=name)
@@ -221,6 +225,8 @@ def load_tokenizer(folder: Path) -> Any:
     """
     from transformers import AutoTokenizer
 
+    if not any(found for pattern in _TOKENIZERS for found in folder.glob(pattern)):  # else it would be an empty one
+        raise EncoderError(f"{folder}: holds no tokenizer (tokenizer.json is missing). Fetch the folder again.")
     alone = folder / "vocab.txt"
     choice = {}
     if alone.is_file() and not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
@@ -242,6 +248,8 @@ def check_sizes(folder: Path, *, name: str, config: Any, tokenizer: Any) -> None
             f"encoder {name!r}: {folder / 'config.json'} says vocab_size = {config.vocab_size}, but its weights have "
             f"{rows} rows of subwords. If the weights are the right ones, write vocab_size = {rows} there."
         )
+    if tokenizer.pad_token_id is None:
+        raise EncoderError(f"encoder {name!r}: the tokenizer in {folder} names no pad_token. Add it there.")
     last = max(tokenizer.get_vocab().values())
     if last >= rows:
         raise EncoderError(

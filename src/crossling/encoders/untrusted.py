@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 
+from crossling.encoders.encoder import find_family
 from crossling.errors import EncoderError
+from crossling.limits import check_inside, read_regular
 
 LARGEST_JSON = 64_000_000
 """Bytes of a configuration or an index; a larger one is refused unread."""
@@ -22,6 +27,22 @@ BOUNDS = {
     ("max_position_embeddings",): 16_777_216,
 }
 """The largest value of each size, under the names that families give it."""
+OTHER_SIZES = {
+    "type_vocab_size": (0, 65_536),
+    "local_attention": (1, 1 << 24),
+    "global_attn_every_n_layers": (1, 1_024),
+}
+"""Smallest and largest value of what only some families have."""
+SHARES = ("dropout", "dropout_prob")
+"""How the names of shares between 0 and 1 end."""
+TOLERANCES = ("layer_norm_eps", "norm_eps")
+ACTIVATIONS = ("hidden_act", "activation", "hidden_activation")
+REFUSED = ("is_decoder", "add_cross_attention", "is_encoder_decoder", "quantization_config", "pruned_heads")
+"""What would make another model of the weights than the encoder that they are of."""
+FLOATING = {"F64", "F32", "F16", "BF16"}
+"""Types that weights may be stored in."""
+COUNTERS = ("position_ids", "token_type_ids", "num_batches_tracked")
+"""How the names of what are whole numbers in a checkpoint end."""
 SURPLUS = 32
 """How many times the weights in the files a configuration may ask for: models that share layers ask for a dozen."""
 
@@ -35,6 +56,8 @@ def check_checkpoint(folder: Path, *, name: str, patterns: tuple[str, ...]) -> N
     for path in folder.iterdir():
         if any(fnmatch(path.name, pattern) for pattern in patterns):
             _check_place(path, folder, where)
+            if path.suffix == ".json":
+                read_table(path, where)
     for file in ("config.json", "tokenizer_config.json"):
         if (folder / file).exists() and "auto_map" in (table := read_table(folder / file, where)):
             raise EncoderError(
@@ -42,19 +65,28 @@ def check_checkpoint(folder: Path, *, name: str, patterns: tuple[str, ...]) -> N
                 "is never run. Use a model that transformers knows by itself; if this one is, remove auto_map there."
             )
     _check_index(folder, where, patterns)
-    _check_sizes(read_table(folder / "config.json", where), folder, where)
+    _check_tokenizer_files(folder, where)
+    config = read_table(folder / "config.json", where)
+    if not isinstance(config.get("model_type"), str):
+        raise EncoderError(
+            f"{where}: config.json says model_type = {_show(config.get('model_type'))}; a name is needed."
+        )
+    find_family(config["model_type"], name)
+    _check_sizes(config, folder, where)
+    _check_values(config, where)
+    for path in sorted(folder.glob("model*.safetensors")):
+        _check_types(path, where)
 
 
 def read_table(path: Path, where: str) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        if path.stat().st_size > LARGEST_JSON:
-            raise ValueError(f"larger than {LARGEST_JSON:,} bytes")
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        loaded = json.loads(read_regular(path, most=LARGEST_JSON).decode("utf-8"))
         if not isinstance(loaded, dict):
             raise ValueError("not an object")
     except (OSError, ValueError, RecursionError) as error:
-        raise EncoderError(f"{where}: {path.name} cannot be used: {error}. Fetch the folder again.") from None
+        what = error.strerror if isinstance(error, OSError) else error
+        raise EncoderError(f"{where}: {path.name} cannot be used: {what}. Fetch the folder again.") from None
     return loaded
 
 
@@ -74,15 +106,12 @@ def _first(value: Any) -> str:
 
 
 def _check_place(path: Path, folder: Path, where: str) -> None:
-    """A regular file in the folder; the hub's cache links to its own ``blobs``."""
-    roots = [folder.resolve()]
-    if folder.parent.name == "snapshots":
-        roots.append((folder.parent.parent / "blobs").resolve())
-    target = path.resolve()
-    if not any(target.is_relative_to(root) for root in roots):
-        raise EncoderError(f"{where}: {path.name} is a link that leads outside ({target}). Copy the file itself here.")
-    if not target.is_file():
-        raise EncoderError(f"{where}: {path.name} is not a regular file. Fetch the folder again.")
+    try:
+        check_inside(path, folder)
+    except IsADirectoryError:
+        raise EncoderError(f"{where}: {path.name} is not a regular file but a folder. Fetch it again.") from None
+    except OSError as error:
+        raise EncoderError(f"{where}: {path.name} {error.strerror}. Fetch the folder again.") from None
 
 
 def _check_index(folder: Path, where: str, patterns: tuple[str, ...]) -> None:
@@ -104,6 +133,62 @@ def _check_index(folder: Path, where: str, patterns: tuple[str, ...]) -> None:
             raise EncoderError(f"{where}: {index.name} names {file}, which is missing. Fetch the folder again.")
 
 
+def _check_tokenizer_files(folder: Path, where: str) -> None:
+    """Files that the tokenizer's configuration chooses among are in this folder."""
+    path = folder / "tokenizer_config.json"
+    names = read_table(path, where).get("fast_tokenizer_files") if path.exists() else None
+    for name in names if isinstance(names, list) else [] if names is None else [names]:
+        if not isinstance(name, str) or Path(name).name != name or "\\" in name:
+            raise EncoderError(f"{where}: {path.name} names {_show(name)}; a tokenizer is a file in the same folder.")
+
+
+def _show(value: Any) -> str:
+    return repr(value)[:80]
+
+
+def _check_values(config: Mapping[str, Any], where: str) -> None:
+    """Shares, tolerances and names that layers are built from; what turns an encoder into another model is refused."""
+    from transformers.activations import ACT2FN
+
+    def refuse(key: str, valid: str) -> EncoderError:
+        return EncoderError(f"{where}: config.json says {key} = {_show(config[key])}; {valid}.")
+
+    for key, value in config.items():
+        if key.endswith(SHARES) and value is not None and not _is_between(value, 0, 1):
+            raise refuse(key, "valid: a share from 0 to 1")
+        if key in TOLERANCES and (not _is_between(value, 0, 0.1) or not value):
+            raise refuse(key, "valid: a number above 0, such as 1e-12")
+        if key in ACTIVATIONS and (not isinstance(value, str) or value not in ACT2FN):
+            raise refuse(key, "no activation that transformers knows")
+        if key in REFUSED and value:
+            raise refuse(key, "only plain encoders are read. Save the model again without it")
+    for key, (least, most) in OTHER_SIZES.items():
+        if config.get(key) is not None and (type(config[key]) is not int or not least <= config[key] <= most):
+            raise refuse(key, f"valid: {least} to {most:,}")
+    padding, rows = config.get("pad_token_id"), config.get("vocab_size", 1)
+    if padding is not None and (type(padding) is not int or not 0 <= padding < rows):
+        raise refuse("pad_token_id", f"valid: 0 to {rows - 1}")
+
+
+def _is_between(value: Any, least: float, most: float) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and least <= value <= most
+
+
+def _check_types(path: Path, where: str) -> None:
+    """Refuse weights that are whole numbers: converted in silence, they would be other weights."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            for key in file.keys():  # noqa: SIM118 (not a dict)
+                kind = file.get_slice(key).get_dtype()
+                if kind not in FLOATING and not key.endswith(COUNTERS):
+                    raise EncoderError(
+                        f"{where}: {path.name} holds {_show(key)} as {kind}; weights are of a floating type. Save the "
+                        "model again in float32."
+                    )
+    except (SafetensorError, OSError, ValueError) as error:
+        raise EncoderError(f"{where}: {path.name} cannot be loaded: {error}. Fetch the folder again.") from None
+
+
 def _check_sizes(config: dict[str, Any], folder: Path, where: str) -> None:
     """Sizes within bounds, and no more weights than the files could hold."""
     found: list[int] = []
@@ -111,9 +196,11 @@ def _check_sizes(config: dict[str, Any], folder: Path, where: str) -> None:
         key = next((key for key in names if key in config), None)
         size = config.get(key) if key else None
         if key and (type(size) is not int or not 1 <= size <= most):
-            raise EncoderError(f"{where}: config.json says {key} = {size!r}; valid: 1 to {most:,}.")
+            raise EncoderError(f"{where}: config.json says {key} = {_show(size)}; valid: 1 to {most:,}.")
         found.append(size or 1)
-    width, layers, _, inner, rows, _ = found
+    width, layers, heads, inner, rows, _ = found
+    if width % heads:
+        raise EncoderError(f"{where}: config.json says {heads} heads, which do not divide the width {width}.")
     asked = rows * width + layers * (4 * width * width + 2 * width * inner)
     stored = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     if asked > SURPLUS * max(stored, 1):

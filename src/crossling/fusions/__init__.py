@@ -48,7 +48,7 @@ class FusionKind(Protocol[SettingsT]):
 
 def build_fusion(table: dict[str, Any], *, layers: int, width: int) -> Fusion:
     """The fusion that a recipe's table names, for an encoder with this number of layers and this width."""
-    module = load_kind("fusions", str(table["kind"]))
+    module = load_kind("fusions", str(table.get("kind")))
     kind = cast("FusionKind[FrozenSettings]", module)
     return kind.build(module.Settings.model_validate(table), layers=layers, width=width)
 

@@ -24,6 +24,7 @@ from crossling.encoders.loading import join_digests, load_encoder, load_folder
 from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.fusions import Fusion, build_fusion
+from crossling.limits import check_inside
 from crossling.models.card import CARD, HEADS, HeadShape, ModelCard, check_files, read_card
 from crossling.models.heads import Head
 
@@ -137,12 +138,17 @@ def write_card(model: Model, card: ModelCard, folder: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Stored weights; a damaged file is an :class:`ArtefactError`."""
+    """Stored weights, all of them numbers; a damaged file is an :class:`ArtefactError`."""
     try:
+        check_inside(path, path.parent)
         weights: dict[str, Tensor] = load_file(path)
-        return weights
     except (OSError, SafetensorError) as error:
-        raise ArtefactError(f"{path}: cannot be read: {error}. Delete its folder and run the recipe again.") from None
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ArtefactError(f"{path}: cannot be read: {what}. Delete its folder and run the recipe again.") from None
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
+            raise ArtefactError(f"{path}: {name} holds values that are infinite or not a number. Run the recipe again.")
+    return weights
 
 
 def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
@@ -151,6 +157,9 @@ def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
     The encoder then knows which rows differ from its base's, so that a later stage stores them too.
     """
     rows = weights.pop(ROWS, None)
+    _check_types(model, weights)
+    if rows is not None:
+        _check_rows(rows, weights[model.table_name()])
     if model.trimmed is None:
         model.encoder.changed_rows = np.arange(model.encoder.vocabulary) if rows is None else rows.numpy()
     if rows is not None and model.trimmed is None:
@@ -159,6 +168,22 @@ def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
         whole[rows] = weights[name].to(whole.dtype)
         weights = {**weights, name: whole}
     model.load_state_dict(weights)
+
+
+def _check_types(model: Model, weights: dict[str, Tensor]) -> None:
+    """Refuse whole numbers in the place of weights: converted in silence, they would be other weights."""
+    own = model.state_dict()
+    for name in sorted(weights.keys() & own.keys()):
+        if weights[name].is_floating_point() != own[name].is_floating_point():
+            raise RuntimeError(f"{name} is stored as {weights[name].dtype}")
+
+
+def _check_rows(rows: Tensor, table: Tensor) -> None:
+    """The list of stored subword rows: whole numbers of the vocabulary, rising, one for each row of the table."""
+    if rows.dtype != torch.int64 or rows.shape != table.shape[:1]:
+        raise RuntimeError(f"{ROWS} lists {tuple(rows.shape)} rows as {rows.dtype}, the table has {tuple(table.shape)}")
+    if len(rows) and (int(rows[0]) < 0 or not bool((rows.diff() > 0).all())):
+        raise RuntimeError(f"{ROWS} does not list rows in rising order, each once")
 
 
 def load_original(name: str, *, revision: str | None = None) -> tuple[Model, ModelCard]:
@@ -194,7 +219,9 @@ def load_model(
     try:
         if card.files:
             own = {name: weight for name, weight in model.state_dict().items() if name.startswith("encoder.")}
-            model.load_state_dict({**own, **read_weights(folder / HEADS)})
+            heads = read_weights(folder / HEADS)
+            _check_types(model, heads)
+            model.load_state_dict({**own, **heads})
         else:
             load_weights(model, read_weights(folder / "model.safetensors"))
     except (RuntimeError, KeyError, IndexError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from crossling.errors import RecipeError, nearest
+from crossling.limits import DEEPEST_SETTINGS, find_nesting, read_regular
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -17,7 +18,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; a file that is not there or not TOML is a :class:`RecipeError`."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_regular(path).decode("utf-8-sig").replace("\r\n", "\n"))
     except FileNotFoundError:
         beside = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         raise RecipeError(f"{path}: no such file.{nearest(path.name, beside)}") from None
@@ -26,9 +27,12 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}); a recipe is a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
+        line = bytes(error.object).count(b"\n", 0, error.start) + 1
+        raise RecipeError(f"{path}:{line}: not UTF-8 text (byte {error.start}); a recipe is a TOML file") from None
+    except (ValueError, RecursionError) as error:  # of its syntax, numbers of thousands of digits, brackets without end
         raise RecipeError(f"{path}: not valid TOML: {error}") from None
+    _check_nesting(tables, f"{path}: ")
+    return tables
 
 
 def apply_overrides(tables: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -42,12 +46,24 @@ def apply_overrides(tables: dict[str, Any], overrides: Iterable[str]) -> dict[st
     return result
 
 
+def _check_nesting(tables: Any, label: str) -> None:
+    if (key := find_nesting(tables)) is not None:
+        shown = key[:60]
+        raise RecipeError(
+            f"{label}{shown}…: tables inside each other, deeper than {DEEPEST_SETTINGS}; nothing is so deep"
+        )
+
+
 def parse_value(text: str) -> Any:
     """A TOML value; what is not one is taken as a plain string, so that quotes are rarely needed."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(f"--set {text[:60]!r}…: not a value of TOML: {error}") from None
+    _check_nesting(value, "--set ")
+    return value
 
 
 def set_path(tables: dict[str, Any], path: str, value: Any, *, label: str = "--set ") -> None:

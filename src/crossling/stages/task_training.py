@@ -93,12 +93,16 @@ class TaskStageSettings(StageSettings):
     @field_validator("dev", mode="before")
     @classmethod
     def _valid_dev(cls, value: Any) -> Any:
-        return None if value is None else list_data(value)[0]
+        if value is not None and not (found := list_data(value)):
+            raise ValueError("at least one data set")
+        return None if value is None else found[0]
 
     @field_validator("fusion", mode="before")
     @classmethod
     def _valid_fusion(cls, value: Any) -> Any:
         try:
+            if not isinstance(value, str | dict):
+                raise ValueError(f'{value!r} is no fusion; write a table such as {{ kind = "dlfa", layer = 8 }}')
             table = {"kind": value} if isinstance(value, str) else dict(value)
             settings = load_kind("fusions", str(table.get("kind"))).Settings.model_validate(table)
         except UserError as error:

@@ -95,9 +95,11 @@ def resolve_task(task: str | dict[str, Any]) -> dict[str, Any]:
     """The settings table of a task given by name, or by a table that may start from a preset."""
     if isinstance(task, str):
         task = {"preset": task}
+    if not isinstance(task, Mapping):
+        raise RecipeError(f"{task!r} is no task; write its name, such as ner, or a table with kind")
     table = dict(task)
     if "preset" in table:
-        name = table.pop("preset")
+        name = str(table.pop("preset"))
         if name in PRESETS:
             return {**PRESETS[name], **table}
         if name in list_kinds("tasks"):

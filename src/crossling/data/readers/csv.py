@@ -19,6 +19,7 @@ from crossling.data.readers.named_fields import NamedFieldsSettings, build_named
 from crossling.data.readers.text_files import NOT_UTF8, BadRows, open_file
 from crossling.data.records import Record
 from crossling.errors import DataError, nearest
+from crossling.limits import LONGEST_LINE
 
 VERSION = 1
 DELIMITERS = (",", ";", "\t", "|")
@@ -26,7 +27,6 @@ SAMPLE_BYTES, SAMPLE_ROWS = 1 << 16, 200
 """The start of a file in which the delimiter is found."""
 SEPARATOR_LINE = re.compile("\ufeff?sep=(.)\r?\n", re.IGNORECASE)
 ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
-LONGEST_FIELD = 1 << 30
 MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 """Byte order marks and what they say; a spreadsheet's "Unicode text" is UTF-16."""
 LISTS = {"words", "tags", "answers", "starts", "links"}
@@ -167,7 +167,7 @@ def _read_cell(kind: type[Record], name: str, cell: str) -> Any:
 @contextmanager
 def _open_rows(settings: Settings) -> Iterator[Iterator[Row]]:
     """The rows of the file that are not empty, the header's first."""
-    csv.field_size_limit(LONGEST_FIELD)
+    csv.field_size_limit(LONGEST_LINE)
     with open_file(settings.path) as stream:
         start = stream.read(SAMPLE_BYTES)
     encoding = settings.encoding

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from crossling.data.readers.arrow_rows import FAULTS, choose_columns, read_batches
 from crossling.data.readers.named_fields import NamedFieldsSettings
-from crossling.data.readers.text_files import BadRows, load_json, show_working_folder
+from crossling.data.readers.text_files import BadRows, load_json, open_file, show_working_folder
 from crossling.data.records import Record
 from crossling.errors import DataError, nearest
 
@@ -82,8 +82,8 @@ def _list_parts(settings: Settings) -> list[Path]:
 
 
 def _open(path: Path) -> pa.ipc.RecordBatchStreamReader:
-    if not path.exists():
-        raise DataError(f"{path}: there is no such file{show_working_folder(path)}; save the data set again")
+    with open_file(path, unpack=False):
+        pass  # a file that is not there or not regular is an error
     try:
         return pa.ipc.open_stream(pa.OSFile(str(path)))
     except FAULTS as error:

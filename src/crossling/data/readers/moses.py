@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, BinaryIO, cast
 
 from crossling.data.readers.parallel import pair_lines
 from crossling.data.readers.text_files import (
@@ -14,13 +15,14 @@ from crossling.data.readers.text_files import (
     LanguagePair,
     Line,
     ReaderSettings,
+    open_file,
     read_lines,
-    show_working_folder,
     split_lines,
     split_pair,
 )
 from crossling.data.records import ParallelPair
 from crossling.errors import DataError
+from crossling.limits import LimitError, open_unpacked
 
 VERSION = 1
 
@@ -63,22 +65,22 @@ def _find_side(prefix: Path, code: str) -> Path:
 
 def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     try:
-        with zipfile.ZipFile(settings.path) as archive:
+        with open_file(settings.path) as file, zipfile.ZipFile(file) as archive:
             members = [_find_member(archive, code, settings.path) for code in split_pair(settings.language)]
             with archive.open(members[0]) as source, archive.open(members[1]) as target:
                 names = (settings.path / members[0], settings.path / members[1])
-                yield from pair_lines(_lines(source), _lines(target), names=names, bad=bad)
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{settings.path}: there is no such file{show_working_folder(settings.path)}; check the path"
-        ) from error
+                packed = [archive.getinfo(member).compress_size for member in members]
+                first, second = map(_lines, (source, target), names, packed)
+                yield from pair_lines(first, second, names=names, bad=bad)
+    except LimitError:
+        raise
     # An encrypted member is a RuntimeError, an unknown compression a NotImplementedError (one of them).
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError) as error:
         raise DataError(f"{settings.path}: damaged or unreadable archive ({error}); fetch it again") from error
 
 
-def _lines(stream: object) -> Iterator[Line]:
-    return split_lines(stream)  # type: ignore[arg-type]
+def _lines(stream: IO[bytes], name: Path, packed: int) -> Iterator[Line]:
+    return split_lines(open_unpacked(cast(BinaryIO, stream), name, packed=packed), name)
 
 
 def _find_member(archive: zipfile.ZipFile, code: str, path: Path) -> str:

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 
 from crossling.data.readers.arrow_rows import FAULTS, READ_ROWS, choose_columns, read_batches
 from crossling.data.readers.named_fields import NamedFieldsSettings
-from crossling.data.readers.text_files import BadRows, show_working_folder
+from crossling.data.readers.text_files import BadRows, open_file
 from crossling.data.records import Record
 from crossling.errors import DataError
+from crossling.limits import UNPACKED_FACTOR, UNPACKED_FREE
 
 VERSION = 1
 
@@ -50,12 +51,17 @@ def read(settings: Settings, bad: BadRows) -> Iterator[Record]:
 
 
 def _open(path: Path) -> pq.ParquetFile:
-    if not path.exists():
-        raise DataError(f"{path}: there is no such file{show_working_folder(path)}; check the path")
+    with open_file(path, unpack=False):
+        pass  # a file that is not there or not regular is an error
     try:
-        return pq.ParquetFile(path, memory_map=False, page_checksum_verification=True)
+        file = pq.ParquetFile(path, memory_map=False, page_checksum_verification=True)
     except FAULTS as error:
         raise _to_error(path, error) from error
+    groups = range(file.metadata.num_row_groups)
+    unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+    if unpacked > max(UNPACKED_FREE, UNPACKED_FACTOR * path.stat().st_size):
+        raise DataError(f"{path}: unpacks to {unpacked:,} bytes, more than {UNPACKED_FACTOR} times its size")
+    return file
 
 
 def _to_error(path: Path, error: BaseException) -> DataError:

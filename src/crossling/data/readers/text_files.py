@@ -17,6 +17,7 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from crossling.errors import DataError
+from crossling.limits import LONGEST_LINE, check_regular, open_regular, open_unpacked, read_limited
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ LanguagePair = Annotated[str, AfterValidator(_check_pair)]
 SHOWN_PLACES = 5
 NOT_UTF8 = "bytes that are not UTF-8"
 NUL = "a NUL character"
+TOO_LONG = f"more than {LONGEST_LINE:,} bytes"
 
 
 class ReaderSettings(BaseModel):
@@ -110,8 +112,11 @@ class Line(NamedTuple):
 def open_file(path: Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked where it is gzipped; a missing or damaged file becomes a DataError."""
     try:
-        with gzip.open(path, "rb") if unpack and path.suffix == ".gz" else path.open("rb") as stream:
-            yield cast(BinaryIO, stream)
+        with open_regular(path) as stream:
+            if unpack and path.suffix == ".gz":
+                packed = check_regular(path).st_size
+                stream = open_unpacked(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), path, packed=packed)
+            yield stream
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file{show_working_folder(path)}; check the path") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -128,34 +133,51 @@ def show_working_folder(path: Path) -> str:
 def read_lines(path: Path) -> Iterator[Line]:
     """Lines of a UTF-8 file, numbered from 1."""
     with open_file(path) as stream:
-        yield from split_lines(stream)
+        yield from split_lines(stream, path)
 
 
-def split_lines(stream: Iterable[bytes]) -> Iterator[Line]:
+def split_lines(stream: BinaryIO, path: Path) -> Iterator[Line]:
     """Lines end at \\n, with or without \\r before it; ``str.splitlines`` also cuts at U+2028 and U+0085."""
-    for number, raw in enumerate(stream, start=1):
-        if number == 1:
-            raw = raw.removeprefix(codecs.BOM_UTF8)
-            if not raw:
-                return  # a byte order mark alone: an empty file
+    number, raw = 1, stream.readline(LONGEST_LINE + 1)
+    refuse_utf16(raw, path)
+    raw = raw.removeprefix(codecs.BOM_UTF8)  # alone, it is an empty file
+    while raw:
+        is_long = len(raw) > LONGEST_LINE and not raw.endswith(b"\n")
+        while is_long and (rest := stream.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+            pass
+        following = stream.readline(LONGEST_LINE + 1)
         body = raw.removesuffix(b"\n").removesuffix(b"\r")
-        try:
-            text = body.decode("utf-8")
-        except UnicodeDecodeError:
-            yield Line(number, "", NOT_UTF8)
-            continue
-        yield Line(number, text, NUL if "\0" in text else "")
+        if number == 1 and b"\r" in body and not following:
+            raise DataError(f"{path}: its lines end in CR alone; convert it, as with tr '\\r' '\\n'")
+        yield Line(number, "", TOO_LONG) if is_long else _decode_line(number, body)
+        number, raw = number + 1, following
+
+
+def _decode_line(number: int, body: bytes) -> Line:
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Line(number, "", f"{NOT_UTF8} (byte {error.start + 1} of the line is 0x{body[error.start]:02x})")
+    return Line(number, text, NUL if "\0" in text else "")
+
+
+def refuse_utf16(start: bytes, path: Path) -> None:
+    """Refuse a file that begins with the byte order mark of UTF-16 or UTF-32."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
+        raise DataError(f"{path}: is UTF-16 or UTF-32, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
 
 
 def read_text(path: Path) -> str:
     """A whole UTF-8 file as one string, for formats that are one document."""
     with open_file(path) as stream:
-        raw = stream.read().removeprefix(codecs.BOM_UTF8)
+        raw = read_limited(stream, path).removeprefix(codecs.BOM_UTF8)
+    refuse_utf16(raw, path)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: {NOT_UTF8}; convert the file to UTF-8") from error
+        line, byte = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
+        fault = f"{NOT_UTF8} (byte {byte} of the line is 0x{raw[error.start]:02x})"
+        raise DataError(f"{path}:{line}: {fault}; convert the file to UTF-8") from error
 
 
 def load_json(path: Path) -> Any:

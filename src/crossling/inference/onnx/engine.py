@@ -101,7 +101,13 @@ class OnnxEngine:
         given = {**arrays, "ids": np.where(arrays["ids"] < 0, padding, arrays["ids"])}
         if "types" in self._inputs and "types" not in given:
             given["types"] = np.zeros_like(given["ids"])
-        logits: Array = self.session.run([head], {name: given[name] for name in self._inputs})[0]
+        try:
+            logits: Array = self.session.run([head], {name: given[name] for name in self._inputs})[0]
+        except Exception as error:  # its errors have no common class
+            raise ArtefactError(
+                f"ONNX Runtime cannot compute {head!r}: {error}. The tokenizer or the card is of another model: export "
+                "the model again."
+            ) from None
         return logits
 
 
@@ -164,5 +170,11 @@ def _load_tokenizer(folder: Path, facts: OnnxFacts) -> StoredTokenizer:
         backend = Tokenizer.from_file(str(folder / TOKENIZER))
     except Exception as error:  # its errors have no class of their own
         raise ArtefactError(f"{folder / TOKENIZER}: cannot be read: {error}. Export the model again.") from None
+    pieces = backend.get_vocab_size()
+    named = [facts["padding"], facts["unknown"], facts["mask"], *facts["special"]]
+    if any(index is not None and index >= pieces for index in named):
+        raise ArtefactError(
+            f"{folder / CARD}: names subwords beyond the {pieces} of {TOKENIZER}. Export the model again."
+        )
     trimmed = {TRIMMED_FROM: facts["trimmed_from"]} if facts["trimmed_from"] is not None else {}
     return StoredTokenizer(backend, facts["padding"], facts["unknown"], facts["mask"], facts["special"], trimmed)
