@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types slow bench bench-gpu docs dist clean
+.PHONY: demo test lint types slow long-run bench bench-gpu docs dist clean
 
 demo: $(READY)
 	$(BIN)/crossling demo
@@ -22,6 +22,10 @@ types: $(READY)
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# Hundreds of kills and of damaged files, thousands of bad ones: half an hour. A stopped one continues.
+long-run: $(READY)
+	$(BIN)/python tests/long_run.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py --device cpu

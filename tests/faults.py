@@ -82,9 +82,17 @@ class Faults:
     """Digests are not compared: what a run must notice."""
 
 
+def run_crossling(*arguments: str) -> None:
+    """The command line, as in a process of its own."""
+    from crossling.cli.main import main
+
+    sys.argv = ["crossling", *arguments]
+    main()
+
+
 @dataclass
 class Command:
-    """One call of ``crossling`` in a process of its own."""
+    """One call of ``crossling``, or of a function, in a process of its own."""
 
     arguments: tuple[str, ...]
     output: Path
@@ -98,14 +106,20 @@ class Command:
 
     @classmethod
     def start(
-        cls, *arguments: object, output: Path, inside: Iterable[Path], home: Path, faults: Faults | None = None
+        cls,
+        *arguments: object,
+        output: Path,
+        inside: Iterable[Path],
+        home: Path,
+        faults: Faults | None = None,
+        function: Callable[..., None] = run_crossling,
     ) -> Command:
         """Start it in the folder ``home``; it may change files below the folders ``inside``, and temporary ones."""
         command = cls(tuple(map(str, arguments)), output)
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         places = [str(path.resolve()) for path in (*inside, home / "tmp", home / ".cache")]
-        given = (command.arguments, command.output, command.outside, places, home, faults or Faults())
+        given = (function, command.arguments, command.output, command.outside, places, home, faults or Faults())
         command.process = context.Process(target=_execute, args=given)
         command.process.start()
         return command
@@ -142,7 +156,13 @@ class Command:
 
 
 def _execute(
-    arguments: tuple[str, ...], output: Path, outside: Path, places: list[str], home: Path, faults: Faults
+    function: Callable[..., None],
+    arguments: tuple[str, ...],
+    output: Path,
+    outside: Path,
+    places: list[str],
+    home: Path,
+    faults: Faults,
 ) -> None:
     """The main function of the process."""
     with output.open("wb") as stream:
@@ -162,12 +182,9 @@ def _execute(
         _switch_off_verification()
     noted = os.open(outside, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
     sys.addaudithook(FileWatch(tuple(places), noted, faults))
-    sys.argv = ["crossling", *arguments]
-    from crossling.cli.main import main
-
     code = 0
     try:
-        main()
+        function(*arguments)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:

@@ -63,6 +63,11 @@ def exchange_record_and_card(folder: Path) -> None:
     flip_bit(artefact / "model.safetensors", random.Random(0))
 
 
+def exchange_records(folder: Path) -> None:
+    """Of a model and of the run."""
+    exchange(min(folder.glob("store/artefacts/*/complete.json")), folder / "out" / "run.json")
+
+
 def change_a_loss(folder: Path) -> None:
     path = min(folder.glob("store/artefacts/*/complete.json"))
     record = json.loads(path.read_text(encoding="utf-8"))
@@ -77,7 +82,7 @@ def truncate_records(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [exchange_predictions, exchange_record_and_card, change_a_loss, truncate_records],
+    [exchange_predictions, exchange_record_and_card, exchange_records, change_a_loss, truncate_records],
     ids=lambda f: f.__name__,
 )
 def test_run_makes_again_what_was_damaged(

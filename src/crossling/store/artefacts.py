@@ -29,7 +29,7 @@ MARKER = "complete.json"
 DIGESTS = "sha256"
 """In the record of an artefact: the digest of each of its files."""
 MACHINE = "machine"
-"""In the record of an artefact: what it was made with. All versions write it."""
+"""In the record of an artefact: with what it was made."""
 RECORD_DIGEST = "sha256 of record"
 """In the record of an artefact: the digest of all else that it says."""
 ADDRESS = "address"
@@ -200,10 +200,13 @@ class Store:
 
 
 def _is_record(record: Mapping[str, Any]) -> bool:
-    """Whether a record is what was written; without a digest, whether it is one at all, and not another JSON file."""
+    """Whether a record is what was written; without a digest, whether it is one at all.
+
+    Records of all versions say with what an artefact was made. So do those of runs and of cells, which name stages.
+    """
     if RECORD_DIGEST in record:
         return bool(record[RECORD_DIGEST] == _hash_record(record))
-    return MACHINE in record and isinstance(record.get(DIGESTS, {}), dict)
+    return MACHINE in record and "stages" not in record and isinstance(record.get(DIGESTS, {}), dict)
 
 
 def _hash_record(record: Mapping[str, Any]) -> str:
