@@ -67,7 +67,7 @@ def split_words(text: str, language: str | None = None, *, pieces: Pieces | None
             words.extend(_cut_address(match.group(), start))
         elif match.lastgroup == "pieces" and pieces is not None:
             words.extend(Word(text[a:b], a, b) for a, b in _cut_run(match.group(), start, pieces))
-        elif match.lastgroup == "word" and language is not None:
+        elif match.lastgroup == "word" and language is not None and ("'" in text or "’" in text):
             words.extend(Word(text[a:b], a, b) for a, b in _cut_clitics(match.group(), start, language))
         else:
             words.append(Word(match.group(), start, end))

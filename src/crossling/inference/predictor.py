@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,9 @@ class Predictor:
         return found
 
     def _split_words(self, language: str) -> SplitWords:
-        return partial(split_words, language=language, pieces=cut_by_tokenizer(self.engine.encoder.tokenizer))
+        """What cuts texts into words, each text once: rows are made of them, and later what is shown."""
+        pieces = cut_by_tokenizer(self.engine.encoder.tokenizer)
+        return cache(partial(split_words, language=language, pieces=pieces))
 
     def _arrange(self, inputs: Sequence[Any], language: str, split: SplitWords) -> Rows:
         """Inputs of one language as rows to predict."""

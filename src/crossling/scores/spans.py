@@ -44,25 +44,40 @@ class _Spans:
     type: Array
 
 
+PREFIXES = "BIESO."
+"""Letters that begin a tag, by code; any other has the next one."""
+
+
+def _code_prefix(tag: str) -> int:
+    return PREFIXES.find(tag[0]) % (len(PREFIXES) + 1) if tag else len(PREFIXES)
+
+
+def _tabulate(*pairs: tuple[str, str]) -> Array:
+    """Whether the prefixes of two neighbouring words, by their codes, are among the pairs."""
+    table = np.zeros((len(PREFIXES) + 1,) * 2, dtype=bool)
+    for before, now in pairs:
+        for letter in now:
+            table[[_code_prefix(one) for one in before], _code_prefix(letter)] = True
+    return table
+
+
+_ANY = PREFIXES + "?"
+_ENDS = _tabulate(("ES", _ANY), ("BI", "BSO"))
+_STARTS = _tabulate((_ANY, "BS"), ("ESO", "EI"))
+_INSIDE = np.array([letter not in "O." for letter in _ANY])
+_OUTSIDE = _code_prefix("O")
+
+
 def _find_spans(prefixes: Array, types: Array) -> _Spans:
     """Spans as conlleval and seqeval find them, ill-formed runs included, for all words of a set at once.
 
-    A span ends before, or starts at, a word by what the word and the one before it are, so both are array
-    comparisons; the start that belongs to an end is the last one before it.
+    ``prefixes`` are codes. A span ends before, or starts at, a word by what the word and the one before it are, so both
+    are array comparisons; the start that belongs to an end is the last one before it.
     """
-    before = np.concatenate([["O"], prefixes[:-1]])
-    type_before = np.concatenate([[-1], types[:-1]])
-    other_type = type_before != types
-    ends = (
-        np.isin(before, ["E", "S"])
-        | (np.isin(before, ["B", "I"]) & np.isin(prefixes, ["B", "S", "O"]))
-        | (~np.isin(before, ["O", "."]) & other_type)
-    )
-    starts = (
-        np.isin(prefixes, ["B", "S"])
-        | (np.isin(before, ["E", "S", "O"]) & np.isin(prefixes, ["E", "I"]))
-        | (~np.isin(prefixes, ["O", "."]) & other_type)
-    )
+    before = np.concatenate([[_OUTSIDE], prefixes[:-1]])
+    other_type = np.concatenate([[-1], types[:-1]]) != types
+    ends = _ENDS[before, prefixes] | (_INSIDE[before] & other_type)
+    starts = _STARTS[before, prefixes] | (_INSIDE[prefixes] & other_type)
     last_start = np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
     closed = np.concatenate([ends[1:], [False]])  # the final word is always a separator
     return _Spans(np.where(closed, last_start, -1), np.where(closed, types, -1))
@@ -73,7 +88,7 @@ def list_spans(tags: Sequence[str]) -> list[tuple[int, int, str]]:
     closed = [*tags, "O"]
     names = sorted({type_by_suffix(tag) for tag in closed})
     types = np.array([names.index(type_by_suffix(tag)) for tag in closed])
-    found = _find_spans(np.array([tag[:1] for tag in closed]), types)
+    found = _find_spans(np.array([_code_prefix(tag) for tag in closed]), types)
     return [(int(found.first[last]), int(last), names[found.type[last]]) for last in np.flatnonzero(found.first >= 0)]
 
 
@@ -116,8 +131,8 @@ def compare_spans(predictions: Predictions, type_of: Callable[[str], str]) -> Sp
     length = int(place[-1]) + 2 if len(place) else 1
 
     def find(codes: Array, tags: list[str]) -> _Spans:
-        prefixes, types = np.full(length, "O"), np.full(length, names.index(type_of("O")))
-        prefixes[place] = np.array([tag[:1] for tag in tags])[codes]
+        prefixes, types = np.full(length, _OUTSIDE), np.full(length, names.index(type_of("O")))
+        prefixes[place] = np.array([_code_prefix(tag) for tag in tags])[codes]
         types[place] = np.array([names.index(type_of(tag)) for tag in tags])[codes]
         return _find_spans(prefixes, types)
 
