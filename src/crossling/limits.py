@@ -25,6 +25,18 @@ UNPACKED_FACTOR, UNPACKED_FREE = 200, 1 << 30
 """A packed file may grow by this factor; up to these many bytes it may grow by more."""
 MOST_LABELS = 32_767
 """Labels of a task."""
+MOST_COUNTED = 1_000_000_000_000
+"""The largest number of rows, sentences, words or pairs that a setting may name."""
+LARGEST_BATCH = 65_536
+"""Examples of a batch, and batches of an update."""
+MOST_EPOCHS = 100_000
+MOST_THREADS = 4_096
+MOST_LAYERS = 1_024
+MOST_COLUMNS = 100_000
+LARGEST_SEED = 10**10
+"""The seed of a training step is a billion times as large and must stay below 2**64."""
+LARGEST_NUMBER = 1e9
+"""The largest of settings that have no natural bound, such as the weight of a loss; infinity is no setting."""
 
 
 class LimitError(OSError):
@@ -42,6 +54,14 @@ def check_regular(path: Path) -> os.stat_result:
         raise LimitError(path, "cannot be the name of a file") from None
     _refuse_others(path, facts)
     return facts
+
+
+def is_folder(name: str) -> bool:
+    """Whether a text names a folder; one that cannot be a path does not."""
+    try:
+        return Path(name).expanduser().is_dir()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such home
+        return False
 
 
 def check_inside(path: Path, folder: Path) -> None:

@@ -32,11 +32,11 @@ class Settings(AlignerSettings):
     """How the two directions become one."""
     model: Literal[1, 2, 3] = 3
     """1: words alone, 2: jumps too, 3: fertilities too."""
-    samplers: int = Field(default=3, ge=1)
+    samplers: int = Field(default=3, ge=1, le=1_000)
     """Independent samplers whose choices are put together."""
     null: float = Field(default=0.2, gt=0, lt=1)
     """The prior probability that a word has no counterpart."""
-    effort: float = Field(default=1.0, gt=0)
+    effort: float = Field(default=1.0, gt=0, le=1_000)
     """Multiplies the number of iterations, which the package chooses by the size of the text."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from crossling.data.records import LinkedPair, ParallelPair
 from crossling.data.rows import Rows
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.errors import DataError
+from crossling.files import hash_file
 from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ Split = Callable[[Any, str], Words]
 """Makes words of a side; which one, source or target, is its second argument."""
 CHUNK = 2_000
 """Rows that are read at a time."""
+CHECKED = 100_000
+"""Sentence pairs whose links are checked before training; of the others, when they are read."""
 DEFAULT_ENCODER = "multilingual-e5-small"
 MIDDLE = 7 / 12
 """The relative depth of the layer whose vectors link words: 7 of 12, as in the neural aligner."""
@@ -62,7 +64,7 @@ class Text:
 
     def fingerprint(self) -> str:
         """A hash of everything that affects the result."""
-        digest = hashlib.sha256(self.links.read_bytes()).hexdigest() if self.links else ""
+        digest = hash_file(self.links) if self.links else ""
         return f"{self.rows.fingerprint} {digest}"
 
 
@@ -75,7 +77,19 @@ def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mappin
     path = Path(links.replace("{language}", language)).expanduser()
     if not path.is_file():
         raise DataError(f"links: no file {path}; make one with crossling align, or leave the setting out")
+    _check_links(path, rows)
     return Text(language, rows, path, aligned=False)
+
+
+def _check_links(path: Path, rows: Rows) -> None:
+    """Refuse a file of links that has another number of lines than the text, or leads outside its first sentences."""
+    head = rows.head(CHECKED)
+    sides = [(_count_words(s), _count_words(t)) for _, s, t in _read(head, np.arange(len(head)))]
+    read_links(path, sizes=sides, total=len(rows))
+
+
+def _count_words(side: str | Sequence[str]) -> int:
+    return len(side.split() if isinstance(side, str) else side)
 
 
 @dataclass

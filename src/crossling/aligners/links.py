@@ -55,11 +55,14 @@ def build_links(rows: Iterable[Iterable[Link]]) -> Links:
     return Links(flat, offsets)
 
 
-def read_links(path: Path, *, base: int = 0, sizes: Sequence[tuple[int, int]] | None = None) -> Links:
+def read_links(
+    path: Path, *, base: int = 0, sizes: Sequence[tuple[int, int]] | None = None, total: int | None = None
+) -> Links:
     """Read a file in Pharaoh format; an empty line is a pair without links.
 
     ``base`` is the number of a sentence's first word. With ``sizes``, the words of both sides of every pair, a link
-    that leads outside its sentences is an error, and so is a file of another length.
+    that leads outside its sentences is an error, and so is a file of another length; ``sizes`` may be of the first
+    pairs alone if ``total`` says how many there are.
     """
     rows = []
     for line in read_lines(path):
@@ -70,10 +73,9 @@ def read_links(path: Path, *, base: int = 0, sizes: Sequence[tuple[int, int]] | 
         if sizes is not None and line.number <= len(sizes):
             _check_inside(row, sizes[line.number - 1], where, base)
         rows.append(row)
-    if sizes is not None and len(rows) != len(sizes):
-        raise DataError(
-            f"{path} has {len(rows)} lines, but there are {len(sizes)} sentence pairs; a line belongs to each"
-        )
+    total = total if total is not None or sizes is None else len(sizes)
+    if total is not None and len(rows) != total:
+        raise DataError(f"{path} has {len(rows)} lines, but there are {total} sentence pairs; a line belongs to each")
     return build_links(rows)
 
 

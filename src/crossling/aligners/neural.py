@@ -17,6 +17,7 @@ from crossling.aligners.symmetrize import Symmetrization, symmetrize
 from crossling.data.batching import Batch, plan_prediction
 from crossling.data.ragged import IntArray, to_offsets
 from crossling.encoders.tokenization import Layout, SubwordTokenizer, assemble, shorten_words, special_layout
+from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, MOST_LAYERS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +47,7 @@ class Settings(AlignerSettings):
     """A hub name, a folder, or multilingual-e5-small, which needs no network."""
     revision: str | None = None
     """The hub's branch, tag or commit."""
-    layer: int = Field(default=7, ge=0)
+    layer: int = Field(default=7, ge=0, le=MOST_LAYERS)
     """Whose vectors are compared: 0 the embeddings. Middle layers say most of what a word means where it stands."""
     method: Literal["argmax", "itermax", "transport"] = "argmax"
     """argmax: each word's nearest of the other side. itermax: words that choose each other, then again among what is
@@ -55,13 +56,13 @@ class Settings(AlignerSettings):
     """How each side's choices become one; the intersection links words that choose each other. Not for itermax."""
     pooling: Literal["mean", "first", "last"] = "mean"
     """A word's vector from its subwords."""
-    rounds: int = Field(default=2, ge=1)
+    rounds: int = Field(default=2, ge=1, le=1_000)
     """Of itermax."""
     discount: float = Field(default=0.9, gt=0, le=1)
     """Of itermax: what the cosine of a word that has a link already is multiplied by."""
-    temperature: float = Field(default=0.1, gt=0)
+    temperature: float = Field(default=0.1, gt=0, le=LARGEST_NUMBER)
     """Of transport: less makes the plan sharper."""
-    batch: int = Field(default=64, ge=1)
+    batch: int = Field(default=64, ge=1, le=LARGEST_BATCH)
     """Sentence pairs at a time, fewer where they are long."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU where torch sees one."""

@@ -26,6 +26,7 @@ from crossling.aligners.compiled import compiled, compiled_parallel
 from crossling.aligners.links import link_best
 from crossling.aligners.symmetrize import Symmetrization, symmetrize
 from crossling.data.ragged import IntArray, Ragged, to_offsets
+from crossling.limits import LARGEST_NUMBER
 
 if TYPE_CHECKING:
     from crossling.aligners.corpus import Corpus
@@ -48,13 +49,13 @@ class Settings(AlignerSettings):
     kind: Literal["statistical"] = "statistical"
     symmetrize: Symmetrization = "grow-diag-final-and"
     """How the two directions become one."""
-    iterations: int = Field(default=5, ge=1)
+    iterations: int = Field(default=5, ge=1, le=10_000)
     """Passes over the text; the last one links."""
-    alpha: float = Field(default=0.01, gt=0)
+    alpha: float = Field(default=0.01, gt=0, le=LARGEST_NUMBER)
     """The Dirichlet prior of word translations; less makes them sparser."""
     null: float = Field(default=0.08, gt=0, lt=1)
     """The prior probability that a word has no counterpart."""
-    tension: float = Field(default=4.0, gt=0)
+    tension: float = Field(default=4.0, gt=0, le=LARGEST_NUMBER)
     """How strongly links prefer the diagonal at first; it is learnt from the second iteration on."""
 
 

@@ -24,6 +24,7 @@ from crossling.analyses.word_pairs import WordPairs, draw_pairs
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.languages import find_language
 from crossling.errors import DataError
+from crossling.limits import LARGEST_SEED, MOST_COUNTED, MOST_LAYERS
 from crossling.report.figures import draw_figure, make_swatch
 from crossling.report.table import Table
 
@@ -82,21 +83,21 @@ class Settings(AnalysisSettings):
     before any training."""
     revision: str | None = None
     """The hub's branch, tag or commit of that encoder."""
-    layer: int | Literal["last", "fused"] = "last"
+    layer: Annotated[int, Field(ge=0, le=MOST_LAYERS)] | Literal["last", "fused"] = "last"
     """Whose vectors are compared: a layer's, 0 being the embeddings; the last; or what the model's heads read."""
     pooling: Literal["mean", "first", "last"] = "mean"
     """A word's vector from its subwords."""
-    sentences: int = Field(default=2_000, ge=2)
+    sentences: int = Field(default=2_000, ge=2, le=MOST_COUNTED)
     """The most sentence pairs, drawn at random, that are linked."""
-    words: int = Field(default=100, ge=1)
+    words: int = Field(default=100, ge=1, le=MOST_COUNTED)
     """Sentence pairs with more words on a side are left out."""
-    pairs: int = Field(default=10_000, ge=1)
+    pairs: int = Field(default=10_000, ge=1, le=MOST_COUNTED)
     """The most related pairs of words, drawn at random, and as many unrelated ones."""
     drop_identical: bool = True
     """Leave out linked words that are the same string: names and numbers are near in any encoder."""
     bins: int = Field(default=50, ge=2, le=1_000)
     """Bins of a histogram, which the overlap depends on."""
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, le=LARGEST_SEED)
     """Seed of random draws."""
 
     @model_validator(mode="after")

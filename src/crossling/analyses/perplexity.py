@@ -31,6 +31,7 @@ from crossling.data.declarations import load_declaration
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data, parse_spec
 from crossling.errors import ArtefactError, DataError
+from crossling.limits import LARGEST_SEED, MOST_COUNTED
 from crossling.report.figures import draw_dots
 from crossling.report.table import Table
 from crossling.training.settings import HeadSettings
@@ -73,7 +74,7 @@ class HeadTraining(HeadSettings):
 
     train: tuple[str | dict[str, Any], ...] = ()
     """The text; default: the training split of ``on`` in all the languages."""
-    rows: int = Field(default=5_000, ge=1)
+    rows: int = Field(default=5_000, ge=1, le=MOST_COUNTED)
     """Of each default set, the first rows."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords of an example; longer texts are read in parts."""
@@ -81,7 +82,7 @@ class HeadTraining(HeadSettings):
     """Share of a text's subwords that are masked."""
     held_out: float = Field(default=0.05, gt=0, le=0.5)
     """Share of every language's texts on which its accuracy is measured; not trained on."""
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, le=LARGEST_SEED)
     """Draws first weights, masks and order."""
 
     @field_validator("train", mode="before")
@@ -100,7 +101,7 @@ class Settings(AnalysisSettings):
     """Language codes: en,de,hi; a table names its own."""
     split: str = ""
     """Default: test where there is one."""
-    sentences: int = Field(default=1_000, ge=1)
+    sentences: int = Field(default=1_000, ge=1, le=MOST_COUNTED)
     """The most rows of each language, the first ones."""
     method: Literal["original", "within_word_l2r"] = "original"
     """What is masked: the subword that is predicted, or also those that follow it in its word, which give it away."""

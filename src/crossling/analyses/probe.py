@@ -38,6 +38,7 @@ from crossling.analyses.models import AnalysedModels
 from crossling.analyses.settings import ModelPairs
 from crossling.analyses.summary import summarise_models
 from crossling.errors import UserError
+from crossling.limits import MOST_LAYERS
 from crossling.report.figures import HeatMap, draw_heat_maps
 from crossling.report.table import Table, format_mean
 from crossling.scores.metrics import explain, score
@@ -68,7 +69,7 @@ class Settings(ProbingSettings):
     """Which tasks an encoder is probed for, and what of it is read."""
 
     kind: Literal["probe"] = "probe"
-    layer: int | None = Field(default=None, ge=0)
+    layer: int | None = Field(default=None, ge=0, le=MOST_LAYERS)
     """The layer that is read, 0 the embeddings; default: the last."""
     pooling: Literal["auto", "cls", "mean", "first"] = "auto"
     """What stands for a text: auto as a classifier reads it ([CLS] through the pooler where the encoder has one, else
@@ -79,7 +80,7 @@ class Settings(ProbingSettings):
     """The score that is shown; files hold all."""
     choose: ModelPairs = Field(default=(), exclude=True)
     """CROSS:MULTI: which auxiliary tasks the results of a cross-lingual and a multi-lingual model suggest."""
-    min_gain: float = Field(default=MIN_GAIN, exclude=True)
+    min_gain: float = Field(default=MIN_GAIN, ge=-1, le=1, exclude=True)
     """Percentage points that a chosen task's result must rise by."""
 
     @field_validator("score")

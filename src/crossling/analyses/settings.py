@@ -50,6 +50,8 @@ def check_languages(codes: tuple[str, ...]) -> tuple[str, ...]:
 
 def parse_pairs(items: Any) -> Any:
     """``A:B`` as pairs of names; a name with a colon of its own stands between spaces: ``ner: plain : ner: multi``."""
+    if not isinstance(items, list | tuple):
+        raise ValueError(f"{items!r} is no list")
     return tuple(_split_pair(item) if isinstance(item, str) else item for item in items)
 
 
@@ -64,7 +66,7 @@ def parse_assignments(value: Any) -> Any:
     """``TASK=MODEL`` items as a mapping."""
     if isinstance(value, Mapping) or not isinstance(value, Sequence):
         return value
-    named = dict(item.partition("=")[::2] for item in value)
+    named = dict(str(item).partition("=")[::2] for item in value)
     if not all(named.values()):
         raise ValueError("write a task and a model's name, such as pos=pos-cross")
     return named

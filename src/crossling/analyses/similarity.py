@@ -27,6 +27,7 @@ from crossling.data.records import LabelledPair, LabelledText, LinkedPair, Paral
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.data.spec import parse_spec
 from crossling.errors import DataError
+from crossling.limits import LARGEST_SEED, MOST_COUNTED
 from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ class Settings(AnalysisSettings):
     pool: Literal["mean", "cls", "task"] = "mean"
     """What stands for a sentence: the mean of its tokens, the first token, or what the task's head reads (taggers and
     answers: the mean)."""
-    sentences: int = Field(default=2_000, ge=2)
+    sentences: int = Field(default=2_000, ge=2, le=MOST_COUNTED)
     """The most sentences; one that occurs twice counts once."""
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, le=LARGEST_SEED)
     """Draw random sentences, the same in every language; default: the first ones."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords of a text; the rest is cut off."""

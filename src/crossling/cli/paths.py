@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from crossling.errors import DataError, EncoderError, Problems
 from crossling.files import is_path_like
+from crossling.limits import is_folder
 
 if TYPE_CHECKING:
     from crossling.recipe.recipe import Recipe
@@ -23,7 +24,7 @@ def check_file(path: Path | None) -> None:
 
 def check_encoder(name: str) -> None:
     """Refuse an encoder that is named by a folder that is not there."""
-    if is_path_like(name) and not Path(name).expanduser().exists():
+    if is_path_like(name) and not is_folder(name):
         raise EncoderError(f"encoder {name!r}: no such folder.")
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from crossling.criteria import ChoiceContext, FinishedCell
+from crossling.limits import LARGEST_SEED, MOST_COUNTED
 from crossling.recipe.recipe import FrozenSettings
 
 LABELS = "no label of any language, only parallel text: {settings.described}"
@@ -26,9 +27,9 @@ class SimilaritySettings(FrozenSettings):
     """Of a set of pairs: the first text, the second, or both together."""
     pool: Literal["mean", "cls", "task"] = "mean"
     """What stands for a sentence."""
-    sentences: int = Field(default=2_000, ge=2)
+    sentences: int = Field(default=2_000, ge=2, le=MOST_COUNTED)
     """The most sentences."""
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, le=LARGEST_SEED)
     """None: the first sentences; else random ones."""
 
     @property

@@ -21,8 +21,9 @@ from crossling.data.folder import describe_layouts, explain_missing, find_folder
 from crossling.data.mixed_languages import open_mixed, open_sides
 from crossling.data.readers.text_files import OnError
 from crossling.data.rows import KINDS, Rows, join_rows
-from crossling.data.spec import Spec, check_table, parse_spec, parse_split
+from crossling.data.spec import Spec, check_code, check_table, parse_spec, parse_split
 from crossling.errors import DataError, MissingDataError, nearest
+from crossling.limits import LARGEST_SEED, MOST_COUNTED
 from crossling.registry import list_kinds
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,8 @@ def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
     """
     check_table(table)
     cleaning = table.pop("clean", None)
-    limit, seed = _pop_number(table, "limit", least=1), _pop_number(table, "sample_seed", least=0)
+    limit = _pop_number(table, "limit", least=1, most=MOST_COUNTED)
+    seed = _pop_number(table, "sample_seed", least=0, most=LARGEST_SEED)
     on_error = _pop_on_error(table)
     if "data" in table:
         name = table.pop("data")
@@ -165,6 +167,7 @@ def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
             raise DataError(f"format = {format_name!r}: unknown.{nearest(format_name, readers)}")
         if not isinstance(language, str) or not language:
             raise DataError(f'a {format_name} file needs its language, as in language = "sw"')
+        check_code(language)
         shown = table.get("path") or table.get("source") or format_name
         rows = open_file_rows(format_name, table, language=language, name=str(shown), store=store, on_error=on_error)
     if cleaning is not None:
@@ -172,10 +175,10 @@ def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
     return _limit_rows(rows, limit, seed)
 
 
-def _pop_number(table: dict[str, Any], key: str, *, least: int) -> int | None:
+def _pop_number(table: dict[str, Any], key: str, *, least: int, most: int) -> int | None:
     value = table.pop(key, None)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise DataError(f"{key} = {value!r} is not a whole number from {least}")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most):
+        raise DataError(f"{key} = {value!r:.40} is not a whole number from {least} to {most:,}")
     return value
 
 

@@ -25,6 +25,7 @@ from crossling.data.readers.text_files import BadRows, ReaderSettings
 from crossling.data.records import LinkedPair, ParallelPair, Record
 from crossling.data.rows import Rows, hash_text
 from crossling.errors import DataError
+from crossling.limits import LARGEST_NUMBER, MOST_COUNTED
 
 VERSION = 1
 CHUNK_PAIRS = 20_000
@@ -47,11 +48,11 @@ _WORD = regex.compile(
 class Cleaning(ReaderSettings):
     """What makes a pair unfit. 0 or false switches a check off."""
 
-    min_words: int = Field(default=1, ge=0)
+    min_words: int = Field(default=1, ge=0, le=MOST_COUNTED)
     """Words that either side has at least."""
-    max_words: int = Field(default=100, ge=0)
+    max_words: int = Field(default=100, ge=0, le=MOST_COUNTED)
     """Words that either side has at most."""
-    ratio: float = Field(default=4.0, ge=0)
+    ratio: float = Field(default=4.0, ge=0, le=LARGEST_NUMBER)
     """How many times as many words the longer side may have."""
     identical: bool = True
     """Leave out pairs whose sides are the same."""

@@ -22,6 +22,7 @@ from crossling.data.records import LabelledPair, Question, Record
 from crossling.data.rows import Rows, hash_text
 from crossling.data.spec import Spec
 from crossling.errors import DataError, nearest
+from crossling.limits import LARGEST_SEED
 
 VERSION = 1
 RANDOM = "random"
@@ -38,7 +39,7 @@ class MixSettings(ReaderSettings):
 
     which: str = RANDOM
     """The side that is replaced, such as premise; random draws it for every row."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     """Draws the sides. A row's draw depends on seed and row number alone, so it is the same in all languages."""
     other: str = ""
     """The language of the replaced side; by default the one that the set was translated from."""

@@ -15,6 +15,7 @@ _NAME = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)(@(?P<version>[^:@\s]+))?")
 _SPLIT = re.compile(
     r"(?P<split>[A-Za-z][\w.-]*)(\[(?P<start>-?\d{1,12})?(?P<colon>:)(?P<stop>-?\d{1,12})?\])?", re.ASCII
 )
+LONGEST_CODE = 40
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev", "development": "dev"}
 
@@ -90,6 +91,12 @@ def parse_data(text: str) -> str | dict[str, Any]:
         raise DataError(f'{text!r} is no table such as {{ data = "ntrex:en-hi", limit = 100 }}: {error}') from None
     assert isinstance(table, dict)
     return table
+
+
+def check_code(language: str) -> None:
+    """Refuse what cannot be a language's code, or a pair of them; a code that is not known may be the user's own."""
+    if not _LANGUAGE.fullmatch(language) or len(language) > LONGEST_CODE:
+        raise DataError(f"language = {language[:LONGEST_CODE]!r} is no code; write letters, digits, - and _, as in sw")
 
 
 def check_table(table: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from crossling.encoders.offline import (
 from crossling.encoders.untrusted import check_checkpoint, check_weights
 from crossling.errors import EncoderError, nearest
 from crossling.files import hash_file, is_path_like
+from crossling.limits import is_folder
 
 KNOWN_NAMES = (
     "multilingual-e5-small",
@@ -84,8 +85,8 @@ def load_encoder(name: str, *, revision: str | None = None) -> Encoder:
 def _find_encoder(name: str, revision: str | None) -> Encoder:
     if name in OFFLINE_ALIASES:
         return load_blocks(find_offline_file())
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    if is_folder(name):
+        folder = Path(name).expanduser()
         if is_blocks_folder(folder):
             return load_blocks_folder(folder)
         return load_folder(folder, name=folder.resolve().name)
@@ -96,10 +97,9 @@ def _find_encoder(name: str, revision: str | None) -> Encoder:
 
 def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
     """The folder with a checkpoint's files; none for 4-bit blocks, which hold the encoder alone."""
-    folder = Path(name).expanduser()
-    if name in OFFLINE_ALIASES or is_blocks_folder(folder):
+    if name in OFFLINE_ALIASES or (is_folder(name) and is_blocks_folder(Path(name).expanduser())):
         return None
-    return folder if folder.is_dir() else _download(name, revision)
+    return Path(name).expanduser() if is_folder(name) else _download(name, revision)
 
 
 def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast
 from pydantic import BeforeValidator, Field
 
 from crossling.errors import RecipeError
+from crossling.limits import MOST_LAYERS
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 
@@ -85,10 +86,10 @@ def _parse_layer(value: Any) -> int:
     return value
 
 
-Layer = Annotated[int, BeforeValidator(_parse_layer)]
+Layer = Annotated[int, BeforeValidator(_parse_layer), Field(ge=1, le=MOST_LAYERS)]
 """A hidden layer: 1 is the first, above the embeddings."""
 
-LearningRate = Annotated[float, Field(gt=0)] | None
+LearningRate = Annotated[float, Field(gt=0, le=10)] | None
 """A learning rate for the fusion's weights; None: the stage's."""
 
 

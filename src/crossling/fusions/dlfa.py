@@ -28,7 +28,7 @@ class Settings(FrozenSettings):
     """The layer that is fused with the last: 1 to the one before the last."""
     branches: Literal["both", "global", "local"] = "both"
     """A global (sentence) and a local (token) branch; or, as ablations, two of the one or two of the other."""
-    r: int = Field(default=4, ge=1)
+    r: int = Field(default=4, ge=1, le=65_536)
     """How much narrower a branch is in its middle; divides the encoder's width."""
     reading: Literal["gate", "weighted"] = "gate"
     """gate: weights between 0 and 1, a mix that keeps its scale; weighted: equation 4 with equation 3 as printed,

@@ -20,7 +20,7 @@ from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.registry import identify_plugins, load_kind
 from crossling.scores.predictions import Predictions
-from crossling.tasks import Task
+from crossling.tasks import Task, check_labels
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +45,8 @@ def check_kind(task: Task, rows: Rows) -> Rows:
             f"{rows.name} holds {rows.kind.__name__} rows, but a task of kind {task.settings.kind!r} reads "
             f"{task.record.__name__} rows; name another data set or another task"
         )
+    if len(rows):
+        check_labels(task.collect_labels([rows]), rows.name)
     return rows
 
 
@@ -182,7 +184,7 @@ def plan_stream(lengths: Array, batch: int, device: torch.device) -> list[Batch]
 
 def _list_labels(task: Task, rows: Rows) -> tuple[str, ...]:
     unseen = sorted(set(task.collect_labels([rows])) - set(task.labels)) if len(rows) else []
-    return (*task.labels, *unseen)
+    return check_labels((*task.labels, *unseen), rows.name)
 
 
 def _describe(sets: Sequence[Rows]) -> str:

@@ -19,6 +19,7 @@ from pydantic import Field, field_validator
 from crossling.data.batching import Array, Batch, Examples
 from crossling.data.spec import list_data
 from crossling.errors import DataError, UserError
+from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, MOST_COUNTED, MOST_LAYERS
 from crossling.objectives import Terms
 from crossling.recipe.recipe import FrozenSettings
 
@@ -39,9 +40,9 @@ class AdjustmentSettings(FrozenSettings):
     parallel: tuple[str | dict[str, Any], ...] = ()
     """Sentences with translations, the source language first: ntrex:en-hi, wikimatrix:en-es, opus:en-ru, or a table
     with format, path and languages. Several of them are adjusted to at once."""
-    sentences: int | None = Field(default=30_000, ge=1)
+    sentences: int | None = Field(default=30_000, ge=1, le=MOST_COUNTED)
     """At most this number of pairs of each set, drawn at random by the run's seed; none: all."""
-    words: int = Field(default=64, ge=1)
+    words: int = Field(default=64, ge=1, le=MOST_COUNTED)
     """Longer sentences are left out."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords of a sentence; what is beyond gets no vectors."""
@@ -63,15 +64,15 @@ class AdjustmentSettings(FrozenSettings):
     """What is pulled together: linked words, the first and the last special token."""
     moving: Literal["both", "target"] = "both"
     """Which side the pull moves: both, or the target alone while the source is held fixed."""
-    layer: int | None = Field(default=None, ge=0)
+    layer: int | None = Field(default=None, ge=0, le=MOST_LAYERS)
     """Whose vectors are compared; default: the last layer's."""
     reduction: Literal["mean", "sum"] = "mean"
     """Means over pairs and dimensions, as the published figures had it, or sums, as the equation is written."""
     dropout: bool = True
     """The encoder's own, while it is adjusted; the reference encoder never has any."""
-    pull: float = Field(default=1.0, ge=0)
+    pull: float = Field(default=1.0, ge=0, le=LARGEST_NUMBER)
     """The weight of the distance between linked words."""
-    stay: float = Field(default=1.0, ge=0)
+    stay: float = Field(default=1.0, ge=0, le=LARGEST_NUMBER)
     """The weight of the distance of every source word from its vector in the reference encoder."""
 
     @field_validator("parallel", mode="before")
@@ -84,6 +85,8 @@ class AdjustmentSettings(FrozenSettings):
     def _valid_aligner(cls, value: Any) -> Any:
         from crossling.aligners import parse_aligner
 
+        if not isinstance(value, str | dict):
+            raise ValueError(f"{value!r} is no aligner; write its name, such as statistical, or a table with kind")
         table = {"kind": value} if isinstance(value, str) else dict(value)
         try:
             parse_aligner(table)
@@ -102,9 +105,9 @@ class AdjustmentSettings(FrozenSettings):
 class ReplaySettings(AdjustmentSettings):
     """Aligned words in every step. What is not named here is as in the adjust stage before."""
 
-    pull: float = Field(default=0.01, ge=0)
+    pull: float = Field(default=0.01, ge=0, le=LARGEST_NUMBER)
     """The weight of the distance between linked words; with stay = 0 too, nothing is replayed."""
-    batch: int = Field(default=16, ge=1)
+    batch: int = Field(default=16, ge=1, le=LARGEST_BATCH)
     """Sentence pairs in every step, drawn with replacement."""
     reference: Literal["base", "start"] = "base"
     """Which encoder source words are compared with: the recipe's as it came, or as this stage found it."""

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from crossling.data.batching import Array, Batch, Examples
 from crossling.errors import RecipeError
+from crossling.limits import LARGEST_NUMBER
 from crossling.objectives import Terms
 from crossling.recipe.recipe import FrozenSettings
 
@@ -41,7 +42,7 @@ class ConsistencySettings(FrozenSettings):
     """The probability that a word in a lexicon is replaced by one of its translations (code-switching)."""
     lexicon: tuple[str, ...] = ()
     """Files of translations, as crossling align lexicon writes them; each is used for text in its source language."""
-    weight: float = Field(default=1.0, ge=0)
+    weight: float = Field(default=1.0, ge=0, le=LARGEST_NUMBER)
     """The weight of the divergence between the answers to an example and to its copy."""
     learn: Literal["both", "original"] = "both"
     """What the task is learnt from: examples and copies, each with half of the weight, or examples alone."""

@@ -6,9 +6,10 @@ and shown at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -22,6 +23,7 @@ from pydantic import (
 )
 
 from crossling.errors import RecipeError, nearest
+from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, LARGEST_SEED, MOST_THREADS
 from crossling.recipe.overrides import apply_overrides, read_toml
 from crossling.registry import add_plugin, list_kinds, load_kind
 
@@ -32,12 +34,15 @@ else:
     StageTable = Any  # validated by the settings of its kind, which this package does not know
 
 M = TypeVar("M", bound=BaseModel)
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 
 
 class FrozenSettings(BaseModel):
     """Frozen, strict settings: an unknown key is an error, and ``"no"`` is never taken for false."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class EncoderSettings(FrozenSettings):
@@ -64,7 +69,7 @@ class EvaluateSettings(FrozenSettings):
     """The name in tables; entries of the same name share one. Default: the data set's, or the file's."""
     split: str = "test"
     """The split, or rows of it: dev[1600:]."""
-    batch: int = Field(default=128, ge=1)
+    batch: int = Field(default=128, ge=1, le=LARGEST_BATCH)
     """Examples in a batch; scores do not depend on it."""
 
     @field_validator("languages", mode="before")
@@ -121,11 +126,11 @@ class RunSettings(FrozenSettings):
     """auto: a GPU where torch sees one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: bfloat16 on a GPU that has it, float32 elsewhere."""
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=MOST_THREADS)
     """CPU threads; default: what torch chooses for this machine."""
     deterministic: bool = False
     """On a GPU: the same bits again, slower. A CPU always gives them."""
-    checkpoint_seconds: float = Field(default=120.0, ge=0)
+    checkpoint_seconds: float = Field(default=120.0, ge=0, le=LARGEST_NUMBER)
     """Seconds between checkpoints, from which a killed run continues; does not change a result."""
     track: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     """Experiment trackers that losses and scores are also sent to."""
@@ -139,7 +144,7 @@ class RunSettings(FrozenSettings):
 class Recipe(FrozenSettings):
     """A whole recipe, resolved: every default filled in."""
 
-    seeds: tuple[int, ...] = (1,)
+    seeds: tuple[Seed, ...] = (1,)
     source: str = "en"
     """The language that labels come from, and that selects checkpoints."""
     encoder: EncoderSettings
@@ -167,8 +172,15 @@ class Recipe(FrozenSettings):
     @field_validator("seeds")
     @classmethod
     def _some_seed(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if not value or len(set(value)) != len(value) or min(value) < 0:
-            raise ValueError("one or more different seeds, none negative")
+        if not value or len(set(value)) != len(value):
+            raise ValueError("one or more different seeds")
+        return value
+
+    @field_validator("source")
+    @classmethod
+    def _some_code(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", value):
+            raise ValueError('the code of a language, such as "en"')
         return value
 
     @model_serializer(mode="wrap")

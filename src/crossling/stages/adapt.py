@@ -36,7 +36,7 @@ class Settings(MaskingSettings, StageSettings):
     kind: Literal["adapt"] = "adapt"
     train: DataSpecs
     """One data set or a list of them, of any kind and language; labels are not looked at."""
-    lr: float = Field(default=1e-5, gt=0)
+    lr: float = Field(default=1e-5, gt=0, le=10)
     """The highest learning rate."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords of an example; longer texts are read in parts, cut between words."""

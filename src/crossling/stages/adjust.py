@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from crossling.limits import LARGEST_NUMBER, MOST_COUNTED, MOST_EPOCHS
 from crossling.objectives.aligned_words import AdjustmentSettings
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
+from crossling.training.settings import Beta
 
 if TYPE_CHECKING:
     from crossling.stages.context import StageContext
@@ -27,17 +29,17 @@ class Settings(AdjustmentSettings, StageSettings):
     parallel: tuple[str | dict[str, Any], ...]
     """Sentences with translations, the source language first: ntrex:en-hi, wikimatrix:en-es, opus:en-ru, or a table
     with format, path and languages. Several of them are adjusted to at once."""
-    epochs: int = Field(default=1, ge=1)
+    epochs: int = Field(default=1, ge=1, le=MOST_EPOCHS)
     """How often all pairs are seen."""
     schedule: Literal["linear", "constant"] = "constant"
     """After the warm-up: fall to 0 in a straight line, or stay."""
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
     """AdamW's: how slowly the means of the gradient and of its square follow."""
-    eps: float = Field(default=1e-9, gt=0)
+    eps: float = Field(default=1e-9, ge=1e-20, le=1)
     """AdamW's: added to what the step is divided by."""
-    clip: float = Field(default=0.0, ge=0)
+    clip: float = Field(default=0.0, ge=0, le=LARGEST_NUMBER)
     """Largest norm of the gradient; 0: no clipping."""
-    rate_for: int | None = Field(default=None, ge=1)
+    rate_for: int | None = Field(default=None, ge=1, le=MOST_COUNTED)
     """The learning rate is for a text of this number of pairs, and inversely proportional to the actual number."""
 
     @model_validator(mode="after")

@@ -23,6 +23,7 @@ from crossling.data.records import LinkedPair, ParallelPair, PlainText, Question
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data, parse_spec
 from crossling.errors import DataError, RecipeError
+from crossling.limits import LARGEST_NUMBER, MOST_COUNTED
 from crossling.objectives.aligned_words import AdjustmentSettings
 from crossling.recipe.identity import content_hash
 from crossling.stages import StageSettings, TrainedStage
@@ -99,20 +100,20 @@ class Settings(FollowingStageSettings):
     """For keep = "confidence": the mean probability of a row's label; of a sentence's least sure word, for taggers."""
     share: float = Field(default=1.0, gt=0, le=1)
     """Of the rows that are left, the surest share of each language and predicted class (taggers: of each language)."""
-    most: int | None = Field(default=None, ge=1)
+    most: int | None = Field(default=None, ge=1, le=MOST_COUNTED)
     """At most this number of rows of each language and predicted class, the surest first: classes stay balanced."""
     labels: Literal["hard", "soft"] = "hard"
     """hard: learn the decided label. soft: learn the mean of the teachers' distributions (not for answers)."""
     soft_temperature: float = Field(default=1.0, gt=0, le=100)
     """For soft labels: probabilities to the power of 1 / temperature. Below 1 sharper, above 1 flatter."""
-    weight: float = Field(default=1.0, gt=0)
+    weight: float = Field(default=1.0, gt=0, le=LARGEST_NUMBER)
     """The weight of taught examples in the loss; labelled ones have 1."""
     start: Literal["base", "teacher"] = "base"
     """The student starts from the encoder that the first teachers started from, or from this seed's teacher."""
 
-    sentences: int | None = Field(default=30_000, ge=1)
+    sentences: int | None = Field(default=30_000, ge=1, le=MOST_COUNTED)
     """At most this number of sentence pairs of each parallel text, drawn at random by the run's seed; none: all."""
-    words: int = Field(default=64, ge=1)
+    words: int = Field(default=64, ge=1, le=MOST_COUNTED)
     """For tags over links: longer sentences are left out."""
     aligner: dict[str, Any] = Field(
         default_factory=lambda: {"kind": "neural"}, json_schema_extra={"family": "aligners"}

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from crossling.errors import RecipeError, UserError, nearest
+from crossling.limits import MOST_COLUMNS
 from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import apply_overrides, read_toml, set_path
-from crossling.recipe.recipe import FrozenSettings, Recipe, parse_kind, parse_recipe, validate_table
+from crossling.recipe.recipe import FrozenSettings, Recipe, Seed, parse_kind, parse_recipe, validate_table
 
 STUDY_KEYS = ("seeds", "baseline", "second", "set", "tasks", "systems", "choose")
 
@@ -42,7 +43,7 @@ class SystemSettings(FrozenSettings):
     """Keys of the recipe, dotted and quoted, and their values."""
     axes: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     """Keys of the recipe and the values that each takes in turn."""
-    stages: tuple[int, ...] = ()
+    stages: tuple[Annotated[int, Field(ge=0, le=MOST_COLUMNS)], ...] = ()
     """The stages of the recipe that are run, by number; default: all."""
 
     @field_validator("axes")
@@ -72,7 +73,7 @@ class ChooseSettings(FrozenSettings):
 class StudySettings(FrozenSettings):
     """A study file."""
 
-    seeds: tuple[int, ...] = Field(min_length=1)
+    seeds: tuple[Seed, ...] = Field(min_length=1)
     baseline: str
     second: str | None = None
     """Another system that all are compared with, for a second mark."""

@@ -70,8 +70,7 @@ class RecipeRun:
 
     def run(self, *, command: str = "") -> None:
         """Train and predict for every seed; what is already there is not done again."""
-        if not self.recipe.stage:
-            raise RecipeError('stage: missing; a run trains at least once: [[stage]] with kind = "finetune"')
+        check_stages(self.recipe)
         self.check_targets()
         self.identify_stages(self.recipe.seeds[0])  # an encoder that is missing is reported now
         self._create_folder()
@@ -369,6 +368,12 @@ def resolve_recipe(recipe: Recipe, opened: Sequence[StageData]) -> Recipe:
         resolve = getattr(load_stage(settings), "resolve_settings", None)
         stages.append(resolve(settings, data) if resolve is not None else settings)
     return recipe.model_copy(update={"stage": tuple(stages)})
+
+
+def check_stages(recipe: Recipe) -> None:
+    """Refuse a recipe that trains nothing."""
+    if not recipe.stage:
+        raise RecipeError('stage: missing; a run trains at least once: [[stage]] with kind = "finetune"')
 
 
 def build_final_task(recipe: Recipe) -> Task | None:

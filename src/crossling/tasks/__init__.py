@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from crossling.errors import RecipeError, nearest
+from crossling.errors import DataError, RecipeError, nearest
+from crossling.limits import MOST_LABELS
 from crossling.registry import list_kinds, load_kind
 
 if TYPE_CHECKING:
@@ -123,7 +124,17 @@ def build_task(settings: TaskSettings, labels: tuple[str, ...]) -> Task:
 
 def learn_labels(settings: TaskSettings, rows: Iterable[Rows]) -> Task:
     """A task with the label set of training data."""
-    return build_task(settings, load_kind("tasks", settings.kind).Task.collect_labels(rows))
+    return build_task(settings, check_labels(load_kind("tasks", settings.kind).Task.collect_labels(rows)))
+
+
+def check_labels(labels: tuple[str, ...], name: str = "training data") -> tuple[str, ...]:
+    """The labels, unless there are more of them than predictions can be stored with."""
+    if len(labels) > MOST_LABELS:
+        raise DataError(
+            f"{name}: {len(labels):,} different labels, such as {labels[0]!r} and {labels[-1]!r}; at most "
+            f"{MOST_LABELS:,} are possible. Is the label's column the right one?"
+        )
+    return labels
 
 
 def restore_task(stored: Mapping[str, Any]) -> Task:

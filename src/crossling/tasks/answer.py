@@ -33,11 +33,11 @@ class Settings(FrozenSettings):
     """The score that selects checkpoints and comes first in tables."""
     length: int = Field(default=384, ge=32, le=8192)
     """Subwords of a window: the question, a part of the context, special tokens."""
-    overlap: int = Field(default=128, ge=0)
+    overlap: int = Field(default=128, ge=0, le=8192)
     """Subwords of the context that neighbouring windows share."""
-    question: int = Field(default=64, ge=4)
+    question: int = Field(default=64, ge=4, le=8192)
     """Subwords of the question; the rest of a longer one is cut off."""
-    answer: int = Field(default=30, ge=1)
+    answer: int = Field(default=30, ge=1, le=8192)
     """Subwords that an answer has at most."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of the representation that the head does not see while it learns."""
@@ -46,7 +46,9 @@ class Settings(FrozenSettings):
     def _windows_advance(self) -> Self:
         room = self.length - self.question - 4
         if self.overlap >= room:
-            raise ValueError(f"overlap = {self.overlap} leaves no new text in a window: at most {room - 1}")
+            raise ValueError(
+                f"overlap = {self.overlap} leaves no new text beside the question in this length: at most {room - 1}"
+            )
         return self
 
 

@@ -27,7 +27,7 @@ class Settings(TextSettings):
     """What is classified and how it is scored."""
 
     kind: Literal["classify"] = "classify"
-    overlap: int | None = Field(default=None, ge=0)
+    overlap: int | None = Field(default=None, ge=0, le=8192)
     """Read all of a text that is longer than length, in windows that share this many subwords. Windows are trained on
     as texts of their own; the probabilities of a text are the mean over its windows, weighted by their new subwords.
     Default: one window, and the end of a longer text is cut off."""

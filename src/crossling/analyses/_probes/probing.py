@@ -15,6 +15,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import Rows
 from crossling.errors import DataError, UserError
+from crossling.limits import LARGEST_NUMBER, LARGEST_SEED, MOST_COUNTED
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 from crossling.scores.predictions import UNSEEN
@@ -73,19 +74,19 @@ class ProbingSettings(AnalysisSettings):
     { paraphrase = { train = "pawsx:en:dev[:1400]", split = "dev[1600:]" } }."""
     languages: Languages = ()
     """Codes of the languages whose tests are scored, together and each: en,de."""
-    rows: int | None = Field(default=None, ge=1)
+    rows: int | None = Field(default=None, ge=1, le=MOST_COUNTED)
     """The most training rows of a task, drawn at random; default: all."""
-    test_rows: int | None = Field(default=None, ge=1)
+    test_rows: int | None = Field(default=None, ge=1, le=MOST_COUNTED)
     """The most rows of each test, drawn at random; default: all."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     """Draws rows and samples."""
     samples: int = Field(default=0, ge=0, le=100)
     """Bootstrap samples of the training rows that probes are also trained on, for the spread of their scores."""
-    l2: float = Field(default=1.0, gt=0)
+    l2: float = Field(default=1.0, gt=0, le=LARGEST_NUMBER)
     """Penalty on squared weights, as against the summed loss: scikit-learn's 1 / C."""
-    tolerance: float = Field(default=1e-5, gt=0)
+    tolerance: float = Field(default=1e-5, gt=0, le=LARGEST_NUMBER)
     """Training ends when no partial derivative of the mean loss is larger."""
-    memory: int | None = Field(default=None, ge=0, exclude=True)
+    memory: int | None = Field(default=None, ge=0, le=1 << 50, exclude=True)
     """Megabytes of features to hold where they are computed with; more are read from disk in every pass, which does not
     change a result. Default: 2,048, on a GPU half of what is free there."""
     against: str = Field(default="", exclude=True)

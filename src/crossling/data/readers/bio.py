@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from crossling.data.readers.text_files import BadRows, FilePath, ReaderSettings, read_blocks, report_fault
 from crossling.data.records import TaggedSentence
+from crossling.limits import MOST_COLUMNS
 
 VERSION = 1
 DOCUMENT_START = "-DOCSTART-"
@@ -20,9 +23,9 @@ class Settings(ReaderSettings):
 
     path: FilePath
     """The file, plain or gzipped."""
-    word: int = 1
+    word: int = Field(default=1, ge=-MOST_COLUMNS, le=MOST_COLUMNS)
     """The column of the word, counted from 1; from the end where negative."""
-    tag: int = -1
+    tag: int = Field(default=-1, ge=-MOST_COLUMNS, le=MOST_COLUMNS)
     """The column of the tag, counted from 1; from the end where negative."""
     separator: Literal["tab", "space", "any"] = "any"
     """What parts columns: one tab; runs of spaces and tabs; or a tab in lines that have one, else spaces."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,7 +19,7 @@ from crossling.data.readers.named_fields import NamedFieldsSettings, build_named
 from crossling.data.readers.text_files import NOT_UTF8, BadRows, open_file
 from crossling.data.records import Record
 from crossling.errors import DataError, nearest
-from crossling.limits import LONGEST_LINE
+from crossling.limits import LONGEST_LINE, MOST_COLUMNS
 
 VERSION = 1
 DELIMITERS = (",", ";", "\t", "|")
@@ -36,7 +36,7 @@ FIX = 'save it as "CSV UTF-8", or name its encoding, as in encoding = "cp1252"'
 class Settings(NamedFieldsSettings):
     """One table."""
 
-    fields: dict[str, str | int] = Field(default_factory=dict)  # type: ignore[assignment]
+    fields: dict[str, str | Annotated[int, Field(ge=1, le=MOST_COLUMNS)]] = Field(default_factory=dict)  # type: ignore[assignment]
     """Our field -> the column's name, or its number from 1, as in { text = "Review", label = 3 }; default: the columns
     are called as our fields are, in upper or lower case."""
     delimiter: str = "auto"

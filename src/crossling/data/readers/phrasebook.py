@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from crossling.data.readers.text_files import BadRows, ReaderSettings
 from crossling.data.records import LabelledPair, LabelledText, LinkedPair, Question, Record, TaggedSentence
 from crossling.errors import DataError
+from crossling.limits import MOST_COUNTED
 
 VERSION = 1
 KINDS: dict[str, type[Record]] = {
@@ -31,7 +34,7 @@ class Settings(ReaderSettings):
     """A language code; for parallel rows two, as in "en-hi"."""
     split: Literal["train", "dev", "test"]
     """The splits differ in names and in templates."""
-    rows: int | None = None
+    rows: int | None = Field(default=None, ge=1, le=MOST_COUNTED)
     """How many rows to make; the split's own number where not given."""
 
 

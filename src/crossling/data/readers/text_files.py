@@ -63,7 +63,7 @@ TOO_LONG = f"more than {LONGEST_LINE:,} bytes"
 class ReaderSettings(BaseModel):
     """The base of every reader's settings: frozen, strict, no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class BadRows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -20,9 +20,10 @@ from crossling.data.readers.text_files import (
 )
 from crossling.data.records import LabelledPair, LabelledText, ParallelPair, Record
 from crossling.errors import DataError, nearest
+from crossling.limits import MOST_COLUMNS
 
 VERSION = 1
-Column = int | str
+Column = Annotated[int, Field(ge=0, le=MOST_COLUMNS)] | str
 
 
 class Settings(ReaderSettings):
@@ -44,7 +45,7 @@ class Settings(ReaderSettings):
     """The column of the label; 0 where labels_path has it, or where there is none (translations)."""
     header: bool = False
     """The first line names the columns."""
-    width: int | None = None
+    width: int | None = Field(default=None, ge=1, le=MOST_COLUMNS)
     """Fields that every row must have; those of the header, or of the first row, where not given."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels to rename, as in { contradictory = "contradiction" }."""
@@ -71,7 +72,8 @@ class Settings(ReaderSettings):
             raise ValueError("labelled rows need either label or labels_path; translations need neither")
         given = [getattr(self, name) for name in (*COLUMN_NAMES, "label")]
         if not self.header and any(isinstance(column, str) for column in given):
-            raise ValueError("columns are named but there is no header: set header = true, or number them from 1")
+            named_ones = ", ".join(name for name in (*COLUMN_NAMES, "label") if isinstance(getattr(self, name), str))
+            raise ValueError(f"{named_ones}: named, but there is no header: set header = true, or number them from 1")
         if any(isinstance(column, int) and column < 0 for column in given):
             raise ValueError("columns are counted from 1")
         return self

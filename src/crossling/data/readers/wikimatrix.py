@@ -21,6 +21,7 @@ from crossling.data.readers.text_files import (
     split_pair,
 )
 from crossling.data.records import ParallelPair
+from crossling.limits import LARGEST_NUMBER
 
 VERSION = 1
 PAIR_IN_NAME = re.compile(r"WikiMatrix\.(v\d+\.)?(?P<left>\w+)-(?P<right>\w+)\.")
@@ -35,7 +36,7 @@ class Settings(ReaderSettings):
     are the languages that the sentences were identified as; a pair in others is left out."""
     language: LanguagePair
     """The pair, source first, as in "en-hi"."""
-    threshold: float = Field(default=1.04, ge=0)
+    threshold: float = Field(default=1.04, ge=0, le=LARGEST_NUMBER)
     """The least margin score: the ratio of a pair's similarity to that of each side's neighbours. 1.04 is the value
     that the corpus's authors evaluated it with; 0 takes all pairs."""
     left: str = ""
