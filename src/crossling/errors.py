@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
+"""What could steer a terminal or turn the order of letters around; line ends and tabs are text."""
+
+
+def escape_controls(text: str) -> str:
+    """Foreign text for a terminal: control characters and overrides of direction as JSON writes them, ``\\u001b``."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
 
 class UserError(Exception):
-    """Something the user can fix. The command line prints it without a traceback and exits with 2."""
+    """Something the user can fix. The command line prints it without a traceback and exits with 2.
+
+    What it quotes of files and settings is shown without control characters, wherever the message is printed.
+    """
+
+    def __str__(self) -> str:
+        return escape_controls(super().__str__())
 
 
 class RecipeError(UserError):

@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 from rich.progress import TextColumn
 
+from crossling.cli.show_run import choose_writer
 from crossling.cli.show_study import show_forecast
+from crossling.errors import UserError
 from crossling.report import terminal
 from crossling.report.table import Table
 from crossling.report.terminal import TerminalProgress, format_seconds, print_error, print_facts, print_message
@@ -57,3 +59,78 @@ def test_forecast_of_a_study_shows_durations_as_people_write_them(capsys: pytest
     printed = capsys.readouterr().out
     assert "32 s" in printed and "63 s" in printed and "30.0 h" in printed and "3,000 h" in printed
     assert "0.00875" not in printed and "core time" in printed
+
+
+HOSTILE = "a\x1b]0;owned\x07\x1b[31mred\r\x08\x9b2J\x7f\u202egnp.exe\u2066\u2028\ud800b"
+"""A title, a colour, a deletion, an override of the order of letters, half a character."""
+SHOWN = r"a\u001b]0;owned\u0007\u001b[31mred\u000d\u0008\u009b2J\u007f\u202egnp.exe\u2066\u2028\ud800b"
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a terminal would be sent."""
+    written = io.StringIO()
+    for name in ("out", "err"):
+        shown = terminal.SafeConsole(
+            file=written, force_terminal=True, width=400, highlight=False, emoji=False, no_color=True
+        )
+        monkeypatch.setattr(terminal, name, shown)
+    return written
+
+
+def check_screen(written: io.StringIO) -> None:
+    text = written.getvalue()
+    assert SHOWN in text
+    assert "\u202e" not in text and "\x9b" not in text and "\x07" not in text
+    assert "\x1b]0;" not in text and "\x1b[31mred" not in text
+
+
+def test_control_characters_in_messages_are_shown_escaped(screen: io.StringIO) -> None:
+    for write in (print_message, print_error, lambda text: print_facts({text: text})):
+        screen.seek(0)
+        screen.truncate()
+        write(HOSTILE)
+        check_screen(screen)
+
+
+def test_control_characters_in_tables_are_shown_escaped(screen: io.StringIO) -> None:
+    table = Table(HOSTILE, (HOSTILE, "n"), ((HOSTILE, "1"),), notes=(HOSTILE,))
+    terminal.out.print(table.to_rich(whole=True))
+    check_screen(screen)
+    assert screen.getvalue().count(SHOWN) == 4
+
+
+def test_control_characters_in_progress_and_logs_are_shown_escaped(screen: io.StringIO) -> None:
+    import logging
+
+    before = logging.getLogger().handlers[:]
+    try:
+        with TerminalProgress() as progress:
+            progress.begin(f"reading {HOSTILE}", 2, 1)
+            progress.advance(loss=HOSTILE)
+            progress.say(HOSTILE)
+            logging.getLogger("crossling").warning("%s: broken", HOSTILE)
+            progress._bar.refresh()
+    finally:
+        logging.getLogger().handlers = before
+    check_screen(screen)
+
+
+def test_messages_of_errors_hold_no_control_characters() -> None:
+    assert str(UserError(f"{HOSTILE}: no such file\nsecond line")) == f"{SHOWN}: no such file\nsecond line"
+
+
+@pytest.mark.parametrize("output", ["jsonl", "conll", "label_studio"])
+def test_predictions_are_escaped_on_a_terminal_and_unchanged_in_a_pipe(
+    output: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    word = "a\x9b2J\u202eb"
+    found = [{"text": word, "words": [{"word": word, "tag": word, "start": 0, "end": 6, "confidence": 1.0}], "line": 1}]
+    choose_writer(output)(found)
+    assert word in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    choose_writer(output)(found)
+    printed = capsys.readouterr().out
+    assert word not in printed and r"a\u009b2J\u202eb" in printed

@@ -80,7 +80,7 @@ class Settings(ProbingSettings):
     """The score that is shown; files hold all."""
     choose: ModelPairs = Field(default=(), exclude=True)
     """CROSS:MULTI: which auxiliary tasks the results of a cross-lingual and a multi-lingual model suggest."""
-    min_gain: float = Field(default=MIN_GAIN, ge=-1, le=1, exclude=True)
+    min_gain: float = Field(default=MIN_GAIN, ge=-100, le=100, exclude=True)
     """Percentage points that a chosen task's result must rise by."""
 
     @field_validator("score")

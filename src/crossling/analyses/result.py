@@ -22,7 +22,7 @@ from crossling.analyses.correlation import Variant, correlate_scores, draw_scatt
 from crossling.analyses.settings import AnalysisSettings
 from crossling.files import read_json, replacing, write_atomic
 from crossling.report.figures import HeatMap
-from crossling.report.table import Table, markdown_text
+from crossling.report.table import Table, markdown_text, neutralise
 
 S = TypeVar("S", bound=AnalysisSettings, covariant=True)
 FOLDER = Path("analyses")
@@ -141,7 +141,12 @@ def table_to_csv(table: pa.Table) -> str:
     """For a spreadsheet; columns of lists, which are for figures, are left out."""
     text = io.BytesIO()
     plain = [column.name for column in table.schema if not pa.types.is_nested(column.type)]
-    pyarrow.csv.write_csv(table.select(plain), text)
+    chosen = table.select(plain)
+    for place, column in enumerate(chosen.schema):
+        if pa.types.is_string(column.type):
+            cells = [None if cell is None else neutralise(cell) for cell in chosen.column(place).to_pylist()]
+            chosen = chosen.set_column(place, column, pa.array(cells, column.type))
+    pyarrow.csv.write_csv(chosen, text)
     return text.getvalue().decode()
 
 

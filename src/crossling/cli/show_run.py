@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from rich.markup import escape
 from crossling.errors import UserError, nearest
 from crossling.report.run_summary import TERMINAL_SCORES, score_tables
 from crossling.report.table import Table
-from crossling.report.terminal import out, print_facts, print_message
+from crossling.report.terminal import out, print_facts, print_message, write_text
 
 if TYPE_CHECKING:
     from crossling.report.run_summary import RunSummary
@@ -47,17 +46,17 @@ def choose_writer(output: str) -> Callable[[Iterable[dict[str, Any]]], None]:
 
 def _print_json(found: Iterable[dict[str, Any]]) -> None:
     for item in found:
-        sys.stdout.write(json.dumps(item, ensure_ascii=False) + "\n")
+        write_text(json.dumps(item, ensure_ascii=False) + "\n")
 
 
 def _print_tasks(found: Iterable[dict[str, Any]]) -> None:
     from crossling.inference.label_studio import build_task
 
     tasks = (json.dumps(build_task(item, model="crossling"), ensure_ascii=False) for item in found)
-    sys.stdout.write("[\n")
+    write_text("[\n")
     for number, task in enumerate(tasks):
-        sys.stdout.write((",\n" if number else "") + task)
-    sys.stdout.write("\n]\n")
+        write_text((",\n" if number else "") + task)
+    write_text("\n]\n")
 
 
 def _print_columns(found: Iterable[dict[str, Any]]) -> None:
@@ -65,7 +64,7 @@ def _print_columns(found: Iterable[dict[str, Any]]) -> None:
         if "words" not in item:
             raise UserError("--format conll: only tags come in columns; use table or jsonl")
         rows = [f"{word['word']}\t{word['tag']}\n" for word in item["words"]]
-        sys.stdout.write("".join(rows) + "\n")
+        write_text("".join(rows) + "\n")
 
 
 def _print_table(found: Iterable[dict[str, Any]]) -> None:

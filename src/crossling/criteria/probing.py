@@ -38,7 +38,7 @@ class Settings(FrozenSettings):
     """The name in it of the model that was trained on the source language alone."""
     multi: str
     """The name of the model that was trained on several languages."""
-    min_gain: float = Field(default=MIN_GAIN, ge=0, le=1)
+    min_gain: float = Field(default=MIN_GAIN, ge=0, le=100)
     """Percentage points that a task must gain."""
     score: str = "macro_f1"
     """The score that is compared."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from markupsafe import Markup, escape
 
+from crossling.errors import escape_controls
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table as RichTable
@@ -44,6 +46,11 @@ _LATEX_SPECIAL = {
 }
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """Where Markdown would see the start of an HTML tag; `p < 0.05` has none."""
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+"""How a formula begins, also with apostrophes before it, so that each cell can be read back."""
+_FIGURE = re.compile(r"[+-]?(?:[\d\s.,%±()▲▼△▽*†‡–e+-]*|inf|nan)")
 
 
 @dataclass(frozen=True)
@@ -129,9 +136,11 @@ class Table:
         return "\n".join(parts) + "\n"
 
     def to_csv(self) -> str:
-        """For a spreadsheet."""
+        """For a spreadsheet, which shows foreign text and does not run it."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        for row in (self.head, *self.rows):
+            quoting = csv.QUOTE_ALL if any("\r" in cell for cell in row) else csv.QUOTE_MINIMAL  # csv quotes \n alone
+            csv.writer(text, lineterminator="\n", quoting=quoting).writerow(map(neutralise, row))
         return text.getvalue()
 
     def to_html(self, *, classes: str = "plain", caption: str = "", view: str = "") -> Markup:
@@ -201,7 +210,7 @@ class Terminal:
         for number, columns in enumerate(self._parts(options.max_width)):
             yield self._draw(self.table.select(columns), is_first=number == 0)
         for note in self.table.notes if self.whole else ():
-            yield Text(note, style="dim")
+            yield Text(escape_controls(note), style="dim")
 
     def _parts(self, room: int) -> list[list[int]]:
         """Columns that fit side by side; names and repeated columns come first in every part."""
@@ -241,6 +250,16 @@ class Terminal:
                 drawn.add_section()
             drawn.add_row(*map(plain, row), style=_STYLES[kind])
         return drawn
+
+
+def neutralise(cell: str) -> str:
+    """A cell that a spreadsheet would take for a formula, with an apostrophe before it; figures stay as they are."""
+    return f"'{cell}" if _FORMULA.match(cell) and not _FIGURE.fullmatch(cell) else cell
+
+
+def restore_cell(cell: str) -> str:
+    """What :func:`neutralise` was given."""
+    return cell[1:] if cell.startswith("'") and neutralise(cell[1:]) != cell[1:] else cell
 
 
 def format_mean(values: Sequence[float], *, sign: bool = False) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -22,9 +23,28 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
+from crossling.errors import escape_controls
+
+
+class SafeConsole(Console):
+    """A console on which foreign text steers nothing: labels, words and names may hold control characters."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Text to print; that of tables and messages comes through here."""
+        return super().render_str(escape_controls(text), **options)
+
+
+class _SafeFormatter(logging.Formatter):
+    """Log messages without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_controls(super().format(record))
+
+
+out = SafeConsole(highlight=False, emoji=False)
+err = SafeConsole(stderr=True, highlight=False, emoji=False)
 QUIET_SECONDS = 15.0
 """Without a terminal there is no bar: a line is written this often instead."""
 
@@ -37,6 +57,11 @@ def print_message(message: str) -> None:
 def print_error(message: str) -> None:
     """What went wrong or is waited for, on standard error, with the program's name."""
     err.print(f"[bold red]crossling:[/] {escape(message)}", soft_wrap=True)
+
+
+def write_text(text: str) -> None:
+    """Write what programs read to standard output: as it is, and on a terminal without control characters."""
+    sys.stdout.write(escape_controls(text) if sys.stdout.isatty() else text)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
@@ -93,12 +118,9 @@ class TerminalProgress:
 
     def __enter__(self) -> Self:
         if self._logs:
-            logging.basicConfig(
-                level=logging.WARNING,
-                format="%(message)s",
-                handlers=[RichHandler(console=err, show_path=False, show_time=False)],
-                force=True,
-            )
+            handler = RichHandler(console=err, show_path=False, show_time=False)
+            logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+            handler.setFormatter(_SafeFormatter("%(message)s"))
         self._bar.start()
         return self
 
@@ -108,6 +130,7 @@ class TerminalProgress:
         self._bar.stop()
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
+        what = escape_controls(what)
         self._works.append(_Work(self._bar.add_task(what, total=total, completed=done, facts=""), what, total, done))
         self._last_line = time.monotonic()
         if done:
@@ -116,7 +139,7 @@ class TerminalProgress:
     def advance(self, steps: int = 1, **facts: str) -> None:
         work = self._works[-1]
         work.done += steps
-        text = "  ".join(f"{name} {value}" for name, value in facts.items())
+        text = escape_controls("  ".join(f"{name} {value}" for name, value in facts.items()))
         self._bar.advance(work.task, steps)
         if text:
             self._bar.update(work.task, facts=text)

@@ -15,7 +15,7 @@ from typing import Any
 
 from crossling.analyses.models import name_model
 from crossling.errors import ArtefactError, DataError, nearest
-from crossling.report.table import Table
+from crossling.report.table import Table, restore_cell
 
 ALL = "all"
 """The name of all languages' tests taken together."""
@@ -107,7 +107,8 @@ def read_csv(path: Path) -> list[Result]:
     """What :func:`results_to_csv` wrote."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return [_read_row(row) for row in csv.DictReader(file)]
+            rows = csv.DictReader(file)
+            return [_read_row({name: restore_cell(cell) for name, cell in row.items()}) for row in rows]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; crossling analyse probe writes one") from None
     except (KeyError, ValueError, TypeError, OSError) as error:

@@ -123,7 +123,13 @@ function writeConll(rows, models) {
   return sentences.map((sentence) => sentence + "\n").join("");
 }
 
-const quoteCsv = (value) => (/[",\r\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+// A text that a spreadsheet would take for a formula gets an apostrophe before it, as report/table.py writes it.
+const isFormula = (value) => typeof value !== "number" && /^'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]/.test(value) && !/^[+-]?[\d\s.,%()e+-]*$/.test(value);
+
+function quoteCsv(value) {
+  const text = (isFormula(value) ? "'" : "") + String(value);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
 
 function writeCsv(rows, view) {
   const lines = [];
