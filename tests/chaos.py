@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crossling.store.leases import is_running
+from crossling.processes import is_running
 from small_study import finish, live_workers, start, wait_for
 
 

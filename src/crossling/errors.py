@@ -55,6 +55,10 @@ class ArtefactError(UserError):
     """A stored result that is missing, incomplete, or made by other settings."""
 
 
+class StorageError(UserError):
+    """A file that cannot be written: the disk is full, read-only or failing. What was stored before is still there."""
+
+
 class Problems:
     """Collects what is wrong, so that all of it is reported at once."""
 
@@ -66,9 +70,14 @@ class Problems:
 
     @contextmanager
     def collect(self, key: str = "") -> Iterator[None]:
-        """Keep an error of what is done inside, with the key of the recipe that it is about."""
+        """Keep an error of what is done inside, with the key of the recipe that it is about.
+
+        A disk that cannot be written is raised at once: it is no fault of the recipe, and would be found many times.
+        """
         try:
             yield
+        except StorageError:
+            raise
         except UserError as error:
             self._found.append((key, error))
 

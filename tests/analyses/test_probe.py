@@ -32,7 +32,7 @@ from crossling.analyses._probes.probing import (
 from crossling.analyses.attention_heads import capture_heads
 from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import SCHEMAS, Rows
-from crossling.errors import DataError
+from crossling.errors import DataError, StorageError
 from crossling.inference.evaluate import encode_rows
 from crossling.models.heads import pool_sentence
 from crossling.models.model import Model, ModelCard, build_model
@@ -159,11 +159,11 @@ def test_features_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     again, _, _ = collect(model, "tag", rows, tmp_path, extract=refuse)
     assert torch.equal(first, again)
-    (path,) = (tmp_path / "f").iterdir()
+    (path,) = (tmp_path / "f").glob("*.f16")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(AssertionError, match="computed again"):
         collect(model, "tag", rows, tmp_path, extract=refuse)
-    assert [one.name for one in (tmp_path / "f").iterdir()] == [path.name], "nothing unfinished is left"
+    assert sorted((tmp_path / "f").iterdir()) == [path, Path(f"{path}.sha256")], "nothing unfinished is left"
 
 
 def test_features_belong_to_weights(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_full_disk_is_reported_with_the_space_needed(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr("crossling.analyses._probes.features.os.pwrite", refuse)
-    with pytest.raises(DataError, match=r"the disk is full: .* set rows to probe fewer"):
+    with pytest.raises(StorageError, match=r"the disk is full \([\d,]+ bytes are needed"):
         collect(make_model(), "tag", make_rows(TaggedSentence), tmp_path, extract=extract_words(None))
     assert not list((tmp_path / "f").iterdir())
 

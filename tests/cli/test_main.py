@@ -195,9 +195,9 @@ def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_
         (("run", "small.toml", "--set", 'evaluate.0.languages=["sw"]'), "has no language 'sw'"),
         (("run", "small.toml", "--set", "encoder.name=./nowhere"), "no such folder"),
         (("run", "small.toml", "--set", "stage=[]"), "a run trains at least once"),
-        (("run", "small.toml", "--out", "file/x"), "file/x: cannot hold results: Not a directory"),
-        (("run", "small.toml", "--out", "file"), "file: cannot hold results: File exists"),
-        (("run", "small.toml", "--store", "file/x"), "cannot be used as a store"),
+        (("run", "small.toml", "--out", "file/x"), "file/x/recipe.toml: a part of the path is a file"),
+        (("run", "small.toml", "--out", "file"), "file/recipe.toml: a part of the path is a file"),
+        (("run", "small.toml", "--store", "file/x"), "file/x: a part of the path is a file"),
         (("check", "small.toml", "--set", "stage.0.fusion={kind='dlfa', layer=9}"), "the encoder has 3 layers"),
         (
             ("check", "small.toml", "--set", "stage.0.train=phrasebook-ner:xx"),
@@ -223,7 +223,7 @@ def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_
         (("coverage", "ENCODER", "binary"), "binary:1: not UTF-8"),
         (("trim", "ENCODER", "--on", "nothing.txt", "--out", "new"), "nothing.txt: no such file"),
         (("trim", "ENCODER", "--on", "in.txt", "--out", "file"), "file: is a file"),
-        (("trim", "ENCODER", "--on", "in.txt", "--out", "file/x"), "file/x: cannot be written"),
+        (("trim", "ENCODER", "--on", "in.txt", "--out", "file/x"), "file/x: a part of the path is a file"),
         (("trim", "ENCODER", "--on", "in.txt", "--out", "new", "--blocks"), "write it without --blocks"),
         (("demo", "--set", "stage.0.epochs=0"), "stage.0.epochs = 0"),
     ],
@@ -287,7 +287,7 @@ def test_full_disk_is_a_user_error_and_other_os_errors_are_not(
 
     fail(errno.ENOSPC)
     done = crossling("data")
-    assert done.code == 2 and "results: of some kind" in done.err
+    assert done.code == 2 and "results: the disk is full" in done.err
     fail(errno.EBADF)
     with pytest.raises(OSError, match="of some kind"):
         crossling("data")

@@ -25,7 +25,7 @@ from crossling.encoders.masked_word_head import load_head
 from crossling.encoders.new_subwords import count_words, extend_tokenizer
 from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.encoders.trimming import trim_on
-from crossling.errors import ArtefactError, DataError, EncoderError, UserError
+from crossling.errors import ArtefactError, DataError, EncoderError, StorageError, UserError
 from tiny import FAMILIES, save_tiny, save_with_head, tiny_tokenizer
 from tiny_blocks import write_tiny_blocks
 
@@ -377,7 +377,7 @@ def test_wrong_arguments_are_refused(tiny_folder: Path, tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(extending, "write_extended", fill_the_disk)
-    with pytest.raises(ArtefactError, match="No space left"):
+    with pytest.raises(StorageError, match="disk is full"):
         extend_on(str(tiny_folder), text, pieces=5, out=tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
 

@@ -18,7 +18,7 @@ from crossling.encoders.offline import load_blocks
 from crossling.encoders.tokenization import SubwordTokenizer, encode_words
 from crossling.encoders.trimming import collect_ids, trim_on, write_trimmed
 from crossling.encoders.vocabulary import trim_encoder, untrim_encoder
-from crossling.errors import ArtefactError, DataError, EncoderError
+from crossling.errors import ArtefactError, DataError, EncoderError, StorageError
 from tiny import FAMILIES, tiny_encoder
 from tiny_blocks import write_tiny_blocks
 
@@ -289,7 +289,7 @@ def test_failure_leaves_no_partial_folder(tiny_folder: Path, tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(trimming, "write_trimmed", fill_the_disk)
-    with pytest.raises(ArtefactError, match="No space left"):
+    with pytest.raises(StorageError, match="disk is full"):
         trim_on(str(tiny_folder), [str(path)], tmp_path / "new", blocks=False, store=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from crossling.encoders.loading import load_encoder
+from crossling.encoders.loading import hash_folder, load_encoder
+from crossling.encoders.masked_word_head import has_head
 from crossling.encoders.untrusted import LARGEST_JSON
 from crossling.errors import EncoderError
-from tiny import FAMILIES, save_tiny
+from tiny import FAMILIES, save_tiny, save_with_head
 
 
 @pytest.fixture
@@ -131,3 +132,68 @@ def test_links_of_the_cache_of_the_hub_are_followed(family: str, tmp_path: Path)
         path.rename(blobs / str(number))
         (snapshot / path.name).symlink_to(Path("..") / ".." / "blobs" / str(number))
     assert load_encoder(str(snapshot)).width == 16
+
+
+def _copy_weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
+    """Other weights beside a checkpoint's, under another name."""
+    weights = {key: weight + 1 for key, weight in load_file(folder / "model.safetensors").items()}
+    (folder / name).parent.mkdir(exist_ok=True)
+    save_file(weights, folder / name, metadata={"format": "pt"})
+    return weights
+
+
+@pytest.mark.parametrize("name", ["other.safetensors", "below/model.safetensors", "modelX.safetensors"])
+def test_weights_under_a_name_that_the_identity_does_not_cover_are_never_loaded(name: str, folder: Path) -> None:
+    _copy_weights(folder, name)
+    change(folder / "config.json", transformers_weights=name)
+    with pytest.raises(EncoderError, match=r"given cannot be loaded: .*" + Path(name).name):
+        load_encoder(str(folder))
+
+
+@pytest.mark.parametrize("extra", ["adapter_config.json", "tekken.json", "tiktoken.model", "chat_template.jinja"])
+def test_files_that_the_identity_does_not_cover_are_not_seen(
+    extra: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModel
+
+    before = load_encoder(str(folder))
+    (folder / extra).write_text('{"base_model_name_or_path": "elsewhere"}')
+    load, seen = AutoModel.from_pretrained, []
+
+    def watch(place: Path, **settings: object) -> object:
+        seen.extend(path.name for path in Path(place).iterdir())
+        return load(place, **settings)
+
+    monkeypatch.setattr(AutoModel, "from_pretrained", watch)
+    after = load_encoder(str(folder))
+    assert "model.safetensors" in seen and extra not in seen
+    assert after.identity == before.identity
+    assert after.tokenizer.get_vocab() == before.tokenizer.get_vocab()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_identity_covers_every_file_that_is_saved_and_loaded(family: str, tmp_path: Path) -> None:
+    """A byte more in any file of a checkpoint, of one or of several files of weights, is another encoder."""
+    whole = save_tiny(tmp_path / "whole", family)
+    load_encoder(str(whole)).model.save_pretrained(tmp_path / "parts", max_shard_size="20KB")
+    for path in whole.iterdir():
+        if path.name.startswith(("tokenizer", "special")):
+            (tmp_path / "parts" / path.name).write_bytes(path.read_bytes())
+    assert len(list((tmp_path / "parts").glob("model-*.safetensors"))) > 1
+    for folder in (whole, tmp_path / "parts"):
+        identity = load_encoder(str(folder)).identity
+        for path in folder.iterdir():
+            content = path.read_bytes()
+            path.write_bytes(content + b"\n")
+            assert hash_folder(folder) != identity, path.name
+            path.write_bytes(content)
+        assert hash_folder(folder) == identity
+
+
+def test_head_is_read_from_covered_files_only(tmp_path: Path) -> None:
+    save_with_head(tmp_path / "given", "bert")
+    whole = load_file(tmp_path / "given" / "model.safetensors")
+    head = {key: weight for key, weight in whole.items() if key.startswith("cls.")}
+    save_file({key: weight for key, weight in whole.items() if key not in head}, tmp_path / "given/model.safetensors")
+    save_file(head, tmp_path / "given" / "modelX.safetensors")
+    assert not has_head(str(tmp_path / "given"))

@@ -14,10 +14,11 @@ import pytest
 
 from chaos import Chaos
 from crossling.errors import DataError, UserError
+from crossling.processes import is_running
 from crossling.progress import NoProgress
 from crossling.recipe.recipe import load_recipe
 from crossling.store.artefacts import Store
-from crossling.store.leases import LeaseLostError, is_running
+from crossling.store.leases import LeaseLostError
 from crossling.study import local
 from crossling.study.folder import PlannedCell, find_model
 from crossling.study.grid import load_study

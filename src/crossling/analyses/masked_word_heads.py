@@ -24,7 +24,7 @@ from crossling.encoders.loading import load_encoder
 from crossling.encoders.masked_word_head import MaskedWordHead, build_head, load_head
 from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.errors import ArtefactError, DataError
-from crossling.files import replacing
+from crossling.files import is_intact, replacing
 from crossling.models.model import build_model
 from crossling.objectives.masked_words import MaskingSettings, Objective
 from crossling.recipe.identity import content_hash
@@ -131,7 +131,9 @@ def _train(
 
 
 def _read(path: Path, encoder: Encoder) -> tuple[MaskedWordHead, dict[str, Any]] | None:
-    """A stored head; one that a power cut damaged is made again."""
+    """A stored head; a damaged one is made again."""
+    if not is_intact(path, needs_seal=False):
+        return None
     head = build_head(encoder)
     try:
         with safe_open(path, framework="pt") as file:
@@ -145,7 +147,7 @@ def _read(path: Path, encoder: Encoder) -> tuple[MaskedWordHead, dict[str, Any]]
 def _write(path: Path, head: MaskedWordHead, record: dict[str, Any]) -> None:
     """Write a head so that whoever finds it finds it whole."""
     weights = {name: tensor.detach().contiguous() for name, tensor in head.state_dict().items()}
-    with replacing(path) as partial:
+    with replacing(path, seal=True) as partial:
         save_file(weights, partial, metadata={"record": json.dumps(record, ensure_ascii=False)})
 
 

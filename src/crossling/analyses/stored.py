@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from crossling.analyses import AnalysisContext, AnalysisData, load_analysis
 from crossling.analyses.models import ModelLocation, Pretrained
 from crossling.analyses.settings import AnalysisSettings
-from crossling.files import replacing
+from crossling.files import is_intact, replacing
 from crossling.recipe.identity import content_hash
 from crossling.registry import identify_plugins
 
@@ -63,7 +63,9 @@ def _identify_folder(folder: Path) -> str:
 
 
 def _read_table(path: Path, schema: pa.Schema) -> pa.Table | None:
-    """A stored table; one that a power cut damaged is made again."""
+    """A stored table; a damaged one is made again."""
+    if not is_intact(path, needs_seal=False):
+        return None
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid):
@@ -73,5 +75,5 @@ def _read_table(path: Path, schema: pa.Schema) -> pa.Table | None:
 
 def _write_table(table: pa.Table, path: Path) -> None:
     """Write a table so that whoever finds it finds it whole."""
-    with replacing(path) as partial:
+    with replacing(path, seal=True) as partial:
         pq.write_table(table, partial)

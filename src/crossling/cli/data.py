@@ -272,7 +272,8 @@ def draw_links(
 ) -> None:
     """Draw one pair's links as a grid of words."""
     from crossling.aligners.picture import draw_pair
+    from crossling.files import write_atomic
     from crossling.report.terminal import print_message
 
-    out.write_text(draw_pair(links, source, target, line=line, gold=gold, base=base), encoding="utf-8")
+    write_atomic(out, draw_pair(links, source, target, line=line, gold=gold, base=base))
     print_message(f"the links of line {line}: {out}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from io import TextIOWrapper
 from typing import Annotated, Any
@@ -24,11 +23,6 @@ PANELS = {
     "Compare": ("study", "reproduce"),
 }
 """The verbs that ``crossling --help`` shows under each heading."""
-FIXABLE = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
-    *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
-}
-"""System errors that a user can fix: a place that cannot be written, a full disk."""
 
 
 class _Verbs(TyperGroup):
@@ -81,6 +75,7 @@ def _load_plugins(
 def main() -> None:
     """Run a command; an error that the user can fix is printed without a traceback, with exit code 2."""
     from crossling.errors import UserError
+    from crossling.files import describe_failure
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -89,16 +84,18 @@ def main() -> None:
         app()
     except UserError as error:
         _exit(str(error))
-    except OSError as error:
-        if error.errno not in FIXABLE:
+    except Exception as error:
+        message = describe_failure(error, getattr(error, "filename", None) or "output")
+        if message is None:
             raise
-        _exit(f"{error.filename or 'output'}: {error.strerror}; name another place, or make room there")
+        _exit(message)
 
 
 def _exit(message: str) -> None:
+    from crossling.addresses import mask_credentials
     from crossling.report.terminal import print_error
 
-    print_error(message)
+    print_error(mask_credentials(message))
     sys.exit(2)
 
 

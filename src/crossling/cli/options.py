@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from crossling.addresses import mask_credentials
+
 RecipeArgument = Annotated[Path, typer.Argument(help="A recipe: a TOML file.", metavar="RECIPE.toml")]
 EncoderArgument = Annotated[
     str, typer.Argument(help="A hub name, a folder, or multilingual-e5-small.", metavar="ENCODER")
@@ -25,8 +27,8 @@ StoreOption = Annotated[
 
 
 def name_command() -> str:
-    """The command that was given, for the record of what it made."""
-    return shlex.join(["crossling", *sys.argv[1:]])
+    """The command that was given, for the record of what it made, without credentials."""
+    return mask_credentials(shlex.join(["crossling", *sys.argv[1:]]))
 
 
 def name_program() -> str:

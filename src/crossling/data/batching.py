@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crossling.errors import DataError
 from crossling.files import replacing
 
 CHUNK = 4096
@@ -161,13 +160,8 @@ def write_examples(path: Path, chunks: Iterable[Mapping[str, Any]]) -> Examples:
     Every chunk maps column names to numbers: an array (scalar column), or a list of arrays or a ragged array. Integers
     of a list are stored in 32 bits, floats in the type that they have.
     """
-    try:
-        with replacing(path, seal=True) as partial, pa.OSFile(str(partial), "wb") as sink:
-            _write_record_batches(sink, _rechunk(chunks))
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot write encoded examples: {error}. Free some disk space, or name another store with --store."
-        ) from error
+    with replacing(path, seal=True) as partial, pa.OSFile(str(partial), "wb") as sink:
+        _write_record_batches(sink, _rechunk(chunks))
     return Examples(path)
 
 

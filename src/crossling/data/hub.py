@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from crossling.addresses import mask_credentials
 from crossling.data.cache import open_cached
 from crossling.data.declarations import HubSource
 from crossling.data.readers.json_records import build_record
@@ -133,8 +134,8 @@ def _find_outage(endpoint: str) -> str:
     try:
         status = int(session.head(endpoint, timeout=REACH_SECONDS).status_code)
     except Exception as error:  # of whichever HTTP library the hub's is built on
-        return f"the hub ({endpoint}) cannot be reached ({_shorten(error)})"
-    return f"the hub ({endpoint}) is out of order (status {status})" if status >= 500 else ""
+        return f"the hub ({mask_credentials(endpoint)}) cannot be reached ({_shorten(error)})"
+    return f"the hub ({mask_credentials(endpoint)}) is out of order (status {status})" if status >= 500 else ""
 
 
 @contextmanager
@@ -238,7 +239,7 @@ def _drop_tags(values: dict[str, Any], dropped: tuple[str, ...]) -> dict[str, An
 
 
 def _shorten(error: BaseException) -> str:
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = mask_credentials(" ".join(f"{type(error).__name__}: {error}".split()))
     return text if len(text) <= 300 else text[:300] + "…"
 
 

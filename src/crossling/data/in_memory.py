@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossling.errors import DataError
-from crossling.files import replacing
+from crossling.files import is_filled, replacing
 
 ROWS = "rows"
 """The key of a data table that holds rows in memory, in place of ``format`` and ``path``."""
@@ -56,7 +56,7 @@ def store_in_memory(value: Any, names: Sequence[str], *, language: str, store: P
         raise DataError(f"rows: their values do not fit into columns ({error})") from None
     content = stream.getvalue()
     path = store / "data" / f"rows-{hashlib.sha256(content).hexdigest()[:32]}.parquet"
-    if not path.exists():
+    if not is_filled(path):
         with replacing(path) as partial:
             partial.write_bytes(content)
     return {"format": "parquet", "path": str(path.absolute()), "language": language, **given}

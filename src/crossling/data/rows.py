@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 from collections import Counter
@@ -236,22 +235,13 @@ def write_rows(
 
     ``count_skipped`` and ``count_dropped`` are called after the last record; the file keeps their results.
     """
-    try:
-        with replacing(path, seal=True) as partial, partial.open("wb") as stream:
-            return _write_stream(
-                iter(records),
-                stream,
-                kind,
-                lambda: {"skipped": str(count_skipped()), "dropped": json.dumps(dict(count_dropped()))},
-            )
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise DataError(
-                f"{path.parent}: the disk is full; free some space, or name another store with --store"
-            ) from error
-        raise DataError(
-            f"{path.parent}: cannot be written to ({error.strerror}); name another store with --store"
-        ) from error
+    with replacing(path, seal=True) as partial, partial.open("wb") as stream:
+        return _write_stream(
+            iter(records),
+            stream,
+            kind,
+            lambda: {"skipped": str(count_skipped()), "dropped": json.dumps(dict(count_dropped()))},
+        )
 
 
 def _write_stream(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -75,6 +76,20 @@ def _is_read(path: Path) -> bool:
     return any(fnmatchcase(path.name, pattern) for pattern in _FILES)
 
 
+@contextmanager
+def view_read_files(folder: Path) -> Iterator[Path]:
+    """A folder with links to the files of a checkpoint that make up its identity, and with no others.
+
+    What is loaded from there is covered by the identity, whichever files a library looks for: adapters, tokenizers of
+    other kinds, weights under other names.
+    """
+    with tempfile.TemporaryDirectory(prefix="crossling-") as name:
+        for path in folder.iterdir():
+            if path.is_file() and _is_read(path):
+                (Path(name) / path.name).symlink_to(path.resolve())
+        yield Path(name)
+
+
 def load_encoder(name: str, *, revision: str | None = None) -> Encoder:
     """An encoder by name: ``multilingual-e5-small`` (no network), a folder, or a name on the hub."""
     encoder = _find_encoder(name, revision)
@@ -107,11 +122,9 @@ def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
 
     ``identity`` is the hash of its files, where it is known already.
     """
-    from transformers import AutoConfig, AutoModel
-
     if not (folder / "config.json").is_file():
         raise EncoderError(f"encoder {name!r}: {folder} holds no config.json, so it is not an encoder's folder.")
-    if not (list(folder.glob("model*.safetensors"))):
+    if not list_weights(folder):
         pickled = sorted(path.name for path in folder.glob("*.bin"))
         found = f" (only {', '.join(pickled)}, which would have to be unpickled)" if pickled else ""
         raise EncoderError(
@@ -120,40 +133,54 @@ def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
             "(refs/pr/<number>)."
         )
     check_checkpoint(folder, name=name, patterns=_FILES)
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        # Without this, a pooler that the checkpoint lacks would be initialised at random.
-        choice = (
-            {}
-            if _has_pooler(folder) or not find_family(config.model_type, name).pooler
-            else {"add_pooling_layer": False}
-        )
-        with quiet_transformers():
-            tokenizer = load_tokenizer(folder)
-            check_sizes(folder, name=name, config=config, tokenizer=tokenizer)
-            model, report = AutoModel.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                attn_implementation="sdpa",
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                **choice,
-            )
-    except EncoderError:
-        raise
-    except Exception as error:  # at broken files transformers raises almost anything
-        raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {error or type(error).__name__}") from error
+    with view_read_files(folder) as view:
+        try:
+            model, tokenizer, report = _load_files(view, name=name)
+        except EncoderError as error:
+            raise EncoderError(str(error).replace(str(view), str(folder))) from error
+        except Exception as error:  # at broken files transformers raises almost anything
+            reason = (str(error) or type(error).__name__).replace(str(view), str(folder))
+            raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {reason}") from error
     if report["missing_keys"]:
         raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
     check_weights(model, name=name)
+    model.config._name_or_path = tokenizer.name_or_path = str(folder)
     return Encoder(model.eval(), tokenizer, name=name, identity=identity or hash_folder(folder))
 
 
+def _load_files(folder: Path, *, name: str) -> tuple[Any, Any, Mapping[str, Any]]:
+    """Model, tokenizer, and what transformers reports of the weights."""
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    # Without this, a pooler that the checkpoint lacks would be initialised at random.
+    choice = (
+        {} if _has_pooler(folder) or not find_family(config.model_type, name).pooler else {"add_pooling_layer": False}
+    )
+    with quiet_transformers():
+        tokenizer = load_tokenizer(folder)
+        check_sizes(folder, name=name, config=config, tokenizer=tokenizer)
+        model, report = AutoModel.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **choice,
+        )
+    return model, tokenizer, report
+
+
+def list_weights(folder: Path) -> list[Path]:
+    """The files of weights that a checkpoint's identity covers."""
+    return sorted(path for path in folder.glob("model*.safetensors") if _is_read(path))
+
+
 def _has_pooler(folder: Path) -> bool:
-    for path in folder.glob("model*.safetensors"):
+    for path in list_weights(folder):
         with safe_open(path, framework="numpy") as file:
             if any(key.endswith("pooler.dense.weight") for key in file.keys()):  # noqa: SIM118 (not a dict)
                 return True
@@ -259,7 +286,7 @@ def check_sizes(folder: Path, *, name: str, config: Any, tokenizer: Any) -> None
 
 
 def _count_rows(folder: Path) -> int | None:
-    for path in sorted(folder.glob("model*.safetensors")):
+    for path in list_weights(folder):
         with safe_open(path, framework="numpy") as file:
             for key in file.keys():  # noqa: SIM118 (not a dict)
                 if key.endswith(_TABLES):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crossling.encoders.encoder import Encoder
-from crossling.encoders.loading import locate_checkpoint
+from crossling.encoders.loading import list_weights, locate_checkpoint
 from crossling.errors import EncoderError
 
 
@@ -138,7 +138,7 @@ def _read_head(folder: Path, names: _Names) -> dict[str, Tensor]:
     wanted |= {f"{names.norm}.gamma": "norm.weight", f"{names.norm}.beta": "norm.bias"}  # of the first BERTs
     wanted |= dict.fromkeys(names.biases, "bias")
     found: dict[str, Tensor] = {}
-    for path in sorted(folder.glob("model*.safetensors")):
+    for path in list_weights(folder):
         with safe_open(path, framework="pt") as file:
             for key in set(file.keys()) & set(wanted):
                 found[wanted[key]] = file.get_tensor(key).float()

@@ -23,6 +23,7 @@ from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import join_digests, load_encoder, load_folder
 from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
+from crossling.files import explain_failures
 from crossling.fusions import Fusion, build_fusion
 from crossling.limits import check_inside
 from crossling.models.card import CARD, HEADS, HeadShape, ModelCard, check_files, read_card
@@ -101,6 +102,11 @@ def weights_of(model: Model) -> dict[str, Tensor]:
     return weights
 
 
+def count_bytes(weights: dict[str, Tensor]) -> int:
+    """How much room weights take on disk."""
+    return sum(weight.nbytes for weight in weights.values())
+
+
 def update_mean(mean: dict[str, Tensor] | None, weights: dict[str, Tensor], count: int) -> dict[str, Tensor]:
     """The mean of ``count`` models' weights, from the mean of those before, in its place, and the last one's.
 
@@ -119,7 +125,10 @@ def update_mean(mean: dict[str, Tensor] | None, weights: dict[str, Tensor], coun
 def save_model(model: Model, card: ModelCard, folder: Path) -> None:
     """Write weights and card into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights_of(model), folder / "model.safetensors")
+    weights = weights_of(model)
+    path = folder / "model.safetensors"
+    with explain_failures(path, needed=count_bytes(weights)):
+        save_file(weights, path)
     base = Path(card.encoder).expanduser()
     # The full path of a folder, so that the model is found from any working directory.
     encoder = str(base.resolve()) if base.is_dir() else card.encoder
@@ -134,7 +143,8 @@ def write_card(model: Model, card: ModelCard, folder: Path) -> None:
         if isinstance(head, Head)
     }
     card = replace(card, heads=shapes, plugins=card.custom_kinds())
-    (folder / CARD).write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
+    with explain_failures(folder / CARD):
+        (folder / CARD).write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crossling.errors import ArtefactError
-from crossling.files import replacing
+from crossling.files import is_filled, replacing
 
 Kind = Literal["tags", "classes", "answers"]
 Scheme = Literal["none", "bio"]
@@ -223,8 +223,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
 
 def read_predictions(path: Path) -> Predictions:
     """Read what `write_predictions` wrote; anything else is an `ArtefactError` that says what to do."""
-    if not path.is_file():
-        raise ArtefactError(f"{path}: no such predictions; run the recipe with --out to make them")
+    if not is_filled(path):
+        raise ArtefactError(f"{path}: there are no predictions; run the recipe again, which makes only what is missing")
     try:
         table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:

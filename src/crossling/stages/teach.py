@@ -409,11 +409,11 @@ def _teach(settings: Settings, data: Data, task: Task, context: StageContext) ->
     import torch
 
     from crossling.data.batching import Examples, write_examples
-    from crossling.files import is_intact, write_atomic
+    from crossling.files import is_filled, is_intact, write_atomic
 
     path, distributed = context.work / "taught.arrow", context.distributed
     seeds = list_earlier(settings, context.seed)
-    there = torch.tensor(int(is_intact(path) and path.with_suffix(".json").exists()), device=distributed.device)
+    there = torch.tensor(int(is_intact(path) and is_filled(path.with_suffix(".json"))), device=distributed.device)
     if not int(distributed.broadcast(there)):  # all processes go the same way, whichever is first
         assert context.load_earlier is not None
         for seed in seeds if distributed.size > 1 else ():

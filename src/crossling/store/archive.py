@@ -17,7 +17,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from crossling.errors import ArtefactError
+from crossling.addresses import MASK, mask_credentials
+from crossling.errors import ArtefactError, StorageError
+from crossling.files import describe_failure, explain_failures
 
 T = TypeVar("T")
 LIST_SECONDS = 1.0
@@ -34,16 +36,12 @@ def check_name(name: object, *, where: str) -> str:
     return str(name)
 
 
-def is_address(place: object) -> bool:
-    """Whether a place is an address, rather than a path."""
-    return "://" in str(place)
-
-
 @dataclass
 class Archive:
     """Complete artefacts by identity, at an address."""
 
-    address: str
+    address: str = field(repr=False)
+    """May carry credentials: messages have :attr:`shown`."""
     _files: Any = None
     _path: str = ""
     _known: set[str] = field(default_factory=set)
@@ -55,8 +53,14 @@ class Archive:
         try:
             self._files, self._path = url_to_fs(self.address)
         except (ImportError, ValueError) as error:
-            raise ArtefactError(f"{self.address}: cannot be used as a store: {error}") from None
+            reason = mask_credentials(str(error))
+            raise ArtefactError(f"{self.shown}: cannot be used as a store: {reason}") from None
         self._path = self._path.rstrip("/")
+
+    @property
+    def shown(self) -> str:
+        """The address without credentials."""
+        return mask_credentials(self.address)
 
     @property
     def is_private(self) -> bool:
@@ -102,14 +106,21 @@ class Archive:
         """Fetch an artefact's files into a folder; returns its record."""
         marker = self.read_marker(identity)
         if marker is None:
-            raise ArtefactError(f"{self.address}: has no {identity}; run its recipe again")
+            raise ArtefactError(f"{self.shown}: has no {identity}; run its recipe again")
         for name in marker["files"]:
-            path = folder / check_name(name, where=f"{self.address}: {identity}")
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path = folder / check_name(name, where=f"{self.shown}: {identity}")
             source = f"{self._folder(identity, marker['writer'])}/{name}"
-            self._try(partial(self._files.get_file, source, str(path)))
+            with explain_failures(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._try(partial(self._files.get_file, source, str(path)), path)
         record: dict[str, Any] = marker["record"]
         return record
+
+    @property
+    def _remedy(self) -> str:
+        if MASK in self.address:
+            return "Its credentials are not stored: give its whole address again, by --store or CROSSLING_STORE."
+        return "Fix that and run again."
 
     def _marker(self, identity: str) -> str:
         return f"{self._path}/complete/{identity}.json"
@@ -120,10 +131,11 @@ class Archive:
     def _list(self) -> set[str]:
         self._files.invalidate_cache()
         try:
-            names = self._files.ls(f"{self._path}/complete", detail=False)
+            found = self._files.ls(f"{self._path}/complete", detail=True)
         except FileNotFoundError:
             return set()
-        return {Path(name).stem for name in names if str(name).endswith(".json")}
+        # An empty marker was left by a power cut: nothing is complete.
+        return {Path(one["name"]).stem for one in found if one["name"].endswith(".json") and one.get("size") != 0}
 
     def _send(self, path: Path, target: str) -> None:
         self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
@@ -135,18 +147,21 @@ class Archive:
         try:
             self._files.pipe_file(path, content, mode="create")
         except FileExistsError:
-            return
+            if self._files.size(path) == 0:
+                self._files.pipe_file(path, content)
 
-    def _try(self, action: Callable[[], T]) -> T:
-        """Once more where the network fails; in the end an error that names the address."""
+    def _try(self, action: Callable[[], T], path: Path | None = None) -> T:
+        """Once more where the network fails; in the end an error that names the address, or the ``path`` written to."""
         for pause in (*PAUSES, None):
             try:
                 return action()
             except (FileNotFoundError, FileExistsError):
                 raise
             except Exception as error:  # each kind of address raises different errors
+                if message := describe_failure(error, path or self.shown):  # to wait is no use
+                    raise StorageError(mask_credentials(message)) from None
                 if pause is None:
-                    reason = f"{type(error).__name__}: {error}"
-                    raise ArtefactError(f"{self.address}: cannot be used: {reason}. Fix that and run again.") from error
+                    reason = mask_credentials(f"{type(error).__name__}: {error}")
+                    raise ArtefactError(f"{self.shown}: cannot be used: {reason}. {self._remedy}") from None
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")

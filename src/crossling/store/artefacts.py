@@ -16,13 +16,24 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from crossling.addresses import is_address, mask_credentials
 from crossling.errors import ArtefactError
-from crossling.files import fsync, hash_file, read_json, write_atomic, write_once
+from crossling.files import (
+    explain_failures,
+    fsync,
+    hash_file,
+    is_filled,
+    make_folder,
+    publish,
+    read_json,
+    temporary_folder,
+    write_atomic,
+    write_once,
+)
 from crossling.recipe.identity import content_hash
-from crossling.store.archive import Archive, check_name, is_address
+from crossling.store.archive import Archive, check_name
 from crossling.store.leases import EXPIRY_SECONDS, Leases
 
 MARKER = "complete.json"
@@ -33,7 +44,7 @@ MACHINE = "machine"
 RECORD_DIGEST = "sha256 of record"
 """In the record of an artefact: the digest of all else that it says."""
 ADDRESS = "address"
-"""In the mirror of an address: a file that holds it."""
+"""In the mirror of an address: a file that holds it, without credentials."""
 
 
 def find_store(given: str | Path | None = None) -> Path:
@@ -43,19 +54,32 @@ def find_store(given: str | Path | None = None) -> Path:
 
 
 def _find_mirror(address: str) -> Path:
-    """This machine's folder for an address, below ``CROSSLING_CACHE`` or ``~/.cache/crossling``."""
+    """This machine's folder for an address, below ``CROSSLING_CACHE`` or ``~/.cache/crossling``.
+
+    Credentials are kept in the environment of this process, which its workers inherit, and nowhere else.
+    """
     cache = Path(os.environ.get("CROSSLING_CACHE") or Path.home() / ".cache" / "crossling")
-    name = "".join(c if c.isalnum() else "-" for c in address.partition("://")[2]).strip("-")[-40:]
-    mirror = cache / "stores" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
-    if not (mirror / ADDRESS).is_file():
+    shown = mask_credentials(address)
+    name = "".join(c if c.isalnum() else "-" for c in shown.partition("://")[2]).strip("-")[-40:]
+    mirror = cache / "stores" / f"{name}-{hashlib.sha256(shown.encode()).hexdigest()[:12]}"
+    if shown != address:
+        os.environ[_name_variable(shown)] = address
+    if not is_filled(mirror / ADDRESS):
         Archive(address)  # an address that cannot be used is reported before the mirror exists
-        try:
-            write_atomic(mirror / ADDRESS, address)
-        except OSError as error:
-            raise ArtefactError(
-                f"{mirror}: cannot be written: {error}. Set CROSSLING_CACHE to another folder."
-            ) from None
+        write_atomic(mirror / ADDRESS, shown)
     return mirror
+
+
+def _name_variable(shown: str) -> str:
+    """The variable that holds an address with its credentials."""
+    return f"CROSSLING_STORE_{hashlib.sha256(shown.encode()).hexdigest()[:12].upper()}"
+
+
+def _find_address(mirror: Path) -> str:
+    """The address of a mirror, with its credentials where this process knows them."""
+    shown = (mirror / ADDRESS).read_text(encoding="utf-8")
+    default = os.environ.get("CROSSLING_STORE", "").rstrip("/")
+    return os.environ.get(_name_variable(shown)) or (default if mask_credentials(default) == shown else shown)
 
 
 def find_artefact(store: Path, identity: str) -> Path:
@@ -78,12 +102,9 @@ class Store:
         self.root = root
         self.leases = Leases(root / "leases", expiry)
         self._verified: set[str] = set()
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ArtefactError(f"{root}: cannot be used as a store: {error}. Name another with --store.") from None
-        address = root / ADDRESS
-        self.archive = Archive(address.read_text(encoding="utf-8")) if address.is_file() else None
+        with explain_failures(root):
+            make_folder(root)
+        self.archive = Archive(_find_address(root)) if is_filled(root / ADDRESS) else None
 
     def identify(self, kind: str, version: int, inputs: dict[str, Any]) -> str:
         """The identity of work: its kind, the version of its code, and a hash of everything it depends on."""
@@ -98,14 +119,14 @@ class Store:
         return self._is_here(identity) or (self.archive is not None and self.archive.is_complete(identity))
 
     def _is_here(self, identity: str) -> bool:
-        return (self.artefact(identity) / MARKER).is_file()
+        return is_filled(self.artefact(identity) / MARKER)
 
     def fetch(self, identity: str) -> Path:
         """The folder of a complete artefact, fetched from the address where it is not here; its files are verified."""
         if self.archive is not None and not self._is_here(identity) and self.archive.is_complete(identity):
-            with TemporaryDirectory(dir=self.root, prefix=".fetch-") as folder:
-                record = self.archive.fetch(identity, Path(folder))
-                self._take_in(identity, Path(folder), record)
+            with temporary_folder(self.root / "fetched") as folder:
+                record = self.archive.fetch(identity, folder)
+                self._take_in(identity, folder, record)
         self.verify(identity)
         return self.artefact(identity)
 
@@ -147,8 +168,9 @@ class Store:
     def set_aside(self, identity: str) -> Path:
         """Move a damaged artefact out of the way, so that it is made again; returns where it is now."""
         target = self.root / "damaged" / f"{identity}-{uuid.uuid4().hex[:8]}"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        self.artefact(identity).rename(target)
+        with explain_failures(target):
+            make_folder(target.parent)
+            publish(self.artefact(identity), target)
         return target
 
     def work(self, identity: str) -> Path:
@@ -166,23 +188,17 @@ class Store:
 
     def _take_in(self, identity: str, folder: Path, record: dict[str, Any]) -> None:
         target = self.artefact(identity)
-        target.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():
-            fsync(path)
-            if not self._is_here(identity):
-                path.replace(target / path.name)
+        with explain_failures(target):
+            make_folder(target)
+            for path in folder.iterdir():
+                fsync(path)
+                if not self._is_here(identity):
+                    publish(path, target / path.name)
         self.complete(identity, record)
 
     def complete(self, identity: str, record: dict[str, Any]) -> None:
         """Declare an artefact's files final, with a record of its training, and delete its checkpoints."""
-        path = self.artefact(identity) / MARKER
-        try:
-            write_once(path, record)
-        except OSError as error:
-            raise ArtefactError(
-                f"{path}: cannot be written: {error}. Free some disk space and run again; "
-                "training continues from its last checkpoint."
-            ) from None
+        write_once(self.artefact(identity) / MARKER, record)
         shutil.rmtree(self.work(identity), ignore_errors=True)
 
     def record(self, identity: str) -> dict[str, Any]:

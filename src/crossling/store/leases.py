@@ -14,17 +14,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
+from typing import Any
 
-from crossling.errors import ArtefactError, UserError
+from crossling.errors import UserError
+from crossling.files import write_once
+from crossling.processes import find_start, identify_machine, is_running
 
 EXPIRY_SECONDS = 60.0
 """Seconds without a heartbeat after which another machine takes over."""
@@ -110,10 +110,10 @@ class Leases:
     def _is_alive(self, name: str, generation: int, path: Path) -> bool:
         try:
             beat = path.stat().st_mtime_ns
-            owner = json.loads(path.read_text(encoding="utf-8"))
+            owner = _read_owner(path.read_text(encoding="utf-8", errors="replace"))
         except FileNotFoundError:
             return False
-        if beat == RELEASED:
+        if beat == RELEASED or owner is None:
             return False
         if owner["machine"] == identify_machine() and not is_running(owner["process"], owner["started"]):
             return False
@@ -127,20 +127,9 @@ class Leases:
     def _create(self, name: str, generation: int) -> Lease | None:
         """The exclusive link: the file appears with its content, for one of all that try."""
         path = _path(self.folder, name, generation)
-        partial = self.folder / f".{uuid.uuid4().hex}.partial"
-        owner = {"machine": identify_machine(), "process": os.getpid(), "started": _started(os.getpid())}
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps(owner), encoding="utf-8")
-            os.link(partial, path)
-        except FileExistsError:
+        owner = {"machine": identify_machine(), "process": os.getpid(), "started": find_start(os.getpid())}
+        if not write_once(path, owner):
             return None
-        except OSError as error:
-            raise ArtefactError(
-                f"{path}: cannot be written: {error}. Free some disk space, or repair the store."
-            ) from None
-        finally:
-            partial.unlink(missing_ok=True)
         lease = Lease(name, generation, path)
         if not lease.is_current():  # older files were deleted meanwhile, and another began anew
             return None
@@ -165,6 +154,15 @@ class Leases:
             time.sleep(self.expiry / HEARTBEATS)
 
 
+def _read_owner(text: str) -> dict[str, Any] | None:
+    """Who holds a lease; none where a power cut left the file empty or with other bytes, so that nobody does."""
+    try:
+        owner = json.loads(text)
+        return {"machine": str(owner["machine"]), "process": int(owner["process"]), "started": str(owner["started"])}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def _path(folder: Path, name: str, generation: int) -> Path:
     return folder / f"{name}.{generation}"
 
@@ -174,36 +172,3 @@ def _generations(folder: Path, name: str) -> Iterator[tuple[int, Path]]:
         number = path.name.removeprefix(f"{name}.")
         if number.isdigit():
             yield int(number), path
-
-
-@cache
-def identify_machine() -> str:
-    """This machine since its last start, and the space that its process numbers are valid in."""
-    parts = [platform.node()]
-    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
-        with contextlib.suppress(OSError):
-            where = Path(path)
-            parts.append(str(where.readlink()) if where.is_symlink() else where.read_text(encoding="utf-8").strip())
-    return " ".join(parts)
-
-
-def is_running(process: int, started: str = "") -> bool:
-    """Whether a process of this machine lives, and is the one that began then: numbers are used again."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    now = _started(process)
-    return now != "dead" and (not started or not now or now == started)
-
-
-def _started(process: int) -> str:
-    """When a process began, in the kernel's count; empty where the kernel does not say."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return ""
-    state, *rest = text.rpartition(")")[2].split()
-    return "dead" if state in "ZX" else rest[18]

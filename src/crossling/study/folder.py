@@ -15,11 +15,20 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from crossling.addresses import mask_credentials
 from crossling.errors import ArtefactError, UserError
-from crossling.files import append_line, copy_atomic, read_json, read_lines, write_atomic, write_once
+from crossling.files import (
+    append_line,
+    copy_atomic,
+    is_filled,
+    read_json,
+    read_lines,
+    temporary_folder,
+    write_atomic,
+    write_once,
+)
 from crossling.recipe.recipe import reload_plugins, validate_table
 from crossling.store.artefacts import Store, find_artefact
 from crossling.study.grid import StudySettings
@@ -248,12 +257,12 @@ class RunRecord:
 
 def read_run_record(out: Path) -> RunRecord:
     """The record of a run, from its folder."""
+    if out.is_file():
+        raise ArtefactError(f"{out}: is a file; name the folder of a run, or of a saved model")
+    if not is_filled(out / RUN):
+        raise ArtefactError(f"{out}: not the folder of a run ({RUN} is missing); make one with crossling run")
     try:
         facts = json.loads((out / RUN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ArtefactError(f"{out}: not the folder of a run ({RUN} is missing); make one with crossling run") from None
-    except NotADirectoryError:
-        raise ArtefactError(f"{out}: is a file; name the folder of a run, or of a saved model") from None
     except ValueError as error:
         raise ArtefactError(f"{out / RUN}: damaged: {error}; run the recipe again") from None
     stages = facts.get("stages") if isinstance(facts, dict) else None
@@ -348,7 +357,6 @@ def _file_name(text: str) -> str:
 
 def mark_finished(folder: Path, marker: CellMarker) -> None:
     """Write a cell's marker, last of all; another process may have been first with the same work."""
-    folder.mkdir(parents=True, exist_ok=True)
     if not write_once(folder / COMPLETE, asdict(marker)):
         found = read_json(folder / COMPLETE)
         if not isinstance(found, dict) or found.get("identity") != marker.identity:
@@ -366,8 +374,7 @@ def fetch_results(store: Store, folder: Path, identity: str) -> bool:
     """Fetch a cell's predictions from the store's address, then its marker; says whether they were there."""
     if store.archive is None or not store.archive.is_complete(_result_name(identity)):
         return False
-    with TemporaryDirectory(dir=store.root, prefix=".fetch-") as name:
-        fetched = Path(name)
+    with temporary_folder(store.root / "fetched") as fetched:
         facts = store.archive.fetch(_result_name(identity), fetched)
         for path in (path for path in fetched.rglob("*") if path.is_file()):
             copy_atomic(path, folder / path.relative_to(fetched))
@@ -385,4 +392,4 @@ def _known_fields(kind: type[Any], facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_json(facts: Mapping[str, Any]) -> str:
-    return json.dumps(facts, indent=1, ensure_ascii=False)
+    return mask_credentials(json.dumps(facts, indent=1, ensure_ascii=False))

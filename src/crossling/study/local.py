@@ -104,7 +104,7 @@ class LocalPool:
         for one in dict.fromkeys(sources[source] for source in wait(list(sources), seconds)):
             is_over = not one.process.is_alive()
             for message in _drain(one.connection):
-                if message.kind in ("done", "failed", "lease_lost", "out_of_memory"):
+                if message.kind in ("done", "failed", "lease_lost", "out_of_memory", "no_room"):
                     one.key = None
                 if message.kind == "out_of_memory":
                     self._kill(one)  # what it still holds of the GPU is free at once

@@ -13,7 +13,7 @@ from typing import Literal
 
 from crossling.encoders.cache import EncoderCache
 from crossling.errors import DataError, Problems
-from crossling.files import write_atomic
+from crossling.files import is_filled, write_atomic
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import RunSettings
 from crossling.store.artefacts import Store
@@ -126,7 +126,7 @@ def find_finished(
     finished = set()
     for cell in cells:
         path = out / cell.name / COMPLETE
-        if not path.exists():
+        if not is_filled(path):
             continue  # another process may be writing it at this moment
         if is_finished(out, cell) and runs[cell.folder].has_predictions(cell.seed):
             finished.add(cell.name)

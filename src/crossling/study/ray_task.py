@@ -37,7 +37,7 @@ class RemotePaths:
 
     out: Path
     store: Path
-    address: str | None = None
+    address: str | None = field(default=None, repr=False)
     """Of the store; none where its folder is shared."""
     folder: Path = field(default_factory=Path.cwd)
     """That relative paths start from."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from crossling.data.rows import Rows
 from crossling.encoders.cache import EncoderCache
 from crossling.encoders.encoder import Encoder
 from crossling.errors import ArtefactError, Problems, RecipeError
-from crossling.files import copy_atomic, fsync, write_atomic
+from crossling.files import copy_atomic, is_filled, temporary_folder, write_atomic
 from crossling.inference.evaluate import check_kind, encode_ahead, predict_sets
 from crossling.models.model import Model, ModelCard, load_model, save_model
 from crossling.progress import NoProgress, Progress
@@ -87,13 +86,7 @@ class RecipeRun:
 
     def _create_folder(self) -> None:
         """Create the folder of results, after all checks."""
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.out / RECIPE, to_toml(self.resolved.model_dump(mode="json")))
-        except OSError as error:
-            raise ArtefactError(
-                f"{self.out}: cannot hold results: {error.strerror}. Name another with --out."
-            ) from None
+        write_atomic(self.out / RECIPE, to_toml(self.resolved.model_dump(mode="json")))
 
     @cached_property
     def opened(self) -> list[StageData]:
@@ -229,11 +222,10 @@ class RecipeRun:
             "seconds": round(max(time.monotonic() - began, record.get("training_seconds", 0.0)), 3),
             "subwords": round(settings.epochs * count_subwords(self.opened[number])),
         }
-        self.store.work(identity).mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=self.store.work(identity), ignore_cleanup_errors=True) as folder:
-            save_model(model, card, Path(folder))
+        with temporary_folder(self.store.work(identity) / "model") as folder:
+            save_model(model, card, folder)
             machine = describe_hardware(self.distributed)
-            self.store.publish(identity, Path(folder), {**record, "work": work, "machine": machine})
+            self.store.publish(identity, folder, {**record, "work": work, "machine": machine})
 
     def _encode_targets(self, task: Task, encoder: Encoder) -> None:
         """Encode what is to be predicted while a GPU trains; a CPU has no time to spare."""
@@ -297,7 +289,7 @@ class RecipeRun:
         for entry, language, rows in self.targets:
             path = prediction_path(self.out, seed, entry, language)
             stored = self._stored_predictions(identity, rows)
-            if stored.exists() and self._is_whole(stored, rows, seed, identity):
+            if is_filled(stored) and self._is_whole(stored, rows, seed, identity):
                 copy_atomic(stored, path)
             else:
                 waiting.append((entry, rows, stored, path))
@@ -322,7 +314,6 @@ class RecipeRun:
             )
             for (_, _, stored, path), predictions in zip(places, found, strict=True):
                 write_predictions(stored, predictions)
-                fsync(stored)
                 copy_atomic(stored, path)
 
     def _is_whole(self, stored: Path, rows: Rows, seed: int, identity: str) -> bool:

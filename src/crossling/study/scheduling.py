@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from crossling.errors import ArtefactError, UserError
-from crossling.files import write_atomic
+from crossling.addresses import mask_credentials
+from crossling.errors import StorageError, UserError
+from crossling.files import explain_failures, make_folder, write_atomic
+from crossling.processes import identify_machine
 from crossling.progress import NoProgress, Progress
 from crossling.store.artefacts import Store
-from crossling.store.leases import Lease, identify_machine
+from crossling.store.leases import Lease
 from crossling.study.folder import (
     FAILED,
     LOGS,
@@ -72,20 +74,17 @@ def run_study(
     """
     progress, pool = progress or NoProgress(), pool or LocalPool()
     if store.archive is not None and store.archive.is_private:
-        raise UserError(f"{store.archive.address}: one process alone would see it; name a store that all workers see")
+        raise UserError(f"{store.archive.shown}: one process alone would see it; name a store that all workers see")
     out = out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
+    with explain_failures(out):
+        make_folder(out)
     pool.measure(study, out, workers=workers)
     study = fix_threads(study, pool.resources.threads) if pool.resources.device == "cpu" else study
     refuse_other_study(study, out)
     try:
         pool.open(study, out, store, progress=progress)
-        return Scheduler(study, out, store, pool, progress).run(command)
-    except OSError as error:
-        raise ArtefactError(
-            f"{error.filename or out}: {error.strerror or error}. Fix that (often the disk is full) and start the "
-            "study again: it continues from where it was."
-        ) from error
+        with explain_failures(out):
+            return Scheduler(study, out, store, pool, progress).run(command)
     finally:
         pool.close()
         remove_scheduler(out)
@@ -225,8 +224,11 @@ class Scheduler:
     def _handle_end(self, job: Job, message: Message) -> None:
         """A worker has the job no more."""
         del self.running[job.key]
+        message = replace(message, error=mask_credentials(message.error), trace=mask_credentials(message.trace))
         if message.kind == "done":
             self._handle_done(job, message.seconds)
+        elif message.kind == "no_room":  # what comes next would fail, too; started again, the study goes on from here
+            raise StorageError(message.error)
         elif message.kind == "failed":
             self._give_up(job, message.error, message.trace)
         elif message.kind in ("lease_lost", "not_started"):  # another process took it over; a machine cannot run it
@@ -243,7 +245,7 @@ class Scheduler:
         if self.store.archive is not None:
             self.store.archive.refresh()
             if not self._has_results(job):
-                self._give_up(job, f"{self.store.archive.address}: has no {job.key}, though it was sent there", "")
+                self._give_up(job, f"{self.store.archive.shown}: has no {job.key}, though it was sent there", "")
                 return
         self._finish(job, seconds=seconds)
 
@@ -289,6 +291,6 @@ class Scheduler:
         if time.monotonic() - self._written < STATUS_SECONDS:
             return
         self._written = time.monotonic()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, StorageError):
             workers, jobs = self.pool.resources.workers, tuple(self.running.values())
             write_scheduler(self.out, self.study.identity, workers=workers, working=jobs)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from crossling.files import read_json, write_atomic
-from crossling.store.leases import identify_machine, is_running
+from crossling.processes import identify_machine, is_running
 from crossling.study.folder import RUNNERS, PlannedCell, read_failure, read_marker, read_plan
 
 FRESH_SECONDS = 60.0

@@ -19,8 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from crossling.errors import OutOfMemoryError, UserError
-from crossling.store.leases import Lease, LeaseLostError, identify_machine
+from crossling.errors import OutOfMemoryError, StorageError, UserError
+from crossling.files import describe_failure
+from crossling.processes import identify_machine
+from crossling.store.leases import Lease, LeaseLostError
 from crossling.study.folder import RECIPE, CellMarker, Event, append_event, mark_finished, prediction_path, send_results
 from crossling.study.status import JobProgress
 
@@ -59,7 +61,16 @@ class Message:
     """What a worker, or its pool, reports about a job."""
 
     kind: Literal[
-        "started", "progress", "event", "done", "failed", "lease_lost", "out_of_memory", "died", "not_started"
+        "started",
+        "progress",
+        "event",
+        "done",
+        "failed",
+        "lease_lost",
+        "out_of_memory",
+        "no_room",
+        "died",
+        "not_started",
     ]
     key: str
     error: str = ""
@@ -133,20 +144,25 @@ class Worker:
         """Run a job and report how it ended; the worker survives an error."""
         began = time.monotonic()
         report = partial(Message, key=assignment.key)
-        self.log_event(describe_event("begin", assignment))
         try:
+            self.log_event(describe_event("begin", assignment))
             self._run(assignment)
+            self.log_event(describe_event("end", assignment))
         except LeaseLostError as error:
             self.send(report("lease_lost", error=str(error)))
+        except StorageError as error:
+            self.send(report("no_room", error=str(error)))
         except UserError as error:
             is_full = isinstance(error, OutOfMemoryError)
             self.send(report("out_of_memory" if is_full else "failed", error=str(error), trace=traceback.format_exc()))
         except Exception as error:
+            if message := describe_failure(error, self.paths.out):
+                self.send(report("no_room", error=message))
+                return
             is_full = type(error).__name__ == "OutOfMemoryError"
             text, trace = f"{type(error).__name__}: {error}", traceback.format_exc()
             self.send(report("out_of_memory" if is_full else "failed", error=text, trace=trace))
         else:
-            self.log_event(describe_event("end", assignment))
             self.send(report("done", seconds=round(time.monotonic() - began, 3)))
 
     def _run(self, assignment: Assignment) -> None:

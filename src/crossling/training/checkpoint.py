@@ -19,8 +19,18 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from crossling.files import fsync, hash_file, read_json, replacing, write_atomic
-from crossling.models.model import Model, load_weights, read_weights, weights_of
+from crossling.errors import StorageError
+from crossling.files import (
+    explain_failures,
+    fsync,
+    hash_file,
+    is_filled,
+    make_folder,
+    read_json,
+    replacing,
+    write_atomic,
+)
+from crossling.models.model import Model, count_bytes, load_weights, read_weights, weights_of
 
 log = logging.getLogger(__name__)
 MARKER = "complete"
@@ -56,28 +66,15 @@ class Checkpoints:
     ) -> bool:
         """Write a checkpoint, with the best epoch's weights, or the mean of all epochs', where not on disk yet.
 
-        A full disk is reported and costs nothing but the checkpoint.
+        A full disk is reported and costs nothing but the checkpoint: space may be freed before the end.
         """
         folder = self.folder / f"step-{position.step:08d}"
-        if (folder / MARKER).exists():
+        if is_filled(folder / MARKER):
             return True
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            best_path = self._best_path(position.best_step)
-            if best is not None and not best_path.exists():
-                with replacing(best_path) as partial:
-                    save_file(best, partial)
-            save_file(weights_of(model), folder / "model.safetensors")
-            save_file(_optimiser_tensors(model, optimiser), folder / "optimiser.safetensors")
-            (folder / "position.json").write_text(json.dumps(asdict(position)), encoding="utf-8")
-            digests = {path.name: hash_file(path) for path in folder.iterdir()}
-            if best_path.exists():
-                digests[f"../{best_path.name}"] = hash_file(best_path)
-            for path in folder.iterdir():
-                fsync(path)
-            write_atomic(folder / MARKER, json.dumps(digests))
-        except (OSError, SafetensorError) as error:
-            log.warning("%s: no checkpoint written (%s); training continues. Free some disk space.", folder, error)
+            self._write(folder, model, optimiser, position, best)
+        except (StorageError, OSError, SafetensorError) as error:
+            log.warning("No checkpoint is written, training continues. %s", error)
             shutil.rmtree(folder, ignore_errors=True)
             return False
         kept = [folder, *self._list_complete(before=folder)[-1:]]
@@ -90,9 +87,35 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
         return True
 
+    def _write(
+        self,
+        folder: Path,
+        model: Model,
+        optimiser: torch.optim.Optimizer,
+        position: Position,
+        best: dict[str, Tensor] | None,
+    ) -> None:
+        shutil.rmtree(folder, ignore_errors=True)  # what a killed process left of it
+        best_path = self._best_path(position.best_step)
+        if best is not None and not is_filled(best_path):
+            with replacing(best_path, needed=count_bytes(best)) as partial:
+                save_file(best, partial)
+        tensors = {"model": weights_of(model), "optimiser": _optimiser_tensors(model, optimiser)}
+        with explain_failures(folder, needed=sum(map(count_bytes, tensors.values()))):
+            make_folder(folder)
+            for name, values in tensors.items():
+                save_file(values, folder / f"{name}.safetensors")
+            (folder / "position.json").write_text(json.dumps(asdict(position)), encoding="utf-8")
+            digests = {path.name: hash_file(path) for path in folder.iterdir()}
+            if is_filled(best_path):
+                digests[f"../{best_path.name}"] = hash_file(best_path)
+            for path in folder.iterdir():
+                fsync(path)
+        write_atomic(folder / MARKER, json.dumps(digests))
+
     def _list_complete(self, *, before: Path | None = None) -> list[Path]:
         """The folders of complete checkpoints, the oldest first."""
-        found = sorted(marker.parent for marker in self.folder.glob(f"step-*/{MARKER}"))
+        found = sorted(marker.parent for marker in self.folder.glob(f"step-*/{MARKER}") if is_filled(marker))
         return [folder for folder in found if before is None or folder.name < before.name]
 
     def restore(self, model: Model, optimiser: torch.optim.Optimizer) -> Position:

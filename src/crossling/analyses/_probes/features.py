@@ -6,7 +6,6 @@ reading holds more than a batch of them in memory, however many there are.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,7 @@ from torch import Tensor
 from crossling.analyses.attention_heads import capture_heads
 from crossling.data.batching import Batch, Examples, plan_prediction
 from crossling.encoders.encoder import Encoder, hash_weights
-from crossling.errors import DataError
-from crossling.files import replacing
+from crossling.files import is_intact, replacing, reserve
 from crossling.inference.evaluate import encode_rows
 from crossling.models.heads import pool_sentence
 from crossling.objectives.inputs import collate_inputs
@@ -177,7 +175,7 @@ def collect_features(
     name = content_hash([VERSION, list(key), rows.fingerprint, settings])
     path = folder / f"{name}.f16"
     device = context.distributed.device
-    if not path.is_file() or path.stat().st_size != 2 * shape[0] * width:
+    if not is_intact(path, needs_seal=False) or path.stat().st_size != 2 * shape[0] * width:
         context.progress.begin(f"reading {rows.name}", len(examples))
         outputs = predict_examples(
             model,
@@ -194,20 +192,13 @@ def collect_features(
 
 def write_features(path: Path, outputs: Iterator[tuple[Batch, dict[str, Any]]], sites: Sites, width: int) -> None:
     """Write each example's features in their place, whatever the order of the batches; complete or not at all."""
-    try:
-        with replacing(path) as partial, partial.open("wb") as file:
-            file.truncate(2 * len(sites) * width)
-            for batch, arrays in outputs:
-                start = 0
-                for example in batch.rows.tolist():
-                    first, last = int(sites.starts[example]), int(sites.starts[example + 1])
-                    block = arrays["features"][start : start + last - first]
-                    os.pwrite(file.fileno(), block.tobytes(), 2 * first * width)
-                    start += last - first
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise DataError(
-                f"{path.parent}: the disk is full: {len(sites):,} vectors of {width} numbers take "
-                f"{2 * len(sites) * width / 2**30:.1f} GiB; free some space, or set rows to probe fewer sentences"
-            ) from error
-        raise
+    size = 2 * len(sites) * width
+    with replacing(path, seal=True, needed=size) as partial, partial.open("wb") as file:
+        reserve(file, size)
+        for batch, arrays in outputs:
+            start = 0
+            for example in batch.rows.tolist():
+                first, last = int(sites.starts[example]), int(sites.starts[example + 1])
+                block = arrays["features"][start : start + last - first]
+                os.pwrite(file.fileno(), block.tobytes(), 2 * first * width)
+                start += last - first
