@@ -233,6 +233,13 @@ def measure_prediction(scale: Scale, rate: float, board: Board) -> Iterator[Row]
     yield from prediction.measure_prediction(scale)
 
 
+def measure_verification(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    """Digests and flushing to disk, as a share of a run."""
+    import verification
+
+    yield from verification.measure_verification(scale)
+
+
 ENTRIES = {
     "texts": Entry(measure_task("texts")),
     "replay": Entry(measure_methods("replay")),
@@ -252,6 +259,7 @@ ENTRIES = {
     "perplexity": Entry(measure_perplexity),
     "alignment": Entry(measure_alignment, ("cpu",)),
     "report": Entry(measure_report, ("cpu",)),
+    "verification": Entry(measure_verification, ("cpu",)),
     "compiled-texts": Entry(measure_compiled("texts"), ("cuda",)),
     "compiled-words": Entry(measure_compiled("words"), ("cuda",)),
     "compiled-answers": Entry(measure_compiled("answers"), ("cuda",)),

@@ -322,6 +322,20 @@ def test_folder_that_cannot_be_filled_is_absent(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_folder_whose_name_cannot_be_flushed_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = files.fsync
+
+    def fail(path: Path) -> None:
+        if path == tmp_path:
+            raise OSError(errno.ENOSPC, "full")
+        flush(path)
+
+    monkeypatch.setattr(files, "fsync", fail)
+    with pytest.raises(StorageError, match="new: the disk is full"):
+        write_folder(tmp_path / "new", Path.mkdir)
+    assert not list(tmp_path.iterdir())
+
+
 def test_line_that_does_not_fit_is_an_error_and_spoils_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

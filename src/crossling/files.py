@@ -255,7 +255,12 @@ def write_folder(out: Path, write: Callable[[Path], Any]) -> None:
         write(whole)
         for path in (*whole.rglob("*"), whole):
             fsync(path)
-        publish(whole, out)
+        try:
+            publish(whole, out)
+        except OSError:
+            if not whole.exists():  # it has its name, but the name is not on disk: the next try must not find it
+                out.replace(whole)
+            raise
 
 
 def check_new_folder(out: Path) -> None:

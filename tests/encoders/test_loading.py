@@ -14,7 +14,7 @@ from torch import Tensor
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.extending import extend_on
 from crossling.encoders.loading import load_encoder, save_encoder
-from crossling.errors import EncoderError
+from crossling.errors import EncoderError, StorageError
 from hub import environment, serve
 from tiny import FAMILIES, save_tiny, tiny_encoder
 
@@ -130,6 +130,15 @@ def load_elsewhere(endpoint: str, home: Path, *names: str, **more: str) -> list[
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def test_full_disk_while_downloading_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(StorageError, match="the disk is full"):
+        load_encoder("group/encoder")
 
 
 def test_hub_names_are_downloaded_or_suggested(tmp_path: Path) -> None:

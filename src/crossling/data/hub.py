@@ -18,8 +18,8 @@ from crossling.data.readers.json_records import build_record
 from crossling.data.readers.text_files import BadRows, OnError
 from crossling.data.records import Record
 from crossling.data.rows import Rows, hash_text
-from crossling.errors import DataError
-from crossling.files import write_atomic
+from crossling.errors import DataError, StorageError
+from crossling.files import describe_failure, write_atomic
 
 VERSION = 1
 READ_ROWS = 1_000
@@ -160,6 +160,8 @@ def _read_table(
         builder.download_and_prepare()
         table = builder.as_dataset(split=split)
     except Exception as error:
+        if message := describe_failure(error.__cause__ or error, builder.cache_dir):
+            raise StorageError(message) from error
         known = ", ".join(builder.info.splits or {})
         raise NotFromHubError(
             f"{name}: the split {split!r} of {source.repository} cannot be read: {_shorten(error)}"

