@@ -36,10 +36,13 @@ from crossling.files import (
     write_folder,
     write_once,
 )
+from crossling.models.model import Model, build_model
 from crossling.scores.predictions import Predictions, read_predictions, write_predictions
 from crossling.store.artefacts import Store
 from crossling.store.leases import Leases
 from crossling.study.folder import CellMarker, RunRecord, find_run_record, mark_finished
+from crossling.training.checkpoint import Checkpoints, Position
+from tiny import tiny_encoder
 
 
 @pytest.fixture
@@ -129,6 +132,41 @@ def test_files_of_an_artefact_are_flushed_before_its_marker(calls: list[tuple[st
     before = calls[: calls.index(("name", str(marker)))]
     assert ("flush", str(tmp_path / "made" / "model.json")) in before
     assert before.index(("name", str(marker.parent / "model.json"))) < before.index(("flush", str(marker.parent)))
+
+
+@pytest.fixture
+def model() -> Model:
+    return build_model(tiny_encoder(), {"kind": "last"})
+
+
+def _save_checkpoint(model: Model, folder: Path, step: int) -> Path:
+    optimiser = torch.optim.SGD(model.parameters())
+    assert Checkpoints(folder).save(model, optimiser, Position(step), best={"a": torch.zeros(1)})
+    return folder / f"step-{step:08d}" / "complete"
+
+
+def test_files_of_a_checkpoint_are_flushed_before_its_marker(
+    model: Model, calls: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    marker = _save_checkpoint(model, tmp_path, 1)
+    before = calls[: calls.index(("name", str(marker)))]
+    flushed = {Path(place).name for kind, place in before if kind == "flush" and "partial" not in place}
+    assert flushed >= {"model.safetensors", "optimiser.safetensors", "position.json", marker.parent.name}
+    assert ("name", str(tmp_path / "best-00000000.safetensors")) in before
+    assert calls[-1] == ("flush", str(marker.parent))
+
+
+def test_checkpoint_with_an_empty_marker_is_absent(
+    model: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    optimiser = torch.optim.SGD(model.parameters())
+    for step in (1, 2):
+        marker = _save_checkpoint(model, tmp_path, step)
+    marker.write_bytes(b"")
+    assert Checkpoints(tmp_path).restore(model, optimiser).step == 1
+    assert caplog.text == "", "the one before is whole, and nothing is damaged"
+    assert _save_checkpoint(model, tmp_path, 2) == marker and is_filled(marker), "it is written again"
+    assert Checkpoints(tmp_path).restore(model, optimiser).step == 2
 
 
 def test_new_folders_are_flushed_into_those_above(calls: list[tuple[str, str]], tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class Checkpoints:
             digests = {path.name: hash_file(path) for path in folder.iterdir()}
             if is_filled(best_path):
                 digests[f"../{best_path.name}"] = hash_file(best_path)
-            for path in folder.iterdir():
+            for path in (*folder.iterdir(), folder):
                 fsync(path)
         write_atomic(folder / MARKER, json.dumps(digests))
 
