@@ -48,7 +48,7 @@ PRELOADED = [
     "pandas",
 ]
 """Modules that every command uses."""
-TIMEOUT = 120.0
+TIMEOUT = 300.0
 """Seconds after which a command that faults may have blocked is given up."""
 ROUNDING = 1e-6
 """By which confidences may differ."""
@@ -289,19 +289,24 @@ class Results:
 
     @classmethod
     def read(cls, store: Path, out: Path) -> Results:
-        """The results that lie in a store and in the folder of a run or a study."""
-        histories = {path.parent.name: read_json(path)["history"] for path in store.glob("artefacts/*/complete.json")}
+        """The results that lie in a store and in the folder of a run or a study; an empty marker is none."""
+        markers = {path.parent.name: path for path in store.glob("artefacts/*/complete.json") if path.stat().st_size}
+        weights = {name: digest for name, digest in weights_of(store).items() if name in markers}
+        histories = {name: read_json(path)["history"] for name, path in markers.items()}
         scores = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.glob("scores*"))}
-        return cls(weights_of(store), histories, predictions_of(out), scores)
+        return cls(weights, histories, predictions_of(out), scores)
 
-    def compare(self, store: Path, out: Path) -> list[str]:
-        """What differs from them in a store and a folder."""
+    def compare(self, store: Path, out: Path, *, has_all: bool = True) -> list[str]:
+        """What differs from them in a store and a folder; without ``has_all``, models may be missing."""
         try:
             found = Results.read(store, out)
         except (ArtefactError, KeyError, TypeError) as error:
             return [f"cannot be read: {error!r}"]
         same = {one.name: getattr(found, one.name) == getattr(self, one.name) for one in fields(self)}
         same["predictions"] = _agree(found.predictions, self.predictions)
+        if not has_all:
+            same["weights"] = all(self.weights[name] == value for name, value in found.weights.items())
+            same["histories"] = all(self.histories[name] == value for name, value in found.histories.items())
         return [name for name, agrees in same.items() if not agrees]
 
 

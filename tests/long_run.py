@@ -41,9 +41,9 @@ from small_study import TWO_SYSTEMS, markers_of
 TABLE = Path("docs/results/tables/reliability.json")
 COUNTS = {"kills": 500, "corruptions": 1000, "files": 10_000, "folders": 200}
 """What is done by default."""
-CHANGES = 300
+CHANGES = 650
 """About as many changes of files as an undisturbed run makes."""
-SECONDS = 1.0
+SECONDS = 1.5
 """About as long as it takes."""
 BATCH = {"data": 50, "recipes": 50, "folders": 10}
 """Things that one process reads."""
@@ -109,7 +109,7 @@ class Trial:
     def inspect(self, command: Command) -> int:
         """Wait for a process; count a traceback, and changes outside. Returns its exit code."""
         try:
-            code = command.wait(300.0)
+            code = command.wait()
         except AssertionError as error:
             self.note("lost", str(error))
             return 1
@@ -131,12 +131,16 @@ class Trial:
         self.part.done += number
         self.part.kinds[kind] = self.part.kinds.get(kind, 0) + number
 
-    def finish(self, command: Command, results: Results) -> None:
-        """Undisturbed, the same command finishes, with the results of one that nothing ever happened to."""
+    def finish(self, work: Work) -> None:
+        """Undisturbed, the same command finishes, with the results of one that nothing ever happened to.
+
+        A study whose cells are finished does not need the models that were deleted.
+        """
+        command = work.start(self)
         code = self.inspect(command)
         if code != 0:
             self.note("lost", f"exit code {code}\n{command.read()[-2000:]}")
-        elif wrong := results.compare(self.root / "store", self.root / "out"):
+        elif wrong := work.results.compare(self.root / "store", self.root / "out", has_all=work.name == "run"):
             self.note("wrong", f"{wrong}\n{command.read()[-2000:]}")
 
     def _list_sentinels(self) -> set[tuple[str, int, int]]:
@@ -213,7 +217,7 @@ def kill_run(trial: Trial, bench: Bench) -> None:
         if code != -signal.SIGKILL:
             break
         trial.count("runs")
-    trial.finish(bench.run.start(trial), bench.run.results)
+    trial.finish(bench.run)
 
 
 def kill_study(trial: Trial, bench: Bench) -> None:
@@ -233,7 +237,7 @@ def kill_study(trial: Trial, bench: Bench) -> None:
             if trial.inspect(command) == -signal.SIGKILL:
                 trial.count("runners of studies")
         expect_kept(trial, before)
-    trial.finish(bench.study.start(trial), bench.study.results)
+    trial.finish(bench.study)
 
 
 def kill_worker(process: int) -> bool:
@@ -253,7 +257,7 @@ def expect_kept(trial: Trial, before: dict[str, int]) -> None:
 
 
 def corrupt(trial: Trial, bench: Bench) -> None:
-    """Damage up to six stored files of a finished or an interrupted command, then run it again."""
+    """Damage up to twelve stored files of a finished or an interrupted command, then run it again."""
     work = trial.dice.choice((bench.run, bench.run, bench.study))
     if trial.dice.random() < 0.5:
         for name in ("store", "out"):
@@ -265,13 +269,13 @@ def corrupt(trial: Trial, bench: Bench) -> None:
         command.process.join(trial.dice.uniform(0.3, 2.5))
         command.kill()
     files = list_files(trial.root / "store", trial.root / "out")
-    for path in trial.dice.sample(files, min(len(files), trial.dice.randint(1, 6))):
+    for path in trial.dice.sample(files, min(len(files), trial.dice.randint(1, 12))):
         name = trial.dice.choice(list(DAMAGES))
         if path.exists():
             DAMAGES[name](path, trial.dice)
             trial.count(name.replace("_", " "))
             trial.name += f", {name} {path.relative_to(trial.root)}"
-    trial.finish(work.start(trial), work.results)
+    trial.finish(work)
 
 
 def read_files(trial: Trial, bench: Bench) -> None:
@@ -369,19 +373,21 @@ def main() -> None:
     folder = given.folder.resolve()
     if given.fresh:
         shutil.rmtree(folder, ignore_errors=True)
-    state = read_json(folder / "state.json") or {}
-    parts = {name: Part(**{**state.get(name, {}), "wanted": getattr(given, name)}) for name in PARTS}
+    state = read_json(folder / "state.json") or {"parts": {}, "commits": []}
+    parts = {name: Part(**{**state["parts"].get(name, {}), "wanted": getattr(given, name)}) for name in PARTS}
+    commits = list(dict.fromkeys([*state["commits"], find_commit()]))
     bench, lock = Bench.prepare(folder / "undisturbed"), Lock()
 
     def work_on(name: str) -> None:
         while parts[name].done < parts[name].wanted:
             do_trial(name, parts[name], bench, folder, seed=given.seed)
             with lock:
-                write_atomic(folder / "state.json", json.dumps({n: asdict(p) for n, p in parts.items()}, indent=1))
+                known = {"parts": {one: asdict(part) for one, part in parts.items()}, "commits": commits}
+                write_atomic(folder / "state.json", json.dumps(known, indent=1))
 
     with ThreadPoolExecutor(given.jobs) as pool:
         list(pool.map(work_on, parts))
-    write_atomic(given.out, json.dumps(describe(parts, given.seed), indent=1) + "\n")
+    write_atomic(given.out, json.dumps(describe(parts, given.seed, commits), indent=1) + "\n")
     print(format_table(parts))
     sys.exit(any(part.findings for part in parts.values()))
 
@@ -399,12 +405,17 @@ def do_trial(name: str, part: Part, bench: Bench, folder: Path, *, seed: int) ->
         print(*part.findings[known:], sep="\n", flush=True)
 
 
-def describe(parts: dict[str, Part], seed: int) -> dict[str, Any]:
+def find_commit() -> str:
+    """The commit whose code is run."""
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip()
+
+
+def describe(parts: dict[str, Part], seed: int, commits: list[str]) -> dict[str, Any]:
     """The counts, and what they were made with."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": commit.stdout.strip(),
+        "commits": commits,
         "seed": seed,
         "machine": describe_hardware(setup_distributed(RunSettings(device="cpu"))),
         "parts": {

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from faults import DAMAGES, Command, Faults, Results, list_files, write_work
 
-CHANGES = 260
+CHANGES = 650
 """About as many changes of files as an undisturbed run makes."""
 CLOCK_SPEEDS = (0.0, 1.0, 10_000.0)
 """Leases never expire, expire in time, expire at once."""
