@@ -3,7 +3,7 @@
 The fast tests (``test_hostile.py``) use a few seeds of each; a long run uses many:
 
     make_good_folders(root / "good")                                     # once, a second
-    for seed in range(200):                                              # 81 attacks in turn, each time in another way
+    for seed in range(200):                                              # all attacks in turn, each time in another way
         folder = make_hostile_folder(root / "good", root / f"{seed}" / "model", seed)
         folder.refusal()                                                 # the message; else an AssertionError
 

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from crossling.encoders.four_bit_blocks import write_blocks
 from crossling.encoders.loading import load_encoder
 from crossling.errors import UserError
 from crossling.files import hash_file
@@ -30,6 +32,7 @@ from crossling.models.model import ROWS, ModelCard, build_model, save_model
 from crossling.models.standalone import write_standalone
 from crossling.tasks import build_task, parse_task
 from tiny import FAMILIES, save_tiny, tiny_encoder
+from tiny_blocks import write_tiny_blocks
 
 MARKER = "an-attack-was-run"
 """A file that every piece of hostile code would write into the working folder."""
@@ -95,6 +98,8 @@ def make_good_folders(root: Path) -> None:
                 model.trim(torch.arange(40).numpy())
                 save_model(model.eval(), card, root / kind / family)
     _make_onnx(root / "onnx")
+    write_tiny_blocks(root / "tiny.bin")
+    write_blocks(root / "tiny.bin", np.arange(13), root / "blocks" / "tiny", name="tiny")
     (root / SECRET).write_text("a secret")
 
 
@@ -119,12 +124,13 @@ def make_hostile_folder(good: Path, out: Path, seed: int) -> HostileFolder:
     attack = names[seed % len(names)]
     group, spoil = ATTACKS[attack]
     kind = dice.choice(("encoder", "standalone")) if group == "encoder" else group
-    family = "xlm-r" if kind == "onnx" else dice.choice(FAMILIES)
+    family = {"onnx": "xlm-r", "blocks": "tiny"}.get(kind) or dice.choice(FAMILIES)
     shutil.copytree(good / kind / family, out)
     spoil(out, dice)
-    if kind != "encoder":
+    is_model = kind not in ("encoder", "blocks")
+    if is_model:
         _seal_again(out)
-    return HostileFolder(attack, out, kind != "encoder")
+    return HostileFolder(attack, out, is_model)
 
 
 def _seal_again(folder: Path) -> None:
@@ -345,7 +351,8 @@ def a_huge_size(folder: Path, dice: random.Random) -> None:
 
 @attack("encoder")
 def a_size_too_large_for_the_weights(folder: Path, dice: random.Random) -> None:
-    size = dice.choice(("width", "inner", "vocabulary", "positions"))
+    has_table = json.loads((folder / "config.json").read_text())["model_type"] != "modernbert"
+    size = dice.choice(("width", "inner", "vocabulary", *(["positions"] if has_table else [])))
     set_size(folder, size, get_size(folder, size) * dice.choice((2, 4, 64, 1024)))
 
 
@@ -770,3 +777,47 @@ def a_tokenizer_of_another_graph(folder: Path, dice: random.Random) -> None:
     table = json.loads((folder / "tokenizer.json").read_text())
     table["model"]["vocab"][5:5] = [[f"hostile{number}", -9.0] for number in range(dice.randint(1_000, 5_000))]
     (folder / "tokenizer.json").write_text(json.dumps(table), encoding="utf-8")
+
+
+# Encoders in 4-bit blocks.
+
+
+@attack("blocks")
+def a_broken_description_of_blocks(folder: Path, dice: random.Random) -> None:
+    spoil_json(folder / "blocks.json", dice)
+
+
+@attack("blocks")
+def blocks_that_are_no_file(folder: Path, dice: random.Random) -> None:
+    replace_by_other(folder / "encoder.bin", dice)
+
+
+@attack("blocks")
+def blocks_that_lead_outside(folder: Path, dice: random.Random) -> None:
+    link_outside(folder / dice.choice(("encoder.bin", "blocks.json")), dice)
+
+
+@attack("blocks")
+def truncated_blocks(folder: Path, dice: random.Random) -> None:
+    path = folder / "encoder.bin"
+    with path.open("r+b") as file:
+        file.truncate(dice.randrange(path.stat().st_size - 256))
+
+
+@attack("blocks")
+def sizes_of_blocks(folder: Path, dice: random.Random) -> None:
+    """One of the numbers of the header, which begin after the magic bytes and the version."""
+    place = dice.randrange(14)
+    value = struct.pack("<f", dice.choice((-1.0, math.nan, math.inf, 7.0)))
+    if place != 7:
+        value = struct.pack("<i", dice.choice((-1, 2**31 - 1, 10**9, 10**6, -(2**31), 77)))
+    content = bytearray((folder / "encoder.bin").read_bytes())
+    content[8 + 4 * place : 12 + 4 * place] = value
+    (folder / "encoder.bin").write_bytes(content)
+
+
+@attack("blocks")
+def blocks_that_are_not_numbers(folder: Path, dice: random.Random) -> None:
+    content = bytearray((folder / "encoder.bin").read_bytes())
+    content[-1_024:] = struct.pack("<f", dice.choice((math.nan, math.inf))) * 256
+    (folder / "encoder.bin").write_bytes(content)

@@ -71,8 +71,8 @@ def check_inside(path: Path, folder: Path) -> None:
         roots.append((folder.parent.parent / "blobs").resolve())
     try:
         target = path.resolve(strict=True)
-    except RuntimeError:  # links that lead to each other
-        raise LimitError(path, "is a link that leads nowhere") from None
+    except (RuntimeError, ValueError):  # links that lead to each other, a NUL
+        raise LimitError(path, "leads nowhere") from None
     if not any(target.is_relative_to(root) for root in roots):
         raise LimitError(path, f"is a link that leads outside ({target}); copy the file itself here")
     check_regular(path)

@@ -150,9 +150,10 @@ def _name_value(annotation: Any) -> str:
 
 
 def _list_members(annotation: Any) -> list[Any]:
-    """The types of a union, without none."""
+    """The types of a union, without none and without their bounds."""
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    return [member for member in members if member is not type(None)]
+    plain = (get_args(member)[0] if get_origin(member) is Annotated else member for member in members)
+    return [member for member in plain if member is not type(None)]
 
 
 def _is_repeatable(field: FieldInfo) -> bool:

@@ -51,6 +51,18 @@ class BlockSizes:
     pad: int
     unk: int
 
+    def are_sound(self) -> bool:
+        """Whether an encoder can have these sizes; its tensors are compared with them when they are read."""
+        bounded = [(self.width, 1 << 16), (self.layers, 1 << 10), (self.heads, 1 << 10), (self.inner, 1 << 20)]
+        bounded += [(self.rows, 1 << 24), (self.positions, 1 << 24), (self.types, 1 << 16), (self.pieces, self.rows)]
+        special = (self.bos, self.eos, self.pad, self.unk)
+        return (
+            all(1 <= size <= most for size, most in bounded)
+            and self.width % self.heads == 0
+            and 0 < self.epsilon <= 0.1
+            and all(0 <= index < self.pieces for index in special)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
@@ -101,6 +113,8 @@ class BlockFile:
             raise EncoderError(f"{path}: cut off or damaged. Install it again, or write it again with trim.") from error
         if self.sizes.block != _BLOCK_ELEMENTS:
             raise EncoderError(f"{path}: blocks of {self.sizes.block} elements; only {_BLOCK_ELEMENTS} are known.")
+        if not self.sizes.are_sound():
+            raise EncoderError(f"{path}: no encoder has such sizes: {self.sizes}. Write it again with trim.")
 
     def _read_header(self, cursor: _Cursor) -> None:
         cursor.take(4)

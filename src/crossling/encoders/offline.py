@@ -16,12 +16,15 @@ import numpy as np
 from crossling.encoders.four_bit_blocks import BLOCKS_DESCRIPTION, BLOCKS_FILE, BLOCKS_FORMAT, WORD_TABLE, BlockFile
 from crossling.encoders.tokenization import TRIMMED_FROM
 from crossling.errors import EncoderError
+from crossling.limits import check_inside, read_regular
 
 if TYPE_CHECKING:
     from transformers import BertModel, PreTrainedTokenizerFast
 
     from crossling.encoders.encoder import Encoder
 
+LARGEST_DESCRIPTION = 1 << 30
+"""Bytes of the description of a folder of blocks, which lists every subword that was kept."""
 OFFLINE_NAME = "multilingual-e5-small-q4"
 """What records and tables call the offline encoder: its 4 bits are not the hub's weights."""
 
@@ -186,12 +189,25 @@ def is_blocks_folder(folder: Path) -> bool:
 
 def load_blocks_folder(folder: Path) -> Encoder:
     """A trimmed encoder that is still in 4-bit blocks."""
+    from crossling.encoders.untrusted import check_weights
+
     try:
-        description = json.loads((folder / BLOCKS_DESCRIPTION).read_text(encoding="utf-8"))
+        for file in (BLOCKS_DESCRIPTION, BLOCKS_FILE):
+            check_inside(folder / file, folder)
+        description = json.loads(read_regular(folder / BLOCKS_DESCRIPTION, most=LARGEST_DESCRIPTION).decode("utf-8"))
         known = description["format"] == BLOCKS_FORMAT
         name, base = str(description["name"]), str(description["base"])
-    except (ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise EncoderError(f"{error.filename}: {error.strerror}. Write the folder again with trim.") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EncoderError(f"{folder / BLOCKS_DESCRIPTION}: damaged ({error}). Write it again with trim.") from error
     if not known:
         raise EncoderError(f"{folder / BLOCKS_DESCRIPTION}: format {description['format']!r}, not {BLOCKS_FORMAT!r}.")
-    return load_blocks(folder / BLOCKS_FILE, name=name, trimmed_from=base)
+    try:
+        encoder = load_blocks(folder / BLOCKS_FILE, name=name, trimmed_from=base)
+    except EncoderError:
+        raise
+    except Exception as error:  # numpy, torch and tokenizers each raise their own
+        raise EncoderError(f"{folder / BLOCKS_FILE}: damaged ({error}). Write it again with trim.") from error
+    check_weights(encoder.model, name=name)
+    return encoder

@@ -16,6 +16,7 @@ from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.errors import ArtefactError, DataError
 from crossling.inference.engines import load_engine, run_by_torch
 from crossling.inference.evaluate import Engine, TorchEngine, predict_with
+from crossling.limits import LARGEST_DOCUMENT, read_limited, read_regular
 from crossling.models.card import ModelCard
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
@@ -170,13 +171,15 @@ def read_text(file: Path | None, *, name: str) -> str:
     Bytes are decoded here and not by the system, whose encoding and line ends would move the offsets.
     """
     try:
-        raw = file.read_bytes() if file else sys.stdin.buffer.read()
+        raw = read_regular(file, most=LARGEST_DOCUMENT) if file else read_limited(sys.stdin.buffer, Path(name))
     except FileNotFoundError:
         raise DataError(f"{name}: no such file") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror}") from None
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{name}: is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
+    if b"\r" in raw.rstrip(b"\r\n") and b"\n" not in raw:
+        raise DataError(f"{name}: its lines end in CR alone; convert it, as with tr '\\r' '\\n'")
     line = raw.count(b"\n", 0, raw.find(b"\0")) + 1 if b"\0" in raw else 0
     if line:
         raise DataError(f"{name}:{line}: not text, for it holds a zero byte; text is read as UTF-8")

@@ -309,7 +309,7 @@ def describe_problem(
 
 def _is_union_tag(part: object) -> bool:
     return isinstance(part, str) and (
-        part.startswith(("literal[", "function-", "tuple[", "dict[")) or part in ("str", "bool")
+        part.startswith(("literal[", "function-", "tuple[", "dict[", "constrained-")) or part in ("str", "bool")
     )
 
 

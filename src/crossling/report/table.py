@@ -138,9 +138,11 @@ class Table:
     def to_csv(self) -> str:
         """For a spreadsheet, which shows foreign text and does not run it."""
         text = io.StringIO()
+        plain = csv.writer(text, lineterminator="\n")
+        quoted = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
         for row in (self.head, *self.rows):
-            quoting = csv.QUOTE_ALL if any("\r" in cell for cell in row) else csv.QUOTE_MINIMAL  # csv quotes \n alone
-            csv.writer(text, lineterminator="\n", quoting=quoting).writerow(map(neutralise, row))
+            writer = quoted if any("\r" in cell for cell in row) else plain  # which would leave \r without quotes
+            writer.writerow(map(neutralise, row))
         return text.getvalue()
 
     def to_html(self, *, classes: str = "plain", caption: str = "", view: str = "") -> Markup:

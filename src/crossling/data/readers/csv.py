@@ -19,7 +19,7 @@ from crossling.data.readers.named_fields import NamedFieldsSettings, build_named
 from crossling.data.readers.text_files import NOT_UTF8, BadRows, open_file
 from crossling.data.records import Record
 from crossling.errors import DataError, nearest
-from crossling.limits import LONGEST_LINE, MOST_COLUMNS
+from crossling.limits import LONGEST_LINE, MOST_COLUMNS, LimitError
 
 VERSION = 1
 DELIMITERS = (",", ";", "\t", "|")
@@ -184,7 +184,17 @@ def _open_rows(settings: Settings) -> Iterator[Iterator[Row]]:
         text = io.TextIOWrapper(stream, encoding, errors, newline="")
         if named:
             text.readline()
-        yield _split_rows(text, delimiter, skipped=int(named is not None), path=settings.path)
+        yield _split_rows(
+            _limit_lines(text, settings.path), delimiter, skipped=int(named is not None), path=settings.path
+        )
+
+
+def _limit_lines(text: io.TextIOWrapper, path: Path) -> Iterator[str]:
+    """The lines of a table, none of them too long to be held in memory."""
+    while line := text.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise LimitError(path, f"has a line of more than {LONGEST_LINE:,} characters")
+        yield line
 
 
 def _split_rows(text: Iterable[str], delimiter: str, *, skipped: int, path: Path) -> Iterator[Row]:
@@ -201,8 +211,9 @@ def _split_rows(text: Iterable[str], delimiter: str, *, skipped: int, path: Path
         except UnicodeError as error:
             raise DataError(f"{path}:{line}: {error.__class__.__name__}: {error}; name another encoding") from None
         if any(cell.strip() for cell in cells):
-            broken = any(ESCAPED_BYTE.search(cell) for cell in cells)
-            yield Row(line, cells, NOT_UTF8 if broken else "")
+            broken = next((match for cell in cells if (match := ESCAPED_BYTE.search(cell))), None)
+            fault = f"{NOT_UTF8} (0x{ord(broken[0]) - 0xDC00:02x})" if broken else ""
+            yield Row(line, cells, fault)
 
 
 def find_delimiter(text: str, *, whole: bool = True) -> str:

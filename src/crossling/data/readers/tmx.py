@@ -17,6 +17,7 @@ from crossling.data.readers.text_files import (
 )
 from crossling.data.records import ParallelPair
 from crossling.errors import DataError
+from crossling.limits import LONGEST_LINE, LimitError
 
 VERSION = 1
 READ_BYTES = 1 << 16
@@ -109,6 +110,8 @@ class _Units:
                     raise DataError(f"{path}:{line}: entity {error} of its own; write its text instead") from error
                 if self.root != "tmx" and self.root:
                     raise DataError(f"{path}: not TMX: the document is <{self.root}>")
+                if self.text is not None and sum(map(len, self.text)) > LONGEST_LINE:
+                    raise LimitError(path, f"has a segment of more than {LONGEST_LINE:,} characters")
                 yield from self.done
                 self.done.clear()
                 if not block:

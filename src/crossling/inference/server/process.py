@@ -22,6 +22,7 @@ from crossling.inference.server.app import build_app
 from crossling.inference.server.limits import Limits
 from crossling.inference.server.logs import log, setup_logs
 from crossling.inference.server.served import Service
+from crossling.limits import read_regular
 
 TOKEN = "CROSSLING_TOKEN"
 """The environment variable that may hold the token."""
@@ -95,7 +96,7 @@ def read_token(file: Path | None) -> str | None:
     """The token from a file, or from the environment; none where neither is given."""
     if file is not None:
         try:
-            token, where = file.read_text(encoding="utf-8").strip(), str(file)
+            token, where = read_regular(file).decode("utf-8").strip(), str(file)
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"--token-file {file}: cannot be read: {getattr(error, 'strerror', 'not text')}") from None
     elif TOKEN in os.environ:
