@@ -39,7 +39,8 @@ def make_comparison(**changes: Any) -> Comparison:
             "mean of 2", "fu_sed", 0.78, is_average=True, examples=2000, from_baseline=differ("plain", 0.03, 1)
         ),
     )
-    whole = Comparison("plain", "extra", ("plain", "fu_sed", "extra"), results, Settings(), ("panx: mind this",))
+    settings = Settings(interval="bootstrap")
+    whole = Comparison("plain", "extra", ("plain", "fu_sed", "extra"), results, settings, ("panx: mind this",))
     return replace(whole, **changes)
 
 
@@ -84,7 +85,7 @@ def test_legend_says_what_marks_mean_and_how_it_was_tested() -> None:
 
 
 def test_legend_follows_settings_and_tests() -> None:
-    settings = Settings(rounds=1000, level=0.01, as_published=True)
+    settings = Settings(interval="bootstrap", rounds=1000, level=0.01, as_published=True)
     results = (
         make_result("de", "plain", 0.5, runs=1, spread=None),
         make_result("de", "other", 0.6, runs=1, spread=None, from_baseline=differ("plain", 0.1, 1, "paired t-test")),
@@ -98,6 +99,47 @@ def test_legend_follows_settings_and_tests() -> None:
     assert "permutation" not in legend
     published = "\n".join(comparison_table(make_comparison(settings=settings)).legend)
     assert "1,000 rounds; seeds concatenated" in published
+
+
+def make_hierarchical(runs: int = 3, **more: Any) -> Comparison:
+    """The same with intervals for new seeds and examples, corrected over systems and languages."""
+    results = []
+    for result in make_comparison().results:
+        test = "t-test over seeds and examples" if runs > 1 else "t-test over examples"
+        tests = 2 if result.is_average else 4
+        found = {
+            role: one and replace(one, test=test, seeds=runs, tests=tests)
+            for role, one in (("from_baseline", result.from_baseline), ("from_second", result.from_second))
+        }
+        results.append(replace(result, runs=runs, low=result.mean - 0.02, high=result.mean + 0.01, **found))
+    return make_comparison(results=tuple(results), settings=Settings(), **more)
+
+
+def test_legend_says_what_an_interval_for_new_seeds_is_about() -> None:
+    table = comparison_table(make_hierarchical())
+    legend = "\n".join(table.legend)
+    assert "p < 0.05, two-sided, after Holm's correction over 4 tests (systems × languages), for each average" in legend
+    assert "over 2 tests (systems)." in legend
+    about = "[95% interval]: the mean to expect of new seeds, on new examples of the same kind in these languages"
+    assert about in legend
+    assert "bootstrap" not in legend and "One seed" not in legend and "Two seeds" not in legend
+    scores, differences = table.to_markdown().split("### Differences")
+    assert about in scores and about in differences, "below every table"
+    assert "Two seeds: a 95% interval may cover 91%" in "\n".join(comparison_table(make_hierarchical(2)).legend)
+
+
+def test_one_seed_has_no_interval_for_the_next() -> None:
+    legend = "\n".join(comparison_table(make_hierarchical(1)).legend)
+    assert "One seed: no interval for the next seed." in legend
+    assert "[95% interval over examples alone], and marks, are about these trained models" in legend
+    assert "new seeds" not in legend
+
+
+def test_csv_has_the_interval_of_the_mean() -> None:
+    rows = list(csv.DictReader(io.StringIO(comparison_table(make_hierarchical()).to_data().to_csv())))
+    assert [rows[0][name] for name in ("mean", "sd", "low", "high")] == ["80.000", "0.400", "78.000", "81.000"]
+    old = list(csv.DictReader(io.StringIO(comparison_table(make_comparison()).to_data().to_csv())))
+    assert (old[0]["low"], old[0]["high"]) == ("", ""), "not on record in results of older versions"
 
 
 def test_legend_without_differences_is_short() -> None:

@@ -8,7 +8,9 @@ from crossling.report.wording import summarise_comparison
 from crossling.scores.significance import Comparison, Difference, Result, Settings
 
 
-def make_comparison(deltas: dict[str, dict[str, tuple[float, int, float]]], *, runs: int = 3) -> Comparison:
+def make_comparison(
+    deltas: dict[str, dict[str, tuple[float, int, float]]], *, runs: int = 3, test: str = "permutation test"
+) -> Comparison:
     """System -> language -> difference, direction and half the interval's width; the baseline has 50 everywhere."""
     languages = list(next(iter(deltas.values())))
     results = []
@@ -19,7 +21,7 @@ def make_comparison(deltas: dict[str, dict[str, tuple[float, int, float]]], *, r
         for system, by_language in deltas.items():
             delta, direction, half = by_language.get(language) or next(iter(by_language.values()))
             p = 0.0002 if direction else 0.4
-            one = Difference("plain", delta, delta - half, delta + half, p, p, "permutation test", direction)
+            one = Difference("plain", delta, delta - half, delta + half, p, p, test, direction, runs, 4)
             results.append(Result(system=system, mean=0.5 + delta, spread=0.01, from_baseline=one, **common))
     return Comparison("plain", None, ("plain", *deltas), tuple(results), Settings())
 
@@ -52,6 +54,19 @@ def test_insignificant_differences_and_seeds_are_named() -> None:
     assert "beats plain" in seeds and "but the interval, which also resamples seeds, includes 0" in seeds
     assert "Of 2 differences marked in single languages, 1 have an interval over 3 seeds that includes 0." in seeds
     assert "only one seed" in describe(make_comparison({"new": {"de": (0.01, 1, 0.005)}}, runs=1))
+
+
+def test_what_a_difference_is_significant_for() -> None:
+    seeds, one = "t-test over seeds and examples", "t-test over examples"
+    gain, near = {"de": (0.02, 1, 0.01)}, {"de": (0.02, 0, 0.01)}
+    assert "p < 0.001; significant for new seeds and new examples." in describe(
+        make_comparison({"new": gain}, test=seeds)
+    )
+    text = describe(make_comparison({"new": gain}, runs=1, test=one))
+    assert "significant for these trained models on new examples, with one seed" in text
+    assert "no interval for the next seed" in text
+    text = describe(make_comparison({"new": near}, test=seeds))
+    assert "[+1.0, +3.0], p = 0.4, not significant after correction over 4 tests" in text
 
 
 def test_baseline_can_be_best() -> None:

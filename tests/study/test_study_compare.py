@@ -42,7 +42,7 @@ def test_every_task_is_compared_with_its_baseline(finished: Path) -> None:
     assert list(found) == ["plain", "other", "mean (chosen by source_dev)"]
     assert found["mean (chosen by source_dev)"] == pytest.approx(0.95, abs=0.05)
     marks = {result.system: result.mark for result in comparison.parts[1].comparison.results}
-    assert marks["other"].startswith("▲")
+    assert marks["mean (chosen by source_dev)"] == "▲"
     assert comparison.parts[0].comparison.second == "other"
     assert comparison.parts[1].comparison.second == "mean (chosen by source_dev)", "a task may have its own"
     assert means(compare_study(finished, every=True), "pos").keys() >= {"mean weight=0.25", "mean weight=0.75"}
@@ -76,6 +76,27 @@ def test_another_score_has_separate_tables(finished: Path) -> None:
     ]
     with pytest.raises(UserError, match="no score 'exact'"):
         compare_study(finished, score="exact")
+
+
+def test_bootstrap_has_separate_tables_and_reads_back_from_older_versions(finished: Path) -> None:
+    usual, old = compare_study(finished), compare_study(finished, interval="bootstrap")
+    assert not set(usual.files) - {"choices.json"} & set(old.files)
+    assert "compare-bootstrap.md" in old.files
+    assert "paired bootstrap over seeds and examples" in (finished / "compare-bootstrap.md").read_text(encoding="utf-8")
+    about = "the mean to expect of new seeds, on new examples of the same kind"
+    assert about in (finished / "compare.md").read_text(encoding="utf-8")
+    facts = json.loads((finished / "comparison-bootstrap.json").read_text(encoding="utf-8"))
+    for task in facts["tasks"]:  # what versions without a choice of intervals wrote
+        del task["settings"]["interval"]
+        for result in task["results"]:
+            del result["low"], result["high"]
+            for role in ("from_baseline", "from_second"):
+                for name in ("seeds", "tests") if result[role] else ():
+                    del result[role][name]
+    (finished / "comparison.json").write_text(json.dumps(facts), encoding="utf-8")
+    read = load_comparison(finished)
+    assert read is not None
+    assert [part.tables[0].legend for part in read.parts] == [part.tables[0].legend for part in old.parts]
 
 
 def test_comparison_reads_back_equal(finished: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,6 +26,15 @@ StoreOption = Annotated[
         "--store",
         metavar="FOLDER|ADDRESS",
         help="Where trained models and caches live (CROSSLING_STORE, .crossling); models also at s3://BUCKET/NAME.",
+    ),
+]
+
+IntervalOption = Annotated[
+    Literal["hierarchical", "bootstrap"],
+    typer.Option(
+        "--interval",
+        help="hierarchical: for new seeds and new examples. bootstrap: as older results have it, with tests over "
+        "examples; covers less than 95 % with few seeds.",
     ),
 ]
 
@@ -116,6 +125,7 @@ def compare(
     score: Annotated[
         str | None, typer.Option("--score", help="Another score of the stored predictions than the tasks' own.")
     ] = None,
+    interval: IntervalOption = "hierarchical",
 ) -> None:
     """Compare all systems with the baseline: tables with tests of significance."""
     from crossling.cli.show_study import show_comparison
@@ -123,7 +133,8 @@ def compare(
     from crossling.study.folder import find_out
 
     folder = find_out(study, out)
-    show_comparison(compare_study(folder, every=every, groups=groups or (), score=score), folder)
+    comparison = compare_study(folder, every=every, groups=groups or (), score=score, interval=interval)
+    show_comparison(comparison, folder)
 
 
 @app.command()
@@ -136,13 +147,14 @@ def report(
     store: Annotated[
         Path | None, typer.Option("--store", help="Where records of training are; default: where the study left them.")
     ] = None,
+    interval: IntervalOption = "hierarchical",
 ) -> None:
     """Write a study's report: one page, and every table as Markdown, LaTeX and CSV."""
     from crossling.cli.show_study import show_report
     from crossling.study.folder import find_out
     from crossling.study.report import report_study
 
-    show_report(report_study(find_out(study, out), every=every, store=store))
+    show_report(report_study(find_out(study, out), every=every, store=store, interval=interval))
 
 
 @app.command()

@@ -84,7 +84,10 @@ CITATIONS = (
         "Alexander Yeh. More Accurate Tests for the Statistical Significance of Result Differences. COLING 2000.",
         ("test/permutation test",),
     ),
-    Citation("Student. The Probable Error of a Mean. Biometrika, 1908.", ("test/paired t-test",)),
+    Citation(
+        "Student. The Probable Error of a Mean. Biometrika, 1908.",
+        ("test/paired t-test", "test/t-test over seeds and examples", "test/t-test over examples"),
+    ),
     Citation(
         "Sture Holm. A Simple Sequentially Rejective Multiple Test Procedure. Scandinavian Journal of Statistics, "
         "1979.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
@@ -15,8 +15,7 @@ from crossling.errors import ArtefactError, nearest
 from crossling.report.charts import draw_difference
 from crossling.report.run_summary import format_percent
 from crossling.report.table import PageRow, RowKind, Table
-from crossling.scores.significance import Comparison, Difference, Result
-from crossling.scores.significance.results import MARKS
+from crossling.scores.significance.results import MARKS, OVER_EXAMPLES, OVER_SEEDS, Comparison, Difference, Result
 
 View = Literal["scores", "differences"]
 """`scores` shows means with marks, `differences` what separates each system from the baseline, with intervals."""
@@ -73,6 +72,8 @@ class ComparisonTable:
     lines: tuple[Line, ...]
     legend: tuple[str, ...]
     """What marks and figures mean, how they were tested, and what a reader must not miss."""
+    about: tuple[str, ...] = ()
+    """What the intervals are about; part of the legend."""
 
     def to_table(self, view: View = "scores", *, wide: bool = False) -> Table:
         """For reading; ``wide`` puts systems in rows and languages in columns, as papers do."""
@@ -94,13 +95,14 @@ class ComparisonTable:
         """For a spreadsheet: a row for each language and system with every number; marks in words."""
         columns = ("delta", "low", "high", "p", "holm_p", "test", "mark")
         roles = ("baseline", "second") if self.second else ("baseline",)
-        head = ("code", "language", "average", "system", "score", "examples", "seeds", "mean", "sd")
+        head = ("code", "language", "average", "system", "score", "examples", "seeds", "mean", "sd", "low", "high")
         rows = []
         for line in self.lines:
             for result in filter(None, line.results):
                 differences = (result.from_baseline, result.from_second)[: len(roles)]
                 known = (line.code, line.name, "yes" if line.is_average else "no", result.system, result.score)
-                numbers = (str(result.examples), str(result.runs), _number(result.mean), _number(result.spread))
+                numbers = [_number(value) for value in (result.mean, result.spread, result.low, result.high)]
+                numbers = [str(result.examples), str(result.runs), *numbers]
                 rows.append((*known, *numbers, *(value for one in differences for value in _csv_values(one))))
         return Table(
             self.title, (*head, *(f"{role}_{column}" for role in roles for column in columns)), tuple(rows), names=5
@@ -131,7 +133,7 @@ class ComparisonTable:
     def to_markdown(self, task: str = "") -> str:
         """Scores, then differences, for a document."""
         title = f"{task}: {self.title}" if task else self.title
-        differences = replace(self.to_table("differences"), title="Differences", notes=())
+        differences = replace(self.to_table("differences"), title="Differences", notes=self.about)
         return "\n".join([replace(self.to_table(), title=title).to_markdown(), differences.to_markdown(level=3)])
 
     def to_figures(self) -> str:
@@ -231,6 +233,7 @@ def comparison_table(comparison: Comparison, data: str = "") -> ComparisonTable:
         systems=systems,
         lines=_gather_lines(results, systems),
         legend=_legend(comparison, results, scores),
+        about=tuple(_explain_intervals(comparison, results)),
     )
 
 
@@ -256,29 +259,70 @@ def _legend(comparison: Comparison, results: Sequence[Result], scores: Sequence[
     listed = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     noun = "seed" if seeds == [1] else "seeds"
     sentences = [f"{', '.join(scores)} in percent, mean ± standard deviation over {listed} {noun}."]
-    differences = [one for result in results for one in (result.from_baseline, result.from_second) if one]
-    if differences:
-        sentences.extend(_explain_marks(comparison, results, {one.test for one in differences}))
+    if _list_differences(results):
+        sentences += [_explain_marks(comparison, results), *_explain_intervals(comparison, results)]
     of_set = f"{results[0].data}: "
     sets = tuple(f"{data}: " for data in comparison.data_sets)
     kept = [note for note in comparison.notes if note.startswith(of_set) or not note.startswith(sets)]
     return (*sentences, *(f"Note: {note}." for note in kept))
 
 
-def _explain_marks(comparison: Comparison, results: Sequence[Result], tests: set[str]) -> list[str]:
-    """What marks and intervals mean, and how they were found."""
-    settings = comparison.settings
-    languages = len({result.language for result in results if not result.is_average})
+def _list_differences(results: Iterable[Result]) -> list[Difference]:
+    return [one for result in results for one in (result.from_baseline, result.from_second) if one]
+
+
+def _explain_marks(comparison: Comparison, results: Sequence[Result]) -> str:
+    """What marks mean, and over how many tests p is corrected."""
     marked = [f"{MARKS['baseline', 1]} better or {MARKS['baseline', -1]} worse than {comparison.baseline}"]
     if comparison.second:
         marked.append(f"{MARKS['second', 1]} better or {MARKS['second', -1]} worse than {comparison.second}")
-    corrected = f"after Holm's correction over {languages} languages" if languages > 1 else "for one language"
-    return [
-        f"{', '.join(marked)}: p < {settings.level:g} {corrected} (averages: one test each), two-sided.",
-        *(_TESTS[test](comparison) for test in sorted(tests)),
-        f"Differences in points [{100 * settings.confidence:g}% interval: paired bootstrap over seeds and "
-        f"examples, {settings.draws:,} draws]; a test takes the trained models as given, an interval does not.",
-    ]
+    level = f"{', '.join(marked)}: p < {comparison.settings.level:g}"
+    if comparison.settings.interval == "bootstrap":
+        languages = len({result.language for result in results if not result.is_average})
+        corrected = f"after Holm's correction over {languages} languages" if languages > 1 else "for one language"
+        return f"{level} {corrected} (averages: one test each), two-sided."
+    single, averages = (
+        _count_tests(_list_differences(result for result in results if result.is_average == is_average))
+        for is_average in (False, True)
+    )
+    parts = [f"over {single} (systems × languages)" if single else ""]
+    parts += [f"for each average over {averages} (systems)" if averages else ""]
+    return f"{level}, two-sided, after Holm's correction {', '.join(filter(None, parts))}."
+
+
+def _count_tests(differences: Sequence[Difference]) -> str:
+    """`22 tests`; `11 to 22 tests` where fewer systems are compared with the second one; empty where there is none."""
+    numbers = sorted({one.tests for one in differences})
+    noun = "test" if numbers[-1:] == [1] else "tests"
+    return f"{' to '.join(map(str, dict.fromkeys(numbers[:: len(numbers) - 1 or 1])))} {noun}" if numbers else ""
+
+
+def _explain_intervals(comparison: Comparison, results: Sequence[Result]) -> list[str]:
+    """What intervals and marks are about, and how they were found."""
+    differences = _list_differences(results)
+    tests = {one.test for one in differences}
+    share = f"{100 * comparison.settings.confidence:g}%"
+    if comparison.settings.interval == "bootstrap":
+        about = [
+            f"Differences in points [{share} interval: paired bootstrap over seeds and examples, "
+            f"{comparison.settings.draws:,} draws, which covers less than that with few seeds]; a test takes the "
+            "trained models as given, an interval does not."
+        ]
+        return [*(_TESTS[test](comparison) for test in sorted(tests)), *about] if tests else []
+    sentences = []
+    if OVER_SEEDS in tests:
+        sentences.append(
+            f"Differences in points [{share} interval]: the mean to expect of new seeds, on new examples of the same "
+            "kind in these languages (Student's t, from the variance between seeds and that between examples)."
+        )
+    if any(one.test == OVER_SEEDS and one.seeds == 2 for one in differences):
+        sentences.append("Two seeds: a 95% interval may cover 91%; three are enough for 94%.")
+    if OVER_EXAMPLES in tests:
+        sentences.append(
+            f"One seed: no interval for the next seed. Differences in points [{share} interval over examples alone], "
+            "and marks, are about these trained models on new examples of the same kind."
+        )
+    return sentences
 
 
 def _explain_t_test(_: Comparison) -> str:

@@ -9,7 +9,7 @@ from statistics import fmean
 from crossling.data.languages import group_of, name_of
 from crossling.report.run_summary import format_percent
 from crossling.scores.metrics import title_of
-from crossling.scores.significance import Comparison, Difference, Result
+from crossling.scores.significance.results import OVER_EXAMPLES, OVER_SEEDS, Comparison, Difference, Result
 
 LISTED = 6
 """Systems that are listed one by one."""
@@ -99,11 +99,16 @@ def _describe_best(base: Result, others: Sequence[Result]) -> str:
 
 
 def describe_difference(one: Difference) -> str:
-    """`+0.4 points [+0.1, +0.7], p < 0.001`, and whether that is significant for these models and over seeds."""
+    """`+0.4 points [+0.1, +0.7], p < 0.001`, and what that is significant for."""
     interval = f"[{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
     figures = f"{100 * one.delta:+.1f} points {interval}, {_show_p(one.corrected_p)}"
     if one.direction == 0:
-        return f"{figures}, not significant"
+        after = f" after correction over {one.tests} tests" if one.tests > 1 and not _includes_zero(one) else ""
+        return f"{figures}, not significant{after}"
+    if one.test == OVER_SEEDS:
+        return f"{figures}; significant for new seeds and new examples"
+    if one.test == OVER_EXAMPLES:
+        return f"{figures}; significant for these trained models on new examples, with one seed"
     if _includes_zero(one):
         return f"{figures}; significant for these models, but the interval, which also resamples seeds, includes 0"
     return f"{figures}; significant for these models, and the interval, which also resamples seeds, excludes 0"
@@ -175,7 +180,10 @@ def _describe_uncertainty(results: Sequence[Result]) -> list[str]:
     doubtful = sum(_includes_zero(one) for one in marked)
     sentences = []
     if seeds == 1:
-        sentences.append("There is only one seed: the variation between training runs is not measured.")
+        sentences.append(
+            "There is only one seed: no interval for the next seed, since the variation between training runs is not "
+            "measured."
+        )
     elif doubtful:
         sentences.append(
             f"Of {len(marked)} differences marked in single languages, {doubtful} have an interval over {seeds} seeds "

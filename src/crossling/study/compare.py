@@ -15,6 +15,8 @@ from crossling.report.system_tables import ComparisonTable, comparison_tables
 from crossling.scores.predictions import Predictions, read_predictions
 from crossling.scores.significance import Comparison, Difference, Result, compare
 from crossling.scores.significance import Settings as TestSettings
+from crossling.scores.significance.holm import correct_results
+from crossling.scores.significance.results import Interval
 from crossling.study.cell_scores import trained_languages
 from crossling.study.choose import Choice, make_choices
 from crossling.study.folder import (
@@ -67,18 +69,23 @@ class _System:
 
 
 def compare_study(
-    out: Path, *, every: bool = False, groups: Sequence[str] = (), score: str | None = None
+    out: Path,
+    *,
+    every: bool = False,
+    groups: Sequence[str] = (),
+    score: str | None = None,
+    interval: Interval = "hierarchical",
 ) -> StudyComparison:
     """Compare every system with the baseline of its task and write the tables into the study's folder.
 
     ``groups`` are ways to group languages, for a line with each group's mean; ``score`` is another score than the
-    tasks' own, with tables of its own beside theirs.
+    tasks' own and ``interval`` another way to find intervals and to test, with tables of their own beside the usual.
     """
-    result = gather_comparison(read_plan(out), out, every=every, groups=groups, score=score)
+    result = gather_comparison(read_plan(out), out, every=every, groups=groups, score=score, interval=interval)
     if not result.parts:
         reasons = "; ".join(line.removeprefix("Note: ").removesuffix(".") for line in result.lines)
         raise ArtefactError(f"{out}: nothing to compare yet; {reasons or 'no cell is finished'}")
-    return replace(result, files=_write(result, out, score=score))
+    return replace(result, files=_write(result, out, score=score, interval=interval))
 
 
 def gather_comparison(
@@ -88,6 +95,7 @@ def gather_comparison(
     every: bool = False,
     groups: Sequence[str] = (),
     score: str | None = None,
+    interval: Interval = "hierarchical",
     choose_again: bool = True,
 ) -> StudyComparison:
     """The comparisons that the finished cells allow, perhaps none, and notes on what is missing.
@@ -101,7 +109,17 @@ def gather_comparison(
     parts = []
     for task in dict.fromkeys(variant.task for variant in plan.variants):
         systems = _list_systems(plan, task, choices, every=every)
-        part, more = _compare_task(plan, task, systems, choices, finished=finished, out=out, groups=groups, score=score)
+        part, more = _compare_task(
+            plan,
+            task,
+            systems,
+            choices,
+            finished=finished,
+            out=out,
+            groups=groups,
+            score=score,
+            settings=TestSettings(interval=interval),
+        )
         notes += more
         parts += [part] if part is not None else []
     lines = (*(choice.describe() for choice in choices), *(f"Note: {note}." for note in dict.fromkeys(notes)))
@@ -145,15 +163,16 @@ def load_comparison(out: Path) -> StudyComparison | None:
 
 
 def leave_out_values(result: StudyComparison, plan: StudyPlan) -> StudyComparison:
-    """Without the values of an axis that one was chosen from; figures stay as they are, for each test stands alone."""
+    """Without the values of an axis that one was chosen from; p-values are corrected for what is left."""
     parts = []
     for part in result.parts:
         wanted = {system.name for system in _list_systems(plan, part.task, result.choices, every=False)}
         wanted |= {part.comparison.baseline, part.comparison.second or part.comparison.baseline}
+        results = [one for one in part.comparison.results if one.system in wanted]
         comparison = replace(
             part.comparison,
             systems=tuple(name for name in part.comparison.systems if name in wanted),
-            results=tuple(one for one in part.comparison.results if one.system in wanted),
+            results=correct_results(results, part.comparison.settings),
         )
         parts.append(Part(part.task, comparison, comparison_tables(comparison)))
     return replace(result, parts=tuple(parts))
@@ -169,7 +188,7 @@ def _load_part(table: dict[str, Any]) -> Part:
         **known,
         systems=tuple(table["systems"]),
         results=tuple(results),
-        settings=TestSettings(**table["settings"]),
+        settings=TestSettings(**{"interval": "bootstrap", **table["settings"]}),  # older versions had no other
         notes=tuple(table["notes"]),
     )
     return Part(table["task"], comparison, comparison_tables(comparison))
@@ -226,8 +245,9 @@ def _compare_task(
     *,
     finished: Finished,
     out: Path,
-    groups: Sequence[str] = (),
-    score: str | None = None,
+    groups: Sequence[str],
+    score: str | None,
+    settings: TestSettings,
 ) -> tuple[Part | None, list[str]]:
     recipes = {system.name: load_recipe(out / system.folder / "recipe.toml") for system in systems}
     predictions = {
@@ -256,6 +276,7 @@ def _compare_task(
         score=score or _main_scores(recipes[baseline]),
         sources=sorted(sources),
         groups=groups,
+        settings=settings,
     )
     return Part(task, comparison, comparison_tables(comparison)), notes
 
@@ -285,9 +306,10 @@ def _main_scores(recipe: Recipe) -> dict[str, str]:
     return {set_name(entry): recipe.main_score for entry in recipe.evaluate}
 
 
-def _write(result: StudyComparison, out: Path, *, score: str | None) -> tuple[str, ...]:
+def _write(result: StudyComparison, out: Path, *, score: str | None, interval: Interval) -> tuple[str, ...]:
     """Everything as files: for a document, a paper, a spreadsheet and a program."""
-    start, facts = ("compare", COMPARISON) if score is None else (f"compare-{score}", f"comparison-{score}.json")
+    asked = "".join(f"-{name}" for name in (score, interval) if name not in (None, "hierarchical"))
+    start, facts = f"compare{asked}", f"{Path(COMPARISON).stem}{asked}.json"
     files = {f"{start}.md": _to_markdown(result), facts: _to_json(result)}
     for part in result.parts:
         for table, data in zip(part.tables, part.comparison.data_sets, strict=True):

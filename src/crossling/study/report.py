@@ -36,6 +36,7 @@ from crossling.report.table import Table
 from crossling.report.teaching import show_rounds
 from crossling.report.wording import summarise_comparison
 from crossling.scores.predictions import read_predictions
+from crossling.scores.significance.results import Interval
 from crossling.study.choose import Choice
 from crossling.study.compare import (
     Finished,
@@ -83,9 +84,11 @@ class Report:
     files: tuple[Path, ...]
 
 
-def report_study(out: Path, *, every: bool = False, store: Path | None = None) -> Report:
+def report_study(
+    out: Path, *, every: bool = False, store: Path | None = None, interval: Interval = "hierarchical"
+) -> Report:
     """Gather a study's report and write it into the study's folder."""
-    document = gather_report(out, every=every, store=store)
+    document = gather_report(out, every=every, store=store, interval=interval)
     files = {out / PAGE: render_document(document), out / TEXT: to_markdown(document)}
     files |= {out / TABLES / name: text for name, text in write_tables(document).items()}
     for path, text in files.items():
@@ -93,13 +96,15 @@ def report_study(out: Path, *, every: bool = False, store: Path | None = None) -
     return Report(document, tuple(files))
 
 
-def gather_report(out: Path, *, every: bool = False, store: Path | None = None) -> Document:
+def gather_report(
+    out: Path, *, every: bool = False, store: Path | None = None, interval: Interval = "hierarchical"
+) -> Document:
     """All that the report says; ``store`` where it is not the one that the study was run with."""
     plan = read_plan(out)
     if store is not None:
         plan = replace(plan, store=store)
     finished, status = read_finished(plan, out), read_status(out)
-    whole, is_stored = _find_comparison(plan, finished, out, every=every)
+    whole, is_stored = _find_comparison(plan, finished, out, every=every, interval=interval)
     comparison = whole if every else leave_out_values(whole, plan)
     trainings = read_trainings(plan, plan.store)
     recipes = [load_recipe(path) for v in plan.variants if (path := out / v.folder / "recipe.toml").is_file()]
@@ -161,11 +166,14 @@ def _show_analysis(result: AnalysisResult) -> AnalysisPart:
     return AnalysisPart(title, f"Settings: {result.settings}.", result.tables, tuple(figures), tuple(notes))
 
 
-def _find_comparison(plan: StudyPlan, finished: Finished, out: Path, *, every: bool) -> tuple[StudyComparison, bool]:
+def _find_comparison(
+    plan: StudyPlan, finished: Finished, out: Path, *, every: bool, interval: Interval
+) -> tuple[StudyComparison, bool]:
     """Compared now, from predictions; where these are not here, as it was stored. And whether it was stored."""
     missing = _count_missing(finished, out)
     if not missing:
-        return gather_comparison(plan, out, every=every, groups=GROUPS, choose_again=False), False
+        made = gather_comparison(plan, out, every=every, groups=GROUPS, interval=interval, choose_again=False)
+        return made, False
     total = sum(len(seeds) for seeds in finished.values())
     lost = f"the predictions of {missing} of {total} finished cells are not in this folder"
     try:
@@ -175,8 +183,8 @@ def _find_comparison(plan: StudyPlan, finished: Finished, out: Path, *, every: b
     if stored is None:
         note = f"Note: {lost}, and no comparison is stored in it, so that there is nothing to compare."
         return StudyComparison(plan.name, (), (), (note,)), True
-    made = time.strftime("%Y-%m-%d", time.gmtime((out / COMPARISON).stat().st_mtime))
-    note = f"Note: {lost}; figures and tests are those that crossling study compare stored on {made}."
+    day = time.strftime("%Y-%m-%d", time.gmtime((out / COMPARISON).stat().st_mtime))
+    note = f"Note: {lost}; figures and tests are those that crossling study compare stored on {day}."
     return StudyComparison(stored.name, stored.parts, stored.choices, (*stored.lines, note)), True
 
 
@@ -258,7 +266,8 @@ def _list_tests(comparison: StudyComparison) -> set[str]:
         for one in (result.from_baseline, result.from_second)
         if one
     }
-    return tests | {"test/Holm", "test/bootstrap"} if tests else tests
+    resampled = any(part.comparison.settings.interval == "bootstrap" for part in comparison.parts)
+    return tests | {"test/Holm"} | ({"test/bootstrap"} if resampled else set()) if tests else tests
 
 
 def count_cells(status: StudyStatus) -> Table:

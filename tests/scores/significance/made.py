@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from crossling.scores.predictions import Predictions
+from crossling.scores.significance import Comparison, Result
 from crossling.scores.significance.counts import align, find_measure
 
 BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 Sentences = list[Any]
+Cells = dict[tuple[str, str], list[Predictions]]
 UPOS = ("NOUN", "VERB", "ADJ", "CCONJ", "SCONJ", "PUNCT")
 
 
@@ -87,3 +89,62 @@ def count_runs(gold: Sentences, systems: Sequence[list[Sentences]], *, scheme: s
     counts = align([find_measure(run, name).count(run) for runs in predictions for run in runs])
     ends = np.cumsum([len(runs) for runs in systems])
     return [np.stack(counts[end - len(runs) : end]) for runs, end in zip(systems, ends, strict=True)]
+
+
+def tag_cells(languages: Mapping[str, int], *, wrong: float, seeds: Sequence[int], salt: int = 0, **more: Any) -> Cells:
+    """Entities in languages with these numbers of rows; gold depends on the language alone."""
+    cells = {}
+    for number, (language, rows) in enumerate(languages.items()):
+        gold = make_gold(number, rows)
+        cells["panx", language] = [
+            make_tags(
+                gold,
+                guess(gold, wrong=wrong, seed=1000 * salt + 10 * number + seed),
+                language=language,
+                seed=seed,
+                **more,
+            )
+            for seed in seeds
+        ]
+    return cells
+
+
+def class_runs(
+    right: float, *, seeds: Sequence[int], rows: int = 200, language: str = "de", salt: int = 0
+) -> list[Predictions]:
+    gold = np.arange(rows) % 3
+    runs = []
+    for seed in seeds:
+        is_wrong = np.random.default_rng([seed, salt]).random(rows) > right
+        runs.append(make_classes(gold, (gold + is_wrong) % 3, language=language, seed=seed))
+    return runs
+
+
+def pick(comparison: Comparison, language: str, system: str) -> Result:
+    (found,) = (r for r in comparison.results if (r.language, r.system) == (language, system))
+    return found
+
+
+THREE = {"de": 60, "en": 60, "hi": 45}
+
+
+def make_systems() -> dict[str, Cells]:
+    return {
+        "plain": tag_cells(THREE, wrong=0.4, seeds=(1, 2, 3)),
+        "good": tag_cells(THREE, wrong=0.1, seeds=(1, 2, 3), salt=1),
+        "bad": tag_cells(THREE, wrong=0.9, seeds=(1, 2, 3), salt=2),
+        "alike": tag_cells(THREE, wrong=0.4, seeds=(1, 2, 3), salt=3),
+    }
+
+
+def copied_answers(right: float, *, salt: int, name_id: Callable[[str, int], str]) -> Cells:
+    """Three languages in which a question is answered rightly in all or in none."""
+    rng = np.random.default_rng(salt)
+    gold = ["yes"] * 100
+    guessed = np.where(rng.random(100) < right, "yes", "no").tolist()
+    return {
+        ("xquad", language): [
+            make_answers(gold, guessed, language=language, ids=[name_id(language, row) for row in range(100)])
+        ]
+        for language in ("ar", "de", "hi")
+    }

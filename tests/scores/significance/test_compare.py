@@ -1,69 +1,34 @@
-"""Whole comparisons: which test, which rows together, which marks; and what is refused."""
+"""Whole comparisons by resampling: which test, which rows together, which marks; and what is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from made import guess, make_answers, make_classes, make_gold, make_tags
+from made import (
+    THREE,
+    Cells,
+    class_runs,
+    copied_answers,
+    make_answers,
+    make_classes,
+    make_systems,
+    make_tags,
+    pick,
+    tag_cells,
+)
 from scipy.stats import ttest_rel
 
 from crossling.errors import ArtefactError, UserError
 from crossling.scores.metrics import per_example, score
 from crossling.scores.predictions import Predictions
-from crossling.scores.significance import Comparison, Result, Settings, compare
+from crossling.scores.significance import Comparison, Settings, compare
 from crossling.scores.significance.holm import correct_holm
 
-QUICK = Settings(rounds=1000, draws=1000)
-Cells = dict[tuple[str, str], list[Predictions]]
-
-
-def tag_cells(languages: Mapping[str, int], *, wrong: float, seeds: Sequence[int], salt: int = 0, **more: Any) -> Cells:
-    """Entities in languages with these numbers of rows; gold depends on the language alone."""
-    cells = {}
-    for number, (language, rows) in enumerate(languages.items()):
-        gold = make_gold(number, rows)
-        cells["panx", language] = [
-            make_tags(
-                gold,
-                guess(gold, wrong=wrong, seed=1000 * salt + 10 * number + seed),
-                language=language,
-                seed=seed,
-                **more,
-            )
-            for seed in seeds
-        ]
-    return cells
-
-
-def class_runs(
-    right: float, *, seeds: Sequence[int], rows: int = 200, language: str = "de", salt: int = 0
-) -> list[Predictions]:
-    gold = np.arange(rows) % 3
-    runs = []
-    for seed in seeds:
-        is_wrong = np.random.default_rng([seed, salt]).random(rows) > right
-        runs.append(make_classes(gold, (gold + is_wrong) % 3, language=language, seed=seed))
-    return runs
-
-
-def pick(comparison: Comparison, language: str, system: str) -> Result:
-    (found,) = (r for r in comparison.results if (r.language, r.system) == (language, system))
-    return found
-
-
-THREE = {"de": 60, "en": 60, "hi": 45}
-
-
-def make_systems() -> dict[str, Cells]:
-    return {
-        "plain": tag_cells(THREE, wrong=0.4, seeds=(1, 2, 3)),
-        "good": tag_cells(THREE, wrong=0.1, seeds=(1, 2, 3), salt=1),
-        "bad": tag_cells(THREE, wrong=0.9, seeds=(1, 2, 3), salt=2),
-        "alike": tag_cells(THREE, wrong=0.4, seeds=(1, 2, 3), salt=3),
-    }
+QUICK = Settings(interval="bootstrap", rounds=1000, draws=1000)
 
 
 def test_marks_of_either_sign_and_from_both_systems() -> None:
@@ -130,7 +95,7 @@ def test_holm_runs_over_the_languages_of_a_data_set() -> None:
     (one,) = (one for one in found if one and one.p == min(other.p for other in found if other))
     assert one.p < one.corrected_p < 1
     for level, is_marked in (((one.p + one.corrected_p) / 2, False), (one.corrected_p + 1e-9, True)):
-        settings = Settings(rounds=1000, draws=1000, level=level)
+        settings = replace(QUICK, level=level)
         again = compare(systems, "plain", settings=settings)
         assert any(pick(again, language, "alike").mark for language in THREE) == is_marked
 
@@ -180,8 +145,7 @@ def test_same_settings_same_table_and_systems_do_not_disturb_each_other() -> Non
     assert compare(systems, "plain", settings=QUICK) == whole
     two = compare({name: systems[name] for name in ("plain", "alike")}, "plain", settings=QUICK)
     assert two.results == tuple(r for r in whole.results if r.system in ("plain", "alike"))
-    another = Settings(rounds=1000, draws=1000, seed=1)
-    assert compare(systems, "plain", settings=another).results != whole.results
+    assert compare(systems, "plain", settings=replace(QUICK, seed=1)).results != whole.results
 
 
 def test_p_is_the_same_whichever_system_is_the_baseline() -> None:
@@ -193,19 +157,6 @@ def test_p_is_the_same_whichever_system_is_the_baseline() -> None:
         assert other is not None
         assert one.p == other.p
         assert (one.delta, one.low, one.high) == pytest.approx((-other.delta, -other.high, -other.low))
-
-
-def copied_answers(right: float, *, salt: int, name_id: Callable[[str, int], str]) -> Cells:
-    """Three languages in which a question is answered rightly in all or in none."""
-    rng = np.random.default_rng(salt)
-    gold = ["yes"] * 100
-    guessed = np.where(rng.random(100) < right, "yes", "no").tolist()
-    return {
-        ("xquad", language): [
-            make_answers(gold, guessed, language=language, ids=[name_id(language, row) for row in range(100)])
-        ]
-        for language in ("ar", "de", "hi")
-    }
 
 
 def test_translations_are_swapped_together() -> None:
@@ -309,7 +260,7 @@ def test_a_difference_is_between_the_seeds_that_both_have() -> None:
 
 def test_published_form_is_a_setting() -> None:
     systems = {name: cells for name, cells in make_systems().items() if name in ("plain", "alike")}
-    published = compare(systems, "plain", settings=Settings(rounds=1000, draws=1000, as_published=True))
+    published = compare(systems, "plain", settings=replace(QUICK, as_published=True))
     assert published.results != compare(systems, "plain", settings=QUICK).results
 
 
@@ -379,7 +330,10 @@ def test_unknown_systems_raise() -> None:
         compare({"plain": {("xnli", "de"): [make_classes([], [])]}}, "plain", settings=QUICK)
 
 
-@pytest.mark.parametrize("wrong", [{"rounds": 999}, {"draws": 10}, {"level": 0.0}, {"confidence": 1.0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rounds": 999}, {"draws": 10}, {"level": 0.0}, {"confidence": 1.0}, {"interval": "t"}, {"as_published": True}],
+)
 def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
         Settings(**wrong)

@@ -1,7 +1,7 @@
 """Whether systems differ: paired tests and intervals, computed from stored predictions alone.
 
-``compare`` is the way in. ``t_test``, ``permutation`` and ``bootstrap`` hold one method each, ``holm`` the correction
-for several languages.
+``compare`` is the way in. ``hierarchical`` holds the default interval and its test; ``resampling`` those of older
+results, by ``t_test``, ``permutation`` and ``bootstrap``; ``holm`` the correction for several tests.
 """
 
 from crossling.scores.significance.compare import compare

@@ -10,7 +10,7 @@ import numpy as np
 
 from crossling.data.languages import group_of, is_same_language
 from crossling.scores.predictions import Predictions
-from crossling.scores.significance.counts import align, default_score, divide, find_measure
+from crossling.scores.significance.counts import align, default_score, divide, find_errors, find_measure
 from crossling.scores.significance.rows import check_same_rows, sort_runs
 from crossling.scores.spans import Array
 
@@ -41,6 +41,11 @@ class Cell:
     def scores(self) -> Mapping[str, Array]:
         """Each system's score in each run."""
         return {name: divide(counts.sum(axis=1)) for name, counts in self.counts.items()}
+
+    @cached_property
+    def errors(self) -> Mapping[str, Array]:
+        """What each example contributes to the error of each system's score in each run (R x N)."""
+        return {name: find_errors(counts) for name, counts in self.counts.items()}
 
     @property
     def examples(self) -> int:

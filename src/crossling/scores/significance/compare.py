@@ -1,5 +1,7 @@
 """Systems compared: means, differences, intervals and corrected p-values for each data set and language.
 
+`hierarchical` has the default interval and its test, `resampling` those of older results.
+
 Rows are matched by their ids where they have ids, else by their place, among languages with equally many rows.
 That is right for parallel sets (XNLI, XQuAD, PUD) and harmless elsewhere: swapping or drawing unrelated rows
 together is as valid as doing it apart, whereas doing it apart for translations of one sentence is not.
@@ -7,22 +9,20 @@ together is as valid as doing it apart, whereas doing it apart for translations 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from crossling.data.languages import GROUPINGS, is_same_language
 from crossling.errors import UserError, nearest
-from crossling.scores.significance.bootstrap import bootstrap, draw_runs
 from crossling.scores.significance.cells import Cell, Systems, average_groups, read_cells
-from crossling.scores.significance.holm import correct_holm
-from crossling.scores.significance.permutation import Pair, p_value, permute
-from crossling.scores.significance.results import Comparison, Difference, Result, Settings
-from crossling.scores.significance.rows import Group, group_rows
-from crossling.scores.significance.t_test import t_test
-from crossling.scores.spans import Array
+from crossling.scores.significance.hierarchical import Hierarchical
+from crossling.scores.significance.holm import correct_results
+from crossling.scores.significance.resampling import Resampling
+from crossling.scores.significance.results import Comparison, Difference, Estimate, Result, Settings
+from crossling.scores.significance.rows import group_rows
 
 
 def compare(
@@ -50,6 +50,7 @@ def compare(
             raise UserError(f"no system {name!r} to compare with.{nearest(name, systems)}")
     if second == baseline:
         raise UserError(f"the second system to compare with is the baseline itself, {baseline!r}")
+    settings = settings or Settings()
     notes: dict[str, None] = {}
     results: list[Result] = []
     for data in dict.fromkeys(data for cells in systems.values() for data, _ in cells):
@@ -59,18 +60,19 @@ def compare(
             read_cells(systems, data, chosen, sources),
             baseline,
             second,
-            settings or Settings(),
+            settings,
             note=lambda text: notes.setdefault(text),
             groups=groups,
             sources=sources,
         )
         results.extend(table.results())
-    return Comparison(baseline, second, tuple(systems), tuple(results), settings or Settings(), tuple(notes))
+    corrected = correct_results(results, settings)
+    return Comparison(baseline, second, tuple(systems), corrected, settings, tuple(notes))
 
 
 @dataclass(eq=False)
 class _DataSet:
-    """The work on one data set: draws are made once for all systems, swaps once for each pair of systems."""
+    """The work on one data set."""
 
     data: str
     cells: list[Cell]
@@ -80,27 +82,30 @@ class _DataSet:
     note: Callable[[str], object]
     groups: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    drawn: dict[tuple[str, str], Array] = field(default_factory=dict)
-    """Resampled scores of each run by language and system."""
+
+    @cached_property
+    def systems(self) -> list[str]:
+        """All systems that have predictions for the data set."""
+        return list(dict.fromkeys(name for cell in self.cells for name in cell.counts))
 
     def results(self) -> list[Result]:
         """Results of all languages, then of averages."""
         self._note_seeds()
         groups = group_rows({cell.language: cell.rows for cell in self.cells})
-        self._draw(groups)
+        method = (
+            Hierarchical(groups, self.settings.confidence)
+            if self.settings.interval == "hierarchical"
+            else Resampling(self.data, self.cells, groups, self.settings)
+        )
         averages = self._choose_averages()
-        found: dict[tuple[str, str], Mapping[str, Difference]] = {}
-        systems = list(dict.fromkeys(name for cell in self.cells for name in cell.counts))
-        for role, other in (("baseline", self.baseline), ("second", self.second)):
-            for system in systems:
-                if other is not None and system not in (self.baseline, other):
-                    found[system, role] = self._compare(system, other, groups, averages)
+        found = self._compare(method, averages)
         results = []
         for title, part in [*((cell.language, [cell]) for cell in self.cells), *averages.items()]:
-            for system in systems:
+            for system in self.systems:
                 if all(system in cell.counts for cell in part):
-                    differences = [found.get((system, role), {}).get(title) for role in ("baseline", "second")]
-                    results.append(self._result(title, part, system, differences, is_average=title in averages))
+                    mean = method.estimate_mean(part, system)
+                    differences = [found.get((system, role, title)) for role in ("baseline", "second")]
+                    results.append(self._result(title, part, system, mean, differences, is_average=title in averages))
         return results
 
     def _choose_averages(self) -> dict[str, list[Cell]]:
@@ -134,91 +139,29 @@ class _DataSet:
                 found.setdefault(", ".join(known) or "neither in a source language", []).append(cell)
         return {f"mean of {len(part)}, {name}": part for name, part in found.items()}
 
-    def _draw(self, groups: Sequence[Group]) -> None:
-        by_language = {cell.language: cell for cell in self.cells}
-        for group in groups:
-            cells = [by_language[language] for language in group.keys]
-            samples = [(list(cell.counts.values()), group.keys[cell.language]) for cell in cells]
-            rng = self._generator("draw", min(group.keys))
-            drawn = bootstrap(samples, group.size, draws=self.settings.draws, rng=rng)
-            for cell, by_system in zip(cells, drawn, strict=True):
-                for system, scores in zip(cell.counts, by_system, strict=True):
-                    self.drawn[cell.language, system] = scores
-
-    def _draw_means(self, cell: Cell, system: str, runs: list[int]) -> Array:
-        """Resampled means over some runs, which are resampled too.
-
-        One stream for every system and language: a seed's model is drawn with all that it predicted.
-        """
-        weights = draw_runs(len(runs), self.settings.draws, self._generator("runs", str(len(runs))))
-        means: Array = (self.drawn[cell.language, system][:, runs] * weights).sum(axis=1)
-        return means
-
     def _compare(
-        self, system: str, other: str, groups: Sequence[Group], averages: Mapping[str, list[Cell]]
-    ) -> dict[str, Difference]:
-        """Differences between two systems in every language that both have, and on average."""
-        cells = [cell for cell in self.cells if {system, other} <= cell.counts.keys()]
-        observed, null = self._permute(system, other, groups, cells)
-        p_values = [
-            p_value(observed[cell.language], null[cell.language])
-            if cell.test == "permutation test"
-            else t_test(*map(cell.example_means, (system, other), cell.pair_runs(system, other)))
-            for cell in cells
-        ]
-        found = {
-            cell.language: self._difference([cell], system, other, p=p, corrected=corrected, test=cell.test)
-            for cell, p, corrected in zip(cells, p_values, correct_holm(p_values), strict=True)
-        }
-        for title, part in averages.items():
-            if all(cell in cells for cell in part):
-                mean = float(np.mean([observed[cell.language] for cell in part]))
-                p = p_value(mean, np.mean([null[cell.language] for cell in part], axis=0))
-                found[title] = self._difference(part, system, other, p=p, corrected=p, test="permutation test")
+        self, method: Hierarchical | Resampling, averages: Mapping[str, list[Cell]]
+    ) -> dict[tuple[str, str, str], Difference]:
+        """Differences by system, role of the other and line, not corrected yet."""
+        found: dict[tuple[str, str, str], Difference] = {}
+        for role, other in (("baseline", self.baseline), ("second", self.second)):
+            for title, part in [*((cell.language, [cell]) for cell in self.cells), *averages.items()]:
+                for system in self.systems:
+                    if other is None or system in (self.baseline, other):
+                        continue
+                    if all({system, other} <= cell.counts.keys() for cell in part):
+                        one = method.estimate_difference(part, system, other)
+                        found[system, role, title] = Difference(
+                            other, one.value, one.low, one.high, one.p, one.p, one.test, 0, one.seeds
+                        )
         return found
-
-    def _permute(
-        self, system: str, other: str, groups: Sequence[Group], cells: Sequence[Cell]
-    ) -> tuple[dict[str, float], dict[str, Array]]:
-        """Observed and permuted differences by language; those that share rows are swapped together."""
-        observed: dict[str, float] = {}
-        null: dict[str, Array] = {}
-        averaged = len(cells) > 1
-        for group in groups:
-            chosen = [cell for cell in cells if cell.language in group.keys]
-            if not chosen or (not averaged and chosen[0].test != "permutation test"):
-                continue  # nothing would read it
-            pairs = []
-            for cell in chosen:
-                own, theirs = cell.pair_runs(system, other)
-                counts = cell.counts[system][own], cell.counts[other][theirs]
-                pairs.append(Pair(*counts, group.keys[cell.language]))
-            # Names in order, so that which of two systems is the baseline does not change p.
-            rng = self._generator("swap", min(group.keys), *sorted((system, other)))
-            differences, swapped = permute(
-                pairs, group.size, rounds=self.settings.rounds, rng=rng, as_published=self.settings.as_published
-            )
-            for place, cell in enumerate(chosen):
-                observed[cell.language] = float(differences[place])
-                null[cell.language] = swapped[:, place]
-        return observed, null
-
-    def _difference(
-        self, part: Sequence[Cell], system: str, other: str, *, p: float, corrected: float, test: str
-    ) -> Difference:
-        paired = [(cell, *cell.pair_runs(system, other)) for cell in part]
-        delta = float(np.mean([c.scores[system][i].mean() - c.scores[other][j].mean() for c, i, j in paired]))
-        drawn = np.mean([self._draw_means(c, system, i) - self._draw_means(c, other, j) for c, i, j in paired], axis=0)
-        tail = (1 - self.settings.confidence) / 2
-        low, high = np.quantile(drawn, [tail, 1 - tail])
-        direction = int(np.sign(delta)) if corrected < self.settings.level else 0
-        return Difference(other, delta, float(low), float(high), p, corrected, test, direction)
 
     def _result(
         self,
         title: str,
         part: Sequence[Cell],
         system: str,
+        mean: Estimate,
         differences: Sequence[Difference | None],
         *,
         is_average: bool,
@@ -239,6 +182,8 @@ class _DataSet:
             from_second=differences[1],
             is_average=is_average,
             is_source=not is_average and part[0].is_source,
+            low=mean.low,
+            high=mean.high,
         )
 
     def _note_seeds(self) -> None:
@@ -249,12 +194,7 @@ class _DataSet:
                 listed = ", ".join(f"{system} {number}" for system, number in numbers.items())
                 self.note(
                     f"{self.data}: systems differ in seeds ({listed}); each mean is over its own, each difference over "
-                    "the seeds that both have"
+                    "the seeds that both have, or in order where they have none in common"
                 )
             elif len(set(cell.seeds.values())) > 1:
                 self.note(f"{self.data}: systems were trained with different seeds, which are paired in order")
-
-    def _generator(self, *names: str) -> np.random.Generator:
-        """A random stream for each purpose, so that adding a system or a set changes no other figure."""
-        digest = hashlib.sha256("\0".join((self.data, *names)).encode()).digest()
-        return np.random.default_rng([self.settings.seed, int.from_bytes(digest[:8], "big")])

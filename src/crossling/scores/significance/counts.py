@@ -83,9 +83,31 @@ def divide(totals: Array) -> Array:
     return score
 
 
+def find_errors(counts: Array) -> Array:
+    """What each example contributes to the error of each run's score, ... x N, from counts ... x N x L x 2.
+
+    To first order, as the delta method has it: a quotient's error is its examples' mean of `numerator - quotient *
+    denominator`, by the mean denominator. The contributions of a run add up to 0.
+    """
+    totals = counts.sum(axis=-3, keepdims=True)
+    occurs = totals[..., 1] > 0
+    below = np.where(occurs, totals[..., 1], 1.0)
+    by_label = occurs * (counts[..., 0] - totals[..., 0] / below * counts[..., 1]) / below
+    errors: Array = by_label.sum(axis=-1) / np.maximum(occurs.sum(axis=-1), 1)
+    return errors
+
+
 def flatten(counts: Array) -> Array:
     """R x N x L x 2 counts as N x (R L 2)."""
     return np.moveaxis(counts, 1, 0).reshape(counts.shape[1], -1)
+
+
+def sum_by_key(values: Array, keys: Array, n_keys: int) -> Array:
+    """Values of runs and rows (R x N x ...), summed for each key of rows: K x (R ...)."""
+    flat = flatten(values)
+    summed = np.zeros((n_keys, flat.shape[1]))
+    np.add.at(summed, keys, flat)
+    return summed
 
 
 def split_blocks(rounds: int, width: int) -> Iterator[tuple[int, int]]:

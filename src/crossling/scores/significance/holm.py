@@ -1,10 +1,13 @@
-"""Holm's correction for several tests at once, here one for each language of a data set."""
+"""Holm's correction for several tests at once, here those of systems and languages on a data set."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+
+from crossling.scores.significance.results import Difference, Result, Settings
 
 
 def correct_holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -15,3 +18,41 @@ def correct_holm(p_values: Sequence[float]) -> tuple[float, ...]:
     corrected = np.empty_like(p)
     corrected[order] = np.minimum(stepped, 1.0)
     return tuple(corrected.tolist())
+
+
+def correct_results(results: Sequence[Result], settings: Settings) -> tuple[Result, ...]:
+    """Results with p-values corrected for what was tried, and the directions that follow.
+
+    Corrected together are the tests of all systems in all languages of a data set, and those of all systems for one
+    average. By `bootstrap` each system is corrected alone, as it was before.
+    """
+    families: dict[tuple[str, ...], dict[tuple[str, str], Difference]] = {}
+    for result in results:
+        alone = (result.system,) if settings.interval == "bootstrap" else ()
+        line = (result.language,) if result.is_average else ()
+        for role, one in (("baseline", result.from_baseline), ("second", result.from_second)):
+            if one is not None:
+                families.setdefault((result.data, role, *line, *alone), {})[result.language, result.system] = one
+    corrected = {name: _correct_family(family, settings.level) for name, family in families.items()}
+    by_key = {(data, role, *key): one for (data, role, *_), family in corrected.items() for key, one in family.items()}
+    return tuple(
+        replace(
+            result,
+            from_baseline=by_key.get((result.data, "baseline", result.language, result.system)),
+            from_second=by_key.get((result.data, "second", result.language, result.system)),
+        )
+        for result in results
+    )
+
+
+def _correct_family(family: Mapping[tuple[str, str], Difference], level: float) -> dict[tuple[str, str], Difference]:
+    """A system that stands there under two names, such as a chosen layer beside all layers, is one test."""
+    tests = {key: (key[0], one.delta, one.low, one.high, one.p) for key, one in family.items()}
+    distinct = list(dict.fromkeys(tests.values()))
+    corrected = dict(zip(distinct, correct_holm([p for *_, p in distinct]), strict=True))
+    found = {}
+    for key, one in family.items():
+        p = corrected[tests[key]]
+        direction = int(np.sign(one.delta)) if p < level else 0
+        found[key] = replace(one, corrected_p=p, direction=direction, tests=len(distinct))
+    return found

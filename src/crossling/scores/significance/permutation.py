@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crossling.errors import UserError
-from crossling.scores.significance.counts import divide, flatten, split_blocks
+from crossling.scores.significance.counts import divide, split_blocks, sum_by_key
 from crossling.scores.spans import Array
 
 EXACT = float(1 << 24)
@@ -82,7 +82,7 @@ def permute(
         runs = max(len(pair.first) for pair in pairs)
         pairs, n_keys = [concatenate_runs(pair, n_keys) for pair in pairs], runs * n_keys
     pairs = [match_runs(pair) for pair in pairs]
-    gains_KC = np.concatenate([_sum_by_key(pair.second - pair.first, pair.keys, n_keys) for pair in pairs], axis=1)
+    gains_KC = np.concatenate([sum_by_key(pair.second - pair.first, pair.keys, n_keys) for pair in pairs], axis=1)
     gains_KC = gains_KC[gains_KC.any(axis=1)]  # to swap equal rows changes nothing
     whole = np.array_equal(gains_KC, np.round(gains_KC)) and np.abs(gains_KC).sum(axis=0).max(initial=0) < EXACT
     gains_KC = gains_KC.astype(np.float32 if whole else np.float64)
@@ -103,11 +103,3 @@ def _draw_swaps(rounds: int, width: int, rng: np.random.Generator) -> Array:
     row_bytes = -(-width // 8)
     packed = np.frombuffer(rng.bytes(rounds * row_bytes), dtype=np.uint8).reshape(rounds, row_bytes)
     return np.unpackbits(packed, axis=1, count=width)
-
-
-def _sum_by_key(counts: Array, keys: Array, n_keys: int) -> Array:
-    """Counts of each key, as K x (R L 2)."""
-    flat = flatten(counts)
-    summed = np.zeros((n_keys, flat.shape[1]))
-    np.add.at(summed, keys, flat)
-    return summed

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from crossling.errors import UserError
+from crossling.errors import UserError, nearest
 
 LEAST_ROUNDS = 1_000
+Interval = Literal["hierarchical", "bootstrap"]
+OVER_SEEDS, OVER_EXAMPLES = "t-test over seeds and examples", "t-test over examples"
+"""Tests that belong to the hierarchical interval: with several seeds, and with one."""
 
 MARKS: Mapping[tuple[str, int], str] = {
     ("baseline", 1): "▲",
@@ -22,10 +26,14 @@ MARKS: Mapping[tuple[str, int], str] = {
 class Settings:
     """How differences are tested; the same settings on the same predictions give the same table."""
 
+    interval: Interval = "hierarchical"
+    """`hierarchical`: Student's t for new seeds and new examples, Holm's correction over systems and languages.
+    `bootstrap`: a paired bootstrap over seeds and examples, which covers less than it says with few seeds, and tests
+    over examples with the trained models taken as given, corrected over languages alone."""
     rounds: int = 10_000
-    """Random swaps of a permutation test."""
+    """Random swaps of a permutation test (`bootstrap`)."""
     draws: int = 2_000
-    """Resamples behind an interval."""
+    """Resamples behind an interval (`bootstrap`)."""
     level: float = 0.05
     """Corrected p below which a difference is marked."""
     confidence: float = 0.95
@@ -35,10 +43,26 @@ class Settings:
     """Permutation test as in the adjustment paper: runs concatenated, each sentence of each swapped on its own."""
 
     def __post_init__(self) -> None:
+        if self.interval not in get_args(Interval):
+            raise UserError(f"no interval {self.interval!r}.{nearest(self.interval, get_args(Interval))}")
         if self.rounds < LEAST_ROUNDS or self.draws < LEAST_ROUNDS:
             raise UserError(f"rounds = {self.rounds}, draws = {self.draws}: fewer than {LEAST_ROUNDS} are too coarse")
         if not (0 < self.level < 1 and 0 < self.confidence < 1):
             raise UserError(f"level = {self.level}, confidence = {self.confidence}: both lie between 0 and 1")
+        if self.as_published and self.interval != "bootstrap":
+            raise UserError("as_published is a form of the permutation test, which belongs to interval = 'bootstrap'")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean score or a difference with its interval, and the test of its being 0."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    test: str
+    seeds: int
 
 
 @dataclass(frozen=True)
@@ -51,10 +75,15 @@ class Difference:
     high: float
     p: float
     corrected_p: float
-    """After Holm over the data set's languages; an average is one test and is not corrected."""
+    """After Holm's correction over `tests` tests."""
     test: str
     direction: int
     """1 better, -1 worse, 0 not significant."""
+    seeds: int = 0
+    """Seeds that both systems have; 0 where older versions did not record it."""
+    tests: int = 0
+    """How many tests p is corrected over: of a language those of all systems in all languages, of an average those of
+    all systems; 0 where older versions did not record it."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +105,9 @@ class Result:
     from_second: Difference | None = None
     is_average: bool = False
     is_source: bool = False
+    low: float | None = None
+    """The lower end of the mean's interval; none where older versions did not record it."""
+    high: float | None = None
 
     @property
     def mark(self) -> str:
