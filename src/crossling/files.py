@@ -259,7 +259,7 @@ def write_folder(out: Path, write: Callable[[Path], Any]) -> None:
             publish(whole, out)
         except OSError:
             if not whole.exists():  # it has its name, but the name is not on disk: the next try must not find it
-                out.replace(whole)
+                shutil.rmtree(out, ignore_errors=True)
             raise
 
 
