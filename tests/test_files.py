@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -230,25 +228,21 @@ def test_what_killed_writers_left_is_deleted_by_the_next(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
-def _hold_partial(path: Path, is_writing: Any, may_end: Any) -> None:
-    with replacing(path) as partial:
-        partial.write_text("whole")
-        is_writing.set()
-        may_end.wait(60)
-
-
 def test_what_living_writers_write_is_left_alone(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    is_writing, may_end = context.Event(), context.Event()
-    other = context.Process(target=_hold_partial, args=(tmp_path / "a", is_writing, may_end))
-    other.start()
-    assert is_writing.wait(60)
-    with temporary_folder(tmp_path / "own"):
-        files._cleaned.clear()
-        write_atomic(tmp_path / "b", "whole")
-        assert len(list(tmp_path.glob(".*.partial"))) == 2
-    may_end.set()
-    other.join(60)
+    code = (
+        "import pathlib, sys\n"
+        "from crossling.files import replacing\n"
+        "with replacing(pathlib.Path(sys.argv[1])) as partial:\n"
+        "    partial.write_text('whole')\n    print('writing', flush=True)\n    sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "a")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"writing\n"
+        with temporary_folder(tmp_path / "own"):
+            files._cleaned.clear()
+            write_atomic(tmp_path / "b", "whole")
+            assert len(list(tmp_path.glob(".*.partial"))) == 2
+        other.communicate()
     assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
     assert (tmp_path / "a").read_text() == "whole"
 
