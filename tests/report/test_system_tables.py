@@ -128,6 +128,16 @@ def test_legend_says_what_an_interval_for_new_seeds_is_about() -> None:
     assert "Two seeds: a 95% interval may cover 91%" in "\n".join(comparison_table(make_hierarchical(2)).legend)
 
 
+def test_legend_counts_tests_against_either_system() -> None:
+    made = make_hierarchical()
+    results = [
+        replace(result, from_second=result.from_second and replace(result.from_second, tests=1))
+        for result in made.results
+    ]
+    legend = "\n".join(comparison_table(replace(made, results=tuple(results))).legend)
+    assert "over 4 tests against plain and 1 test against extra (systems × languages)" in legend
+
+
 def test_one_seed_has_no_interval_for_the_next() -> None:
     legend = "\n".join(comparison_table(make_hierarchical(1)).legend)
     assert "One seed: no interval for the next seed." in legend

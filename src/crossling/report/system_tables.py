@@ -291,10 +291,12 @@ def _explain_marks(comparison: Comparison, results: Sequence[Result]) -> str:
 
 
 def _count_tests(differences: Sequence[Difference]) -> str:
-    """`22 tests`; `11 to 22 tests` where fewer systems are compared with the second one; empty where there is none."""
-    numbers = sorted({one.tests for one in differences})
-    noun = "test" if numbers[-1:] == [1] else "tests"
-    return f"{' to '.join(map(str, dict.fromkeys(numbers[:: len(numbers) - 1 or 1])))} {noun}" if numbers else ""
+    """`22 tests`, or `22 tests against plain and 11 against extra`; empty where there is none."""
+    numbers = {one.against: one.tests for one in differences}
+    nouns = {number: f"{number} test{'' if number == 1 else 's'}" for number in numbers.values()}
+    if len(nouns) < 2:
+        return "".join(nouns.values())
+    return " and ".join(f"{nouns[number]} against {name}" for name, number in numbers.items())
 
 
 def _explain_intervals(comparison: Comparison, results: Sequence[Result]) -> list[str]:

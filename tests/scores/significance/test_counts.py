@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import seqeval.metrics as seqeval
+import sklearn.metrics as sklearn
 from made import make_answers, make_classes, make_gold, make_tags
 
 from crossling.errors import UserError
@@ -27,7 +29,12 @@ def make_any(kind: str, scheme: str, seed: int) -> Predictions:
     return make_answers(*(rng.choice(words, 20).tolist() for _ in range(2)))
 
 
-ALL = [(kind, scheme, name) for (kind, scheme), choices in MEASURES.items() for name in choices]
+ALL = [
+    (kind, scheme, name)
+    for (kind, scheme), choices in MEASURES.items()
+    for name in choices
+    if not name.endswith("_supported")
+]
 
 
 @pytest.mark.parametrize(("kind", "scheme", "name"), ALL)
@@ -43,7 +50,36 @@ def test_every_score_of_every_kind_can_be_tested() -> None:
     assert {name for _, _, name in ALL} == set(list_scores())
     assert MEASURES.keys() == SCORERS.keys()
     for kind, scheme in SCORERS:
-        assert set(score(make_any(kind, scheme, 1))) == set(MEASURES[kind, scheme])
+        supported = {name for name in MEASURES[kind, scheme] if name.endswith("_supported")}
+        assert set(score(make_any(kind, scheme, 1))) == set(MEASURES[kind, scheme]) - supported
+        assert {name.removesuffix("_supported") for name in supported} == {
+            name for name in MEASURES[kind, scheme] if name.endswith("macro_f1")
+        }
+
+
+def test_supported_macro_f1_is_scikit_learns_over_labels_with_ten_gold_items() -> None:
+    rng = np.random.default_rng(3)
+    gold = np.array([0] * 10 + [1] * 9 + [2] * 40)
+    guessed = np.where(rng.random(59) < 0.4, rng.integers(0, 4, 59), gold)
+    predictions = make_classes(gold, guessed, labels="abcd")
+    counted = find_measure(predictions, "macro_f1_supported").count(predictions)
+    wanted = sklearn.f1_score(gold, guessed, labels=[0, 2], average="macro")
+    assert float(divide(counted.values.sum(axis=0))) == pytest.approx(wanted)
+    assert counted.list_rare() == {"b": 9}
+    assert find_measure(predictions, "macro_f1").count(predictions).list_rare() == {"b": 9, "d": 0}
+    with pytest.raises(UserError, match="no label has 10 gold items"):
+        MEASURES["classes", "none"]["macro_f1_supported"].count(make_classes([0, 1], [0, 1]))
+
+
+def test_supported_span_macro_f1_is_seqevals_over_types_with_ten_entities() -> None:
+    names = np.array(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"])
+    gold = [np.array([0, 1, 2, 0])] * 12 + [np.array([3, 0])] * 4
+    guessed = [np.where(np.arange(len(g)) == row % 7, 0, g) for row, g in enumerate(gold)]
+    predictions = make_tags(gold, guessed)
+    counted = find_measure(predictions, "span_macro_f1_supported").count(predictions)
+    people = [[names[np.where(codes > 2, 0, codes)].tolist() for codes in some] for some in (gold, guessed)]
+    assert float(divide(counted.values.sum(axis=0))) == pytest.approx(seqeval.f1_score(*people))
+    assert counted.list_rare() == {"LOC": 4}
 
 
 @pytest.mark.parametrize("kind", ["tags", "classes", "answers"])
@@ -53,7 +89,8 @@ def test_nothing_predicted_and_nothing_there_is_zero_not_an_error(kind: str) -> 
         "classes": make_classes([], []),
         "answers": make_answers([], []),
     }[kind]
-    for measure in MEASURES[empty.kind, empty.scheme].values():
+    for name in score(empty):
+        measure = MEASURES[empty.kind, empty.scheme][name]
         assert float(divide(measure.count(empty).values.sum(axis=0))) == 0.0
 
 

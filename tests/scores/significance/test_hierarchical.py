@@ -174,3 +174,27 @@ def test_means_have_intervals() -> None:
     german = pick(compare(make_systems(), "plain"), "de", "good")
     assert german.low is not None and german.high is not None
     assert german.low < german.mean < german.high
+    perfect = pick(compare({"plain": {("xnli", "de"): class_runs(0.99, seeds=(1, 2))}}, "plain"), "de", "plain")
+    assert perfect.high == 1.0, "no score lies above"
+
+
+def test_labels_with_few_gold_items_are_named_below_macro_f1() -> None:
+    gold = np.array([0] * 30 + [1] * 25 + [2] * 3)
+    systems: dict[str, Cells] = {}
+    for salt, name in enumerate(("plain", "new")):
+        runs = [np.where(np.random.default_rng([salt, s]).random(58) < 0.3, (gold + 1) % 2, gold) for s in (1, 2)]
+        systems[name] = {
+            ("umsab", language): [make_classes(gold, run, language=language, seed=s) for s, run in enumerate(runs)]
+            for language in ("de", "hi")
+        }
+    (note,) = compare(systems, "plain", score="macro_f1").notes
+    assert note == (
+        "umsab: macro_f1 gives labels with fewer than 10 gold items the weight of the others, so that single items "
+        "move it: de c (3); hi c (3); --score macro_f1_supported leaves them out"
+    )
+    supported = compare(systems, "plain", score="macro_f1_supported")
+    assert supported.notes == (
+        "umsab: macro_f1_supported leaves out labels with fewer than 10 gold items: de c (3); hi c (3)",
+    )
+    assert pick(supported, "de", "new").mean != pick(compare(systems, "plain", score="macro_f1"), "de", "new").mean
+    assert compare(systems, "plain", score="accuracy").notes == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,8 @@ class Cell:
     """Any run's predictions: rows and gold labels are the same in all."""
     counts: Mapping[str, Array]
     seeds: Mapping[str, tuple[object, ...]]
+    rare: Mapping[str, int] = field(default_factory=dict)
+    """Labels of a macro average that have few gold items, with their number."""
 
     @cached_property
     def roles(self) -> tuple[tuple[str, str], ...]:
@@ -84,11 +86,13 @@ def read_cells(systems: Systems, data: str, score: str | None, sources: tuple[st
         first = next(iter(runs.values()))[0]
         name = score or default_score(first)
         measure = find_measure(first, name)
-        aligned = iter(align([measure.count(run) for some in runs.values() for run in some]))
+        counted = [measure.count(run) for some in runs.values() for run in some]
+        rare = {label: number for one in counted for label, number in one.list_rare().items()}
+        aligned = iter(align(counted))
         counts = {system: np.stack([next(aligned) for _ in some]) for system, some in runs.items()}
         seeds = {system: tuple(run.meta.get("seed") for run in some) for system, some in runs.items()}
         is_source = any(is_same_language(first.language, source) for source in sources)
-        cells.append(Cell(language, is_source, name, measure.test, first, counts, seeds))
+        cells.append(Cell(language, is_source, name, measure.test, first, counts, seeds, rare))
     return sorted(cells, key=lambda cell: (not cell.is_source, cell.language))
 
 

@@ -8,7 +8,7 @@ numerator and denominator), and changing the examples of a set only changes thei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -21,6 +21,8 @@ from crossling.scores.spans import Array, compare_spans, type_by_dash, type_by_s
 
 BLOCK = 1 << 22
 """Random numbers in memory at once: 16 to 32 MB, however many rounds and rows there are."""
+LEAST_SUPPORT = 10
+"""Gold items of a label below which its F1 swings with single items: with one word it is 0 or nearly 1."""
 Test = Literal["paired t-test", "permutation test"]
 
 _UNSEEN_LABEL = "\0unseen"
@@ -33,6 +35,19 @@ class Counts:
 
     labels: tuple[str, ...]
     values: Array
+    gold: Array | None = None
+    """Gold items of each label, where there is a macro average."""
+
+    def list_rare(self) -> dict[str, int]:
+        """Labels that occur and have fewer gold items than `LEAST_SUPPORT`, with their number."""
+        if self.gold is None:
+            return {}
+        occurs = (self.values[..., 1].sum(axis=0) > 0) | (self.gold > 0)
+        return {
+            "(unseen in training)" if name == _UNSEEN_LABEL else name: int(number)
+            for name, number, is_there in zip(self.labels, self.gold, occurs, strict=True)
+            if is_there and number < LEAST_SUPPORT
+        }
 
 
 @dataclass(frozen=True)
@@ -160,7 +175,8 @@ def _accuracy(predictions: Predictions) -> Counts:
 
 def _macro_f1(predictions: Predictions) -> Counts:
     labels = _count_labels(predictions)
-    return Counts(labels.names, np.stack([2.0 * labels.correct, labels.predicted + labels.gold], axis=-1))
+    values = np.stack([2.0 * labels.correct, labels.predicted + labels.gold], axis=-1)
+    return Counts(labels.names, values, labels.gold.sum(axis=0))
 
 
 def _token_micro_f1(predictions: Predictions) -> Counts:
@@ -197,7 +213,20 @@ def _span_macro_f1(predictions: Predictions) -> Counts:
     # The order in which `compare_spans` numbers the types.
     names = tuple(sorted({type_by_suffix(tag) for tag in (*predictions.labels, f"I-{_UNSEEN_LABEL}", "O")}))
     assert len(names) == size, "a name for every type"
-    return Counts(names, np.stack([2.0 * correct, predicted + gold], axis=-1))
+    return Counts(names, np.stack([2.0 * correct, predicted + gold], axis=-1), gold.sum(axis=0))
+
+
+def _keep_supported(predictions: Predictions, *, count: Callable[[Predictions], Counts]) -> Counts:
+    """A macro average over labels with enough gold items only."""
+    counts = count(predictions)
+    assert counts.gold is not None, "a macro average"
+    is_supported = counts.gold >= LEAST_SUPPORT
+    if not is_supported.any():
+        raise UserError(
+            f"{predictions.data}: no label has {LEAST_SUPPORT} gold items, and the score is a mean over those that do; "
+            "compare by another score"
+        )
+    return replace(counts, values=counts.values * is_supported[:, None])
 
 
 def _mean_of_examples(predictions: Predictions, *, name: str) -> Counts:
@@ -208,6 +237,7 @@ def _mean_of_examples(predictions: Predictions, *, name: str) -> Counts:
 _WORDS = {
     "accuracy": Measure(_accuracy, "permutation test"),
     "macro_f1": Measure(_macro_f1, "permutation test"),
+    "macro_f1_supported": Measure(partial(_keep_supported, count=_macro_f1), "permutation test"),
     "token_micro_f1": Measure(_token_micro_f1, "permutation test"),
 }
 MEASURES: Mapping[tuple[str, str], Mapping[str, Measure]] = {
@@ -222,13 +252,16 @@ MEASURES: Mapping[tuple[str, str], Mapping[str, Measure]] = {
         "span_precision": Measure(_span_precision, "permutation test"),
         "span_recall": Measure(_span_recall, "permutation test"),
         "span_macro_f1": Measure(_span_macro_f1, "permutation test"),
+        "span_macro_f1_supported": Measure(partial(_keep_supported, count=_span_macro_f1), "permutation test"),
     },
     ("classes", "none"): {
         "accuracy": Measure(_accuracy, "paired t-test"),
         "macro_f1": Measure(_macro_f1, "permutation test"),
+        "macro_f1_supported": Measure(partial(_keep_supported, count=_macro_f1), "permutation test"),
     },
     ("answers", "none"): {
         name: Measure(partial(_mean_of_examples, name=name), "paired t-test") for name in ("qa_f1", "exact_match")
     },
 }
-"""Scores that can be tested, by kind and scheme of the predictions."""
+"""Scores that can be tested, by kind and scheme of the predictions: all of `metrics`, and macro averages over labels
+with enough gold items, which are for comparisons only."""
