@@ -226,6 +226,8 @@ class FileWatch:
 
     def _check(self, path: str) -> None:
         whole = os.path.realpath(path)
+        if "__pycache__" in Path(whole).parts:  # compiled code, of Python and of numba
+            return
         inside = any(whole == place or whole.startswith(place + os.sep) for place in self.places)
         if not inside and whole != os.devnull and not os.path.isdir(whole):  # noqa: PTH112
             os.write(self.outside, f"{whole}\n".encode())

@@ -56,6 +56,8 @@ def test_link_files_that_are_no_files_are_refused(check: Callable[..., str], tmp
     (tmp_path / "data" / "links.txt").unlink()
     os.mkfifo(tmp_path / "data" / "links.txt")
     assert "links: no file" in check(ADJUST)
+    for name in ("x" * 5_000, "a\0b"):
+        assert "links: no file" in check(ADJUST, lambda table, name=name: table["stage"][0].update(links=name))
 
 
 def test_sides_of_unequal_length_are_refused(check: Callable[..., str], tmp_path: Path) -> None:

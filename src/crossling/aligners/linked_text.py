@@ -15,6 +15,7 @@ from crossling.data.rows import Rows
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.errors import DataError
 from crossling.files import hash_file
+from crossling.limits import check_regular
 from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
@@ -75,8 +76,10 @@ def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mappin
     if not links:
         return Text(language, rows, None, rows.kind is ParallelPair or aligner is not None)
     path = Path(links.replace("{language}", language)).expanduser()
-    if not path.is_file():
-        raise DataError(f"links: no file {path}; make one with crossling align, or leave the setting out")
+    try:
+        check_regular(path)
+    except (OSError, ValueError):  # not there, not a file, or no name that a file could have
+        raise DataError(f"links: no file {path}; make one with crossling align, or leave the setting out") from None
     _check_links(path, rows)
     return Text(language, rows, path, aligned=False)
 
