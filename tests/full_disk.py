@@ -109,7 +109,8 @@ def run_all(commands: list[list[str]]) -> tuple[int, str]:
     """The commands one after another, up to the first that fails."""
     code, said = 0, ""
     for command in commands:
-        code, said = crossling(command)
+        code, more = crossling(command)
+        said += more
         if code:
             break
     return code, said
@@ -134,7 +135,7 @@ def find_fault(code: int, said: str, failed: str) -> str:
     flat = " ".join(said.replace("│", " ").split())
     if "Traceback" in said:
         return f"a traceback: {said[-1500:]}"
-    if code == 0 and not re.search(r"/work/.*(step-|best-)", failed):
+    if code == 0 and not ("/store/work/" in failed and "No checkpoint is written" in flat):
         return "a write failed, and nobody was told"
     if code not in (0, 2):
         return f"exit code {code}: {flat[-800:]}"
@@ -195,7 +196,7 @@ def main() -> None:
                 continue
             counts[f"exit code {code}"] += 1
             fault = find_fault(code, said, failed)
-            again, said = run_all(plan(inputs, root / "trial"))
+            again, said = run_all(plan(inputs, root / "trial")) if code else (0, "")
             if again:
                 fault += f" / run again: exit code {again}: {said[-1500:]}"
             elif describe_results(root / "trial") != expected:
