@@ -14,6 +14,7 @@ from crossling.report.system_tables import comparison_table
 from crossling.report.table import Table
 from crossling.report.wording import summarise_comparison
 from crossling.scores.significance import Comparison, Difference, Result, Settings
+from crossling.scores.significance.results import OVER_SEEDS
 
 EVIL = "<script>window.hacked=1</script>"
 EVIL_SYSTEM = '"><img src=x onerror="window.hacked=2">'
@@ -33,7 +34,7 @@ def make_results() -> tuple[Result, ...]:
     for language, mean in LANGUAGES.items():
         delta = -0.02 if language == "de" else 0.03
         one = Difference(
-            "plain", delta, delta - 0.01, delta + 0.01, 0.001, 0.004, "permutation test", 1 if delta > 0 else -1
+            "plain", delta, delta - 0.01, delta + 0.01, 0.001, 0.007, OVER_SEEDS, 1 if delta > 0 else -1, 3, 7
         )
         common: dict[str, Any] = {
             "data": "panx",
@@ -48,7 +49,7 @@ def make_results() -> tuple[Result, ...]:
             Result(system=EVIL_SYSTEM, mean=mean + delta, from_baseline=one, is_source=language == "en", **common)
         )
     for title, count in (("mean of 7", 7), ("mean of 6 zero-shot", 6), ("Indo-European family: mean of 4", 4)):
-        one = Difference("plain", 0.02, 0.01, 0.03, 0.0002, 0.0002, "permutation test", 1)
+        one = Difference("plain", 0.02, 0.01, 0.03, 0.0002, 0.0002, OVER_SEEDS, 1, 3, 1)
         common = {"data": "panx", "language": title, "score": "span_f1", "spread": 0.01, "runs": 3, "is_average": True}
         results.append(Result(system="plain", mean=0.5, examples=100 * count, **common))
         results.append(Result(system=EVIL_SYSTEM, mean=0.52, examples=100 * count, from_baseline=one, **common))

@@ -95,6 +95,14 @@ def test_languages_are_grouped_by_family_with_means_below() -> None:
     assert page.count('<svg class="gap up"') == 9 and page.count('<svg class="gap down"') == 1
 
 
+def test_every_table_of_systems_says_what_its_intervals_are_about() -> None:
+    document = make_document()
+    about = "the mean to expect of new seeds, on new examples of the same kind in these languages"
+    assert render_document(document).count(about) == 2, "below languages and below groups"
+    assert to_markdown(document).count(about) == 4, "scores and differences of either"
+    assert "significant for new seeds and new examples" in "\n".join(document.summary)
+
+
 def test_empty_report_renders() -> None:
     page = render_document(make_document(panels=(), sweeps=(), learning=(), analyses=(), learning_note="gone"))
     assert "gone" in page and "Systems by languages" not in page

@@ -66,7 +66,7 @@ def test_what_a_difference_is_significant_for() -> None:
     assert "significant for these trained models on new examples, with one seed" in text
     assert "no interval for the next seed" in text
     text = describe(make_comparison({"new": near}, test=seeds))
-    assert "[+1.0, +3.0], p = 0.4, not significant after correction over 4 tests" in text
+    assert "[+1.0, +3.0], p = 0.4, not significant for new seeds and new examples after correction over 4 tests" in text
 
 
 def test_baseline_can_be_best() -> None:

@@ -16,6 +16,11 @@ LISTED = 6
 BY_LANGUAGE = 3
 """Systems that have a sentence on languages."""
 TINY_P = 0.001
+_ABOUT = {
+    OVER_SEEDS: " for new seeds and new examples",
+    OVER_EXAMPLES: " for these trained models on new examples, with one seed",
+}
+"""What an interval and its test are about."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +109,9 @@ def describe_difference(one: Difference) -> str:
     figures = f"{100 * one.delta:+.1f} points {interval}, {_show_p(one.corrected_p)}"
     if one.direction == 0:
         after = f" after correction over {one.tests} tests" if one.tests > 1 and not _includes_zero(one) else ""
-        return f"{figures}, not significant{after}"
-    if one.test == OVER_SEEDS:
-        return f"{figures}; significant for new seeds and new examples"
-    if one.test == OVER_EXAMPLES:
-        return f"{figures}; significant for these trained models on new examples, with one seed"
+        return f"{figures}, not significant{_ABOUT.get(one.test, '')}{after}"
+    if one.test in _ABOUT:
+        return f"{figures}; significant{_ABOUT[one.test]}"
     if _includes_zero(one):
         return f"{figures}; significant for these models, but the interval, which also resamples seeds, includes 0"
     return f"{figures}; significant for these models, and the interval, which also resamples seeds, excludes 0"
