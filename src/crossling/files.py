@@ -290,9 +290,9 @@ def write_once(path: Path, facts: Any) -> bool:
     return True
 
 
-def write_atomic(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str, *, seal: bool = False) -> None:
     """Write a text file; the last of several writers wins."""
-    with replacing(path) as partial:
+    with replacing(path, seal=seal) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

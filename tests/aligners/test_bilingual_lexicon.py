@@ -10,10 +10,12 @@ import pytest
 
 from crossling.aligners.lexicon import (
     Lexicon,
+    LexiconSettings,
     LinkedWords,
     build_lexicon,
     choose_pair,
     link_sets,
+    open_sets,
     read_lexicon,
     score_lexicon,
     write_lexicon,
@@ -24,6 +26,8 @@ from crossling.progress import NoProgress
 from crossling.registry import list_kinds
 
 PAIR = ("en", "de")
+ANY = LexiconSettings(least=1)
+"""One link is enough."""
 
 
 def link(*rows: tuple[str, str, list[tuple[int, int]]]) -> LinkedWords:
@@ -37,43 +41,44 @@ def test_probability_is_the_share_of_a_words_links() -> None:
         ("a house", "ein heim", [(0, 0), (1, 1)]),
         ("the dog", "der Hund", [(0, 0), (1, 1)]),
     )
-    lexicon = build_lexicon(linked, least=1)
+    lexicon = build_lexicon(linked, ANY)
     assert lexicon.translations["house"] == [("haus", 0.75), ("heim", 0.25)]
     assert lexicon.counts["house", "haus"] == 3
-    assert build_lexicon(linked).translations == {"house": [("haus", 0.75)], "the": [("das", 0.75)]}
+    assert build_lexicon(linked, LexiconSettings()).translations == {"house": [("haus", 0.75)], "the": [("das", 0.75)]}
 
 
 def test_limits_choose_entries() -> None:
     linked = link(*[("go", target, [(0, 0)]) for target in ("gehe", "gehe", "gehe", "gehst", "gehst", "geht", "lauf")])
-    assert [target for target, _ in build_lexicon(linked, least=1, most=2).translations["go"]] == ["gehe", "gehst"]
-    assert len(build_lexicon(linked, least=1, most=9)) == 4
-    assert len(build_lexicon(linked, least=1, most=9, probability=0.2)) == 2
+    two = build_lexicon(linked, LexiconSettings(least=1, most=2))
+    assert [target for target, _ in two.translations["go"]] == ["gehe", "gehst"]
+    assert len(build_lexicon(linked, LexiconSettings(least=1, most=9))) == 4
+    assert len(build_lexicon(linked, LexiconSettings(least=1, most=9, probability=0.2))) == 2
 
 
 def test_only_links_that_stand_alone_count() -> None:
     """A phrase is no translation of one of its words."""
     linked = link(("in front of it", "davor steht es", [(0, 0), (1, 0), (2, 0), (3, 2)]))
-    assert build_lexicon(linked, least=1).translations == {"it": [("es", 1.0)]}
+    assert build_lexicon(linked, ANY).translations == {"it": [("es", 1.0)]}
     linked = link(("tomorrow", "am Morgen", [(0, 0), (0, 1)]))
-    assert len(build_lexicon(linked, least=1)) == 0
+    assert len(build_lexicon(linked, ANY)) == 0
 
 
 @pytest.mark.parametrize(
     ("source", "target"), [(".", "haus"), ("house", "!"), ("1990", "neunzig"), ("b2b", "handel"), ("'s", "sein")]
 )
 def test_punctuation_and_numbers_are_no_words(source: str, target: str) -> None:
-    assert len(build_lexicon(link((source, target, [(0, 0)])), least=1)) == 0
+    assert len(build_lexicon(link((source, target, [(0, 0)])), ANY)) == 0
 
 
 @pytest.mark.parametrize("word", ["घर", "بيت", "дом", "家", "l'", "vice-roi", "don't"])
 def test_words_of_any_script_are_entries(word: str) -> None:
-    assert build_lexicon(link(("home", word, [(0, 0)])), least=1).translations == {"home": [(word, 1.0)]}
+    assert build_lexicon(link(("home", word, [(0, 0)])), ANY).translations == {"home": [(word, 1.0)]}
 
 
 def test_identical_words_count_but_are_entries_only_on_request() -> None:
     linked = link(*[("Berlin", "Berlin", [(0, 0)])] * 3, ("Berlin", "Spree", [(0, 0)]))
-    assert build_lexicon(linked, least=1).translations == {"berlin": [("spree", 0.25)]}
-    assert build_lexicon(linked, least=1, identical=True).translations["berlin"][0] == ("berlin", 0.75)
+    assert build_lexicon(linked, ANY).translations == {"berlin": [("spree", 0.25)]}
+    assert build_lexicon(linked, LexiconSettings(least=1, identical=True)).translations["berlin"][0] == ("berlin", 0.75)
 
 
 def test_lexicon_agrees_with_a_plain_count() -> None:
@@ -97,7 +102,7 @@ def test_lexicon_agrees_with_a_plain_count() -> None:
         for (word, other), count in counts.items()
         if count >= 5 and count / totals[word] >= 0.15 and word != other
     }
-    lexicon = build_lexicon(link(*rows), least=5, most=9, probability=0.15)
+    lexicon = build_lexicon(link(*rows), LexiconSettings(least=5, most=9, probability=0.15))
     assert lexicon.counts == wanted
     assert {(s, t): p for s, t, p, _ in lexicon.entries()} == {key: n / totals[key[0]] for key, n in wanted.items()}
 
@@ -176,17 +181,12 @@ def test_languages_that_no_name_says_are_asked_for() -> None:
 def test_sets_are_linked_together(tmp_path: Path) -> None:
     """The statistical aligner learns from both; each set alone has too little text."""
     specs = ["phrasebook-parallel:en-de:train[:150]", "phrasebook-parallel:en-de:dev[:150]"]
-    linked = link_sets(specs, aligner={"kind": "statistical"}, store=tmp_path, progress=NoProgress())
+    linked = link_sets(open_sets(specs, store=tmp_path), aligner={"kind": "statistical"}, progress=NoProgress())
     assert (linked.language_pair, len(linked.pairs), len(linked.links)) == (PAIR, 300, 300)
-    lexicon = build_lexicon(linked)
+    lexicon = build_lexicon(linked, LexiconSettings())
     assert lexicon.translations["and"][0][0] == "und"
     with pytest.raises(DataError, match=r"is en-de, but .* is en-fr; a lexicon has one pair of languages"):
-        link_sets(
-            [specs[0], "phrasebook-parallel:en-fr"],
-            aligner={"kind": "statistical"},
-            store=tmp_path,
-            progress=NoProgress(),
-        )
+        open_sets([specs[0], "phrasebook-parallel:en-fr"], store=tmp_path)
 
 
 def test_lexicon_is_no_aligner() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from crossling.aligners.lexicon import LexiconSettings
 from crossling.aligners.picture import draw_links
 from crossling.cli import main as cli
 from crossling.registry import list_kinds, load_kind
@@ -127,6 +128,14 @@ def test_lexicon_is_made_and_scored(types: Types) -> None:
 _TRANSLATIONS = ("a\tein", "book\tbuch", "house\thaus", "the\tdas")
 
 
+def test_help_of_a_lexicon_shows_the_defaults_of_its_settings(types: Types, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    lines = types("align", "lexicon", "--help")[1].splitlines()
+    for name, field in LexiconSettings.model_fields.items():
+        (line,) = [line for line in lines if f" --{name} " in line]
+        assert isinstance(field.default, bool) or f"[default: ({field.default})]" in line
+
+
 def test_lexicon_from_named_sets(types: Types) -> None:
     sets = ("--on", "phrasebook-parallel:en-es:dev[:200]", "--on", "phrasebook-parallel:en-es:test[:200]")
     code, out, err = types("align", "lexicon", *sets, "--aligner", "statistical", "--out", "new/lexicon.tsv")
@@ -153,6 +162,7 @@ def test_lexicon_of_running_text_says_how_to_cut_it(types: Types) -> None:
         (("--on", "phrasebook-parallel:en-de", "--gold", "gold"), "gold links belong to the lines of a file"),
         (("--on", "phrasebook-ner:de"), "holds TaggedSentence rows"),
         (("--on", "ntrx:en-de"), "Did you mean 'ntrex'?"),
+        (("en", "de", "--least", "0"), "lexicon: least = 0: Input should be greater than or equal to 1"),
         (("en", "de", "--languages", "en-de", "--aligner", "statistic"), "Did you mean 'statistical'?"),
         (("en", "gold", "--languages", "en-de", "--gold", "missing"), "missing: there is no such file"),
     ],

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from crossling import __version__
 from crossling.cli import main as cli
 from crossling.encoders.loading import load_encoder
 from crossling.recipe.overrides import to_toml
@@ -311,6 +312,18 @@ def test_help_shows_every_verb_in_its_panel_in_order_of_use(crossling: Crossling
     groups = {group.name for group in cli.app.registered_groups}
     commands = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
     assert groups | commands == set(verbs)
+
+
+def test_version_is_shown_without_torch() -> None:
+    code = (
+        "import sys\n"
+        "sys.argv = ['crossling', '--version']\n"
+        "from crossling.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "assert not {'torch', 'pydantic'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"crossling {__version__}\n"), done.stderr
 
 
 def test_help_of_every_verb_imports_nothing_heavy() -> None:

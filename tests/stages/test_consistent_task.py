@@ -158,11 +158,12 @@ def test_identity_counts_what_is_used_and_a_lexicon_by_its_content(tmp_path: Pat
     assert here != identify(consistency=words, lexicons=(other,))
 
 
-def test_lexicon_must_translate_from_a_language_of_the_training_data(lexicon: str) -> None:
+def test_lexicon_must_translate_from_a_language_of_the_training_data(tmp_path: Path, lexicon: str) -> None:
     settings = ConsistencySettings(words=0.5, lexicon=(lexicon,))
-    assert open_lexicons(settings, [make_rows(TaggedSentence)])[0].translations == LEXICON.translations
+    (found,), text = open_lexicons(settings, [make_rows(TaggedSentence)], store=tmp_path)
+    assert found.translations == LEXICON.translations and text == ()
     with pytest.raises(RecipeError, match="translates from 'en', but training data are in 'de'"):
-        open_lexicons(settings, [make_rows(TaggedSentence, language="de")])
+        open_lexicons(settings, [make_rows(TaggedSentence, language="de")], store=tmp_path)
 
 
 def test_wrong_settings_name_the_key() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from crossling.errors import RecipeError
+from crossling.errors import RecipeError, UserError
 from crossling.recipe.recipe import FrozenSettings, parse_kind
 from crossling.registry import load_kind
 
@@ -41,6 +41,19 @@ def parse_aligner(table: Mapping[str, Any]) -> AlignerSettings:
     if settings is None:
         raise RecipeError("\n  ".join(problems))
     return settings
+
+
+def check_aligner(value: Any) -> dict[str, Any]:
+    """The table of an aligner that a recipe names, by its kind alone or with settings; a ValueError says what is
+    wrong."""
+    if not isinstance(value, str | Mapping):
+        raise ValueError(f'{value!r} is no aligner; write "statistical", or a table such as {{ kind = "neural" }}')
+    table = {"kind": value} if isinstance(value, str) else dict(value)
+    try:
+        parse_aligner(table)
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    return table
 
 
 def align_words(corpus: Corpus, settings: AlignerSettings, *, progress: Progress | None = None) -> Links:

@@ -14,16 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import regex
+from pydantic import Field
 
 from crossling.aligners.links import Link, keep_one_to_one
 from crossling.aligners.score import AlignmentScore, Gold
 from crossling.data.languages import find_language
 from crossling.data.readers.text_files import read_lines
+from crossling.data.words import has_runs
 from crossling.errors import DataError
 from crossling.files import write_atomic
+from crossling.limits import MOST_COUNTED
+from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 
 if TYPE_CHECKING:
+    from crossling.data.rows import Rows
     from crossling.progress import Progress
 
 HEADER = "# crossling lexicon "
@@ -39,6 +44,19 @@ _PUNCTUATED = regex.compile(rf"{_LETTERS}[.,;:!?]+")
 
 Pair = tuple[Sequence[str], Sequence[str]]
 """The words of a sentence and of its translation."""
+
+
+class LexiconSettings(FrozenSettings):
+    """Which links make an entry."""
+
+    least: int = Field(default=2, ge=1, le=MOST_COUNTED)
+    """The fewest links that an entry has."""
+    most: int = Field(default=3, ge=1, le=MOST_COUNTED)
+    """The most translations of a word."""
+    probability: float = Field(default=0.1, ge=0, le=1)
+    """The least p(target | source) of an entry."""
+    identical: bool = False
+    """Keep words that are the same in both languages."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +92,10 @@ class LinkedWords:
     links: Sequence[Sequence[Link]]
 
 
-def build_lexicon(
-    linked: LinkedWords, *, least: int = 2, most: int = 3, probability: float = 0.1, identical: bool = False
-) -> Lexicon:
+def build_lexicon(linked: LinkedWords, settings: LexiconSettings) -> Lexicon:
     """Count one-to-one links between words.
 
-    An entry has ``least`` links or more and at least this ``probability``; a word has at most ``most`` translations.
-    Words that are the same in both languages are counted, but are entries only if ``identical``.
+    Words that are the same in both languages are counted, too, whether or not they may be entries.
     """
     normalise = _make_normaliser()
     counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -95,8 +110,10 @@ def build_lexicon(
         chosen = [
             (target, count)
             for target, count in sorted(targets.items(), key=lambda item: (-item[1], item[0]))
-            if count >= least and count / total >= probability and (identical or target != word)
-        ][:most]
+            if count >= settings.least
+            and count / total >= settings.probability
+            and (settings.identical or target != word)
+        ][: settings.most]
         if chosen:
             translations[word] = [(target, count / total) for target, count in chosen]
             kept.update({(word, target): count for target, count in chosen})
@@ -120,7 +137,7 @@ def link_files(
     from crossling.aligners import align_words, parse_aligner
     from crossling.aligners.corpus import read_corpus
 
-    settings = parse_aligner(_prefer_intersection(aligner))
+    settings = parse_aligner(prefer_intersection(aligner))
     corpus = read_corpus(source, target)
     words = [*corpus.source.vocabulary, *corpus.target.vocabulary]
     share = sum(1 for word in words if _PUNCTUATED.fullmatch(word)) / len(words)
@@ -134,25 +151,37 @@ def link_files(
     return LinkedWords(language_pair, pairs, list(links))
 
 
-def link_sets(
-    specs: Sequence[str | dict[str, Any]], *, aligner: Mapping[str, Any], store: Path, progress: Progress
-) -> LinkedWords:
-    """Links of parallel data sets of one pair of languages; an aligner that learns does so from all of them."""
-    import torch
-
-    from crossling.aligners.linked_text import Sentences, choose_sentences, describe_text, open_linker
+def open_sets(specs: Sequence[str | Mapping[str, Any]], *, store: Path) -> tuple[Rows, ...]:
+    """Parallel data sets of one pair of languages."""
+    from crossling.aligners.linked_text import check_parallel
     from crossling.data.catalogue import choose_split, open_data
 
-    opened = [open_data(spec, split=choose_split(spec, ("train", "dev", "test")), store=store) for spec in specs]
+    opened = tuple(open_data(spec, split=choose_split(spec, ("train", "dev", "test")), store=store) for spec in specs)
+    for rows in opened:
+        check_parallel(rows)
+        if _parse_pair(rows.language) is None:
+            raise DataError(f"{rows.name}: its language, {rows.language!r}, is no pair of languages such as en-de")
     if other := next((rows for rows in opened if rows.language != opened[0].language), None):
         raise DataError(
             f"{opened[0].name} is {opened[0].language}, but {other.name} is {other.language}; a lexicon has one pair "
             "of languages"
         )
+    return opened
+
+
+def link_sets(opened: Sequence[Rows], *, aligner: Mapping[str, Any], progress: Progress) -> LinkedWords:
+    """Links of parallel data sets of one pair of languages; an aligner that learns does so from all of them."""
+    import torch
+
+    from crossling.aligners.linked_text import Sentences, choose_sentences, describe_text, open_linker
+
     source, _, target = opened[0].language.partition("-")
-    aligner = _prefer_intersection(aligner)
+    aligner = prefer_intersection(aligner)
     texts = [describe_text(rows, target, aligner=aligner) for rows in opened]
-    linker = open_linker(texts, aligner=aligner, encoder="", revision=None)
+    lines = (
+        line for text in texts if text.is_raw for rows in text.rows.chunks() for side in rows.values() for line in side
+    )
+    linker = open_linker(texts, aligner=aligner, encoder="", revision=None, cut_runs=any(map(has_runs, lines)))
     chosen = [
         choose_sentences(text.rows, linker.split_by(text), count=len(text.rows), longest=LONGEST, seed=0)
         for text in texts
@@ -167,7 +196,7 @@ def link_sets(
     return LinkedWords((source, target), list(zip(joined.source, joined.target, strict=True)), links)
 
 
-def _prefer_intersection(aligner: Mapping[str, Any]) -> dict[str, Any]:
+def prefer_intersection(aligner: Mapping[str, Any]) -> dict[str, Any]:
     """The aligner's table; links that both directions agree on are one-to-one, so more of them are left to count."""
     kind = load_kind("aligners", str(aligner.get("kind")))
     return ({"symmetrize": "intersection"} if "symmetrize" in kind.Settings.model_fields else {}) | dict(aligner)
@@ -200,11 +229,14 @@ def score_lexicon(lexicon: Lexicon, pairs: Sequence[Pair], gold: Gold, *, identi
     return AlignmentScore(len(made), len(sure), right=len(made & possible), found=len(made & sure))
 
 
-def write_lexicon(lexicon: Lexicon, path: Path) -> None:
-    """Write a lexicon as tab-separated lines below a header that names the languages: complete, or not at all."""
+def write_lexicon(lexicon: Lexicon, path: Path, *, seal: bool = False) -> None:
+    """Write a lexicon as tab-separated lines below a header that names the languages: complete, or not at all.
+
+    With ``seal`` its digest is written beside it.
+    """
     lines = [HEADER + "-".join(lexicon.language_pair)]
     lines += [f"{source}\t{target}\t{share:.6g}\t{count}" for source, target, share, count in lexicon.entries()]
-    write_atomic(path, "\n".join(lines) + "\n")
+    write_atomic(path, "\n".join(lines) + "\n", seal=seal)
 
 
 def read_lexicon(path: Path) -> Lexicon:

@@ -69,10 +69,15 @@ class Text:
         return f"{self.rows.fingerprint} {digest}"
 
 
-def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mapping[str, Any] | None = None) -> Text:
-    """A text with its links: of a file if one is named, of an aligner if one is named or the text has none itself."""
+def check_parallel(rows: Rows) -> None:
+    """Refuse rows that are no sentences with translations."""
     if rows.kind not in (ParallelPair, LinkedPair):
         raise DataError(f"{rows.name} holds {rows.kind.__name__} rows; links are between sentences and translations")
+
+
+def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mapping[str, Any] | None = None) -> Text:
+    """A text with its links: of a file if one is named, of an aligner if one is named or the text has none itself."""
+    check_parallel(rows)
     if not links:
         return Text(language, rows, None, rows.kind is ParallelPair or aligner is not None)
     path = Path(links.replace("{language}", language)).expanduser()
@@ -115,8 +120,7 @@ class Linker:
             return lambda words, _side: tuple(words)
         if text.links is not None:
             return lambda line, _side: tuple(line.split())
-        assert self.encoder is not None
-        pieces = cut_by_tokenizer(self.encoder.tokenizer)
+        pieces = cut_by_tokenizer(self.encoder.tokenizer) if self.encoder else None
         codes = dict(zip(("source", "target"), (*text.rows.language.split("-"), "", "")[:2], strict=True))
 
         def split(line: str, side: str) -> Words:
@@ -145,9 +149,15 @@ class Linker:
 
 
 def open_linker(
-    texts: Sequence[Text], *, aligner: Mapping[str, Any] | None, encoder: str, revision: str | None
+    texts: Sequence[Text],
+    *,
+    aligner: Mapping[str, Any] | None,
+    encoder: str,
+    revision: str | None,
+    cut_runs: bool = True,
 ) -> Linker:
-    """The aligner, and the encoder if it links words or splits raw text."""
+    """The aligner, and the encoder if it links words or splits raw text; ``cut_runs``: the text may have scripts that
+    only an encoder's tokenizer cuts into words."""
     if not any(text.is_raw or text.aligned for text in texts):
         return Linker()
     from crossling.aligners import neural, parse_aligner
@@ -155,9 +165,9 @@ def open_linker(
 
     table = {"kind": "neural", **(aligner or {})}
     if table["kind"] != "neural":
-        raw = any(text.is_raw for text in texts)
+        cut = cut_runs and any(text.is_raw for text in texts)
         return Linker(
-            parse_aligner(table), load_encoder(encoder or DEFAULT_ENCODER, revision=revision) if raw else None
+            parse_aligner(table), load_encoder(encoder or DEFAULT_ENCODER, revision=revision) if cut else None
         )
     if "encoder" not in table:
         table |= {"encoder": encoder or DEFAULT_ENCODER, "revision": revision}

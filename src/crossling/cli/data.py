@@ -195,9 +195,11 @@ def make_lexicon(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the aligner: layer=8. Repeat as needed."),
     ] = None,
-    least: Annotated[int, typer.Option(help="The fewest links that an entry has.", min=1)] = 2,
-    most: Annotated[int, typer.Option(help="The most translations of a word.", min=1)] = 3,
-    probability: Annotated[float, typer.Option(help="The least p(target|source) of an entry.", min=0, max=1)] = 0.1,
+    least: Annotated[int | None, typer.Option(help="The fewest links that an entry has.", show_default="2")] = None,
+    most: Annotated[int | None, typer.Option(help="The most translations of a word.", show_default="3")] = None,
+    probability: Annotated[
+        float | None, typer.Option(help="The least p(target|source) of an entry.", show_default="0.1")
+    ] = None,
     identical: Annotated[
         bool, typer.Option("--identical", help="Keep words that are the same in both languages.")
     ] = False,
@@ -206,9 +208,18 @@ def make_lexicon(
     store: StoreOption = None,
 ) -> None:
     """Make a bilingual lexicon from parallel text: words, translations, probabilities."""
-    from crossling.aligners.lexicon import build_lexicon, choose_pair, link_files, link_sets, write_lexicon
+    from crossling.aligners.lexicon import (
+        LexiconSettings,
+        build_lexicon,
+        choose_pair,
+        link_files,
+        link_sets,
+        open_sets,
+        write_lexicon,
+    )
     from crossling.aligners.score import read_gold
     from crossling.cli.show_data import show_lexicon
+    from crossling.data.cache import validate_settings
     from crossling.data.spec import parse_data
     from crossling.errors import UserError
     from crossling.recipe.overrides import apply_overrides
@@ -219,16 +230,18 @@ def make_lexicon(
         raise UserError("name parallel text, either as files (SRC TGT) or as data sets (--on ntrex:en-de)")
     if gold and on:
         raise UserError("--gold: gold links belong to the lines of a file; name it as SRC, without --on")
+    given = {"least": least, "most": most, "probability": probability, "identical": identical}
+    settings = validate_settings(LexiconSettings, {k: v for k, v in given.items() if v is not None}, name="lexicon")
     right = read_gold(gold, base=base) if gold else None
     table = apply_overrides({"kind": aligner}, overrides or ())
     with TerminalProgress() as progress:
         if source is None:
-            specs = [parse_data(spec) for spec in on or ()]
-            linked = link_sets(specs, aligner=table, store=find_store(store), progress=progress)
+            sets = open_sets([parse_data(spec) for spec in on or ()], store=find_store(store))
+            linked = link_sets(sets, aligner=table, progress=progress)
         else:
             pair = choose_pair(languages, source, target, out)
             linked = link_files(source, target, language_pair=pair, aligner=table, progress=progress)
-    lexicon = build_lexicon(linked, least=least, most=most, probability=probability, identical=identical)
+    lexicon = build_lexicon(linked, settings)
     write_lexicon(lexicon, out)
     show_lexicon(lexicon, linked, out, gold=right, identical=identical)
 

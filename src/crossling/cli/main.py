@@ -51,6 +51,14 @@ for _name, _group in _GROUPS.items():
     app.add_typer(_group, name=_name, rich_help_panel=_PANEL_OF[_name])
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from crossling import __version__
+
+        typer.echo(f"crossling {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _load_plugins(
     plugins: Annotated[
@@ -61,6 +69,9 @@ def _load_plugins(
             help="Run a file that defines a custom kind, such as fusions=gated_mean.py. Repeat as needed.",
         ),
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     for plugin in plugins or ():
         from crossling.errors import UserError

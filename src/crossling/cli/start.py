@@ -74,6 +74,7 @@ def start(
     show_found(situation)
 
     from crossling.encoders.loading import load_encoder
+    from crossling.report.terminal import TerminalProgress
     from crossling.study.memory import inspect_recipe
     from crossling.study.start_recipe import forecast_hours, list_wishes, write_recipe
 
@@ -81,7 +82,8 @@ def start(
     show_languages(situation, coverage)
     recipe = write_recipe(situation, encoder=encoder, coverage=coverage, command=name_command(), name=str(place))
     parsed = parse_recipe(tomllib.loads(recipe), where=str(place), folder=place.parent)
-    inspection = inspect_recipe(parsed, store=folder)
+    with TerminalProgress() as progress:
+        inspection = inspect_recipe(parsed, store=folder, progress=progress)
     hours = forecast_hours(parsed, store=folder, out=Path("runs") / place.stem)
     write_atomic(place, recipe)
     show_outlook(situation, parsed, inspection, wishes=list_wishes(situation), hours=hours, place=place)

@@ -70,11 +70,13 @@ def run(
     folder, kept = out or default_out(study), Store(find_store(store))
     if dry_run:
         from crossling.cli.show_study import show_forecast
+        from crossling.report.terminal import TerminalProgress
         from crossling.study.forecast import forecast_study
         from crossling.study.scheduling import open_pool
 
-        with open_pool(ray) as pool:
-            show_forecast(forecast_study(loaded, store=kept, out=folder, workers=workers, pool=pool))
+        with TerminalProgress() as progress, open_pool(ray) as pool:
+            found = forecast_study(loaded, store=kept, out=folder, workers=workers, pool=pool, progress=progress)
+        show_forecast(found)
         return
     from crossling.cli.show_study import show_outcome
     from crossling.report.terminal import TerminalProgress

@@ -78,9 +78,12 @@ def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOptio
     check_recipes([loaded])
 
     from crossling.cli.show_run import show_check
+    from crossling.report.terminal import TerminalProgress
     from crossling.study.memory import inspect_recipe
 
-    show_check(inspect_recipe(loaded, store=find_store(store)))
+    with TerminalProgress() as progress:
+        found = inspect_recipe(loaded, store=find_store(store), progress=progress)
+    show_check(found)
 
 
 def run(

@@ -46,6 +46,7 @@ _WORD = regex.compile(
     """,
     regex.VERBOSE,
 )
+_RUN = regex.compile(rf"(?V1)[[{_BY_PIECES}]--\p{{P}}]")
 _TRAILING = regex.compile(r"(?V1)[\p{P}--[/\-_&=#]]+$")
 _CLUSTER = regex.compile(r"\X")
 _ENGLISH_CLITIC = regex.compile(r"(?i)(?<=\p{L})(?:n['’]t|['’](?:s|re|ve|ll|d|m))$")
@@ -72,6 +73,11 @@ def split_words(text: str, language: str | None = None, *, pieces: Pieces | None
         else:
             words.append(Word(match.group(), start, end))
     return words
+
+
+def has_runs(text: str) -> bool:
+    """Whether a text has a run that ``pieces`` would cut: Thai, Lao, Khmer or Burmese."""
+    return _RUN.search(text) is not None
 
 
 def _cut_address(address: str, start: int) -> Iterator[Word]:

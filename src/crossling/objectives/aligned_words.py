@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 
 from crossling.data.batching import Array, Batch, Examples
 from crossling.data.spec import list_data
-from crossling.errors import DataError, UserError
+from crossling.errors import DataError
 from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, MOST_COUNTED, MOST_LAYERS
 from crossling.objectives import Terms
 from crossling.recipe.recipe import FrozenSettings
@@ -83,16 +83,9 @@ class AdjustmentSettings(FrozenSettings):
     @field_validator("aligner", mode="before")
     @classmethod
     def _valid_aligner(cls, value: Any) -> Any:
-        from crossling.aligners import parse_aligner
+        from crossling.aligners import check_aligner
 
-        if not isinstance(value, str | dict):
-            raise ValueError(f"{value!r} is no aligner; write its name, such as statistical, or a table with kind")
-        table = {"kind": value} if isinstance(value, str) else dict(value)
-        try:
-            parse_aligner(table)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        return table
+        return check_aligner(value)
 
     @field_validator("anchors")
     @classmethod

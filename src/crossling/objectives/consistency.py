@@ -7,11 +7,12 @@ distributions over words). A batch holds B examples as 2B rows, the copies below
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from crossling.aligners.parallel_lexicon import ParallelLexicon
 from crossling.data.batching import Array, Batch, Examples
 from crossling.errors import RecipeError
 from crossling.limits import LARGEST_NUMBER
@@ -33,6 +34,13 @@ VARIANTS = 104
 """What random numbers are for, so that no two uses draw the same."""
 
 
+LexiconSource = Annotated[
+    Annotated[str, Tag("str")] | Annotated[ParallelLexicon, Tag("dict[]")],
+    Discriminator(lambda value: "str" if isinstance(value, str) else "dict[]"),
+]
+"""A file, or a table of parallel text: told by its shape, so that one fault is one error."""
+
+
 class ConsistencySettings(FrozenSettings):
     """How copies differ from their examples, and what is learnt from them."""
 
@@ -40,8 +48,9 @@ class ConsistencySettings(FrozenSettings):
     """The probability that a word is cut into subwords anew."""
     words: float = Field(default=0.0, ge=0, le=1)
     """The probability that a word in a lexicon is replaced by one of its translations (code-switching)."""
-    lexicon: tuple[str, ...] = ()
-    """Files of translations, as crossling align lexicon writes them; each is used for text in its source language."""
+    lexicon: tuple[LexiconSource, ...] = ()
+    """Where translations come from, each for text in its source language: tables of parallel text to make them from,
+    { parallel = ["ntrex:en-de", "flores:en-de"] }, or files that crossling align lexicon wrote."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_NUMBER)
     """The weight of the divergence between the answers to an example and to its copy."""
     learn: Literal["both", "original"] = "both"
@@ -54,14 +63,14 @@ class ConsistencySettings(FrozenSettings):
     @field_validator("lexicon", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+        return value if isinstance(value, list | tuple) else (value,)
 
     @model_validator(mode="after")
     def _some_change(self) -> Self:
         if not self.subwords and not self.words:
             raise ValueError("subwords = 0 and words = 0: a copy would equal its example; set subwords = 0.3")
         if self.words and not self.lexicon:
-            raise ValueError('lexicon: missing; words are replaced from it: lexicon = ["lexicon.en-de.tsv"]')
+            raise ValueError('lexicon: missing; words are replaced from it: lexicon = [{ parallel = "ntrex:en-de" }]')
         if self.lexicon and not self.words:
             raise ValueError("words = 0: no word is replaced from the lexicon; set words, or leave lexicon out")
         return self

@@ -7,9 +7,9 @@ and shown at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import (
     BaseModel,
@@ -317,20 +317,27 @@ def _fields_at(model: type[BaseModel], place: list[str], table: Any) -> list[str
     """The valid keys of the part of a table that ``place`` leads to, as far as annotations tell."""
     current: Any = model
     for part in place:
-        if isinstance(table, list | tuple) and part.isdigit():
-            table = table[int(part)] if int(part) < len(table) else None
+        if part.isdigit():  # of a list, or of what may stand alone in place of one
+            if isinstance(table, list | tuple):
+                table = table[int(part)] if int(part) < len(table) else None
             continue
         table = table.get(part) if isinstance(table, Mapping) else None
         field = current.model_fields.get(part)
         extra = field.json_schema_extra if field else None
         if isinstance(extra, dict) and "family" in extra:
             return _family_fields(str(extra["family"]), table)
-        arguments = getattr(field.annotation, "__args__", (field.annotation,)) if field else ()
-        nested = [a for a in arguments if isinstance(a, type) and issubclass(a, BaseModel)]
-        if not nested:
+        current = next(_find_models(field.annotation), None) if field else None
+        if current is None:
             return []
-        current = nested[0]
     return list(current.model_fields)
+
+
+def _find_models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The settings that an annotation allows, inside unions and lists."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _find_models(part)
 
 
 def _family_fields(family: str, table: Any) -> list[str]:

@@ -11,6 +11,7 @@ from crossling.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from crossling.data.rows import Rows
     from crossling.models.model import Model, ModelCard
+    from crossling.progress import Progress
     from crossling.stages.context import StageContext
 
 
@@ -58,7 +59,9 @@ class Stage(Protocol[SettingsT, DataT]):
     VERSION: int
     """Raised when the same settings, data and seed would give another result."""
 
-    def open_stage_data(self, settings: SettingsT, *, source: str, store: Path) -> DataT:
+    def open_stage_data(
+        self, settings: SettingsT, *, source: str, store: Path, progress: Progress | None = None
+    ) -> DataT:
         """Find and open what the stage reads; ``source`` is the language that it is trained in."""
 
     def identity_inputs(self, settings: SettingsT, data: DataT) -> dict[str, Any]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from crossling.encoders.unlabelled import TextExamples
     from crossling.models.model import Model
     from crossling.objectives.masked_words import Objective
+    from crossling.progress import Progress
     from crossling.stages.context import StageContext
 
 VERSION = 1
@@ -80,7 +81,7 @@ class Data:
         return [(rows, 1.0) for rows in self.train]
 
 
-def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
+def open_stage_data(settings: Settings, *, source: str, store: Path, progress: Progress | None = None) -> Data:
     """Find and open what the stage reads."""
     return Data(tuple(open_data(spec, split="train", store=store) for spec in settings.train))
 

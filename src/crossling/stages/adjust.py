@@ -16,6 +16,7 @@ from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, fr
 from crossling.training.settings import Beta
 
 if TYPE_CHECKING:
+    from crossling.progress import Progress
     from crossling.stages.context import StageContext
 
 VERSION = 1
@@ -51,7 +52,7 @@ class Settings(AdjustmentSettings, StageSettings):
         return self
 
 
-def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
+def open_stage_data(settings: Settings, *, source: str, store: Path, progress: Progress | None = None) -> Data:
     """Find and open what the stage reads."""
     return open_pairs(settings, source=source, store=store)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from crossling.data.rows import Rows
     from crossling.models.model import Model, ModelCard
+    from crossling.progress import Progress
     from crossling.stages.context import StageContext
 
 VERSION = 1
@@ -84,7 +85,7 @@ def list_earlier(settings: Settings, seed: int) -> tuple[int, ...]:
     return list_ensemble(settings.models, seed)
 
 
-def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
+def open_stage_data(settings: Settings, *, source: str, store: Path, progress: Progress | None = None) -> Data:
     """Nothing is learnt; the dev set scores the average and its parts."""
     return TaskData((), open_dev(settings, source=source, store=store))
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crossling.errors import RecipeError
+from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
+
+LEXICON = "lexicon"
+"""The role of text that lexicons are made from; no encoder reads it."""
 
 if TYPE_CHECKING:
     from crossling.aligners.lexicon import Lexicon
@@ -16,21 +21,46 @@ if TYPE_CHECKING:
     from crossling.training.mixture import Stream
 
 
-def open_lexicons(settings: ConsistencySettings, train: Sequence[Rows]) -> tuple[Lexicon, ...]:
-    """Read the lexicons; one whose source language no training set is in would never be used."""
-    from pathlib import Path
+def open_lexicons(
+    settings: ConsistencySettings | None, train: Sequence[Rows], *, store: Path, progress: Progress | None = None
+) -> tuple[tuple[Lexicon, ...], tuple[Rows, ...]]:
+    """Read the lexicons, or make them from parallel text, and that text; one that no example could use is refused."""
+    from crossling.aligners.lexicon import open_sets, read_lexicon
+    from crossling.aligners.parallel_lexicon import make_lexicon
 
-    from crossling.aligners.lexicon import read_lexicon
+    languages = {rows.language for rows in train}
+    lexicons: list[Lexicon] = []
+    text: list[Rows] = []
+    for number, source in enumerate(settings.lexicon if settings else ()):
+        key = f"consistency.lexicon.{number}"
+        if isinstance(source, str):
+            lexicon = read_lexicon(Path(source))
+            _check_direction(f"{key}: {source}", lexicon.language_pair[0], languages)
+            if not len(lexicon):
+                raise RecipeError(f"{key}: {source} has no entry; make it from more text, or with a lower --least")
+        else:
+            rows = open_sets(source.parallel, store=store)
+            names = ", ".join(part.name for part in rows)
+            _check_direction(f"{key}: {names}", rows[0].language.partition("-")[0], languages)
+            lexicon = make_lexicon(source, rows, store=store, progress=progress or NoProgress())
+            if not len(lexicon):
+                raise RecipeError(
+                    f"{key}: no entry; in {sum(map(len, rows)):,} sentence pairs of {names} no word is linked to "
+                    f"another {source.least} times or more, with a probability of {source.probability:g} or more. "
+                    "Name more text, or lower least."
+                )
+            text += rows
+        lexicons.append(lexicon)
+    return tuple(lexicons), tuple(text)
 
-    lexicons = tuple(read_lexicon(Path(path)) for path in settings.lexicon)
-    languages = sorted({rows.language for rows in train})
-    for path, lexicon in zip(settings.lexicon, lexicons, strict=True):
-        if lexicon.language_pair[0] not in languages:
-            raise RecipeError(
-                f"consistency.lexicon: {path} translates from {lexicon.language_pair[0]!r}, but training data are in "
-                f"{', '.join(map(repr, languages))}; name a lexicon that translates from there"
-            )
-    return lexicons
+
+def _check_direction(what: str, source: str, languages: Collection[str]) -> None:
+    """Refuse to translate from a language that no training set is in."""
+    if source not in languages:
+        raise RecipeError(
+            f"{what} translates from {source!r}, but training data are in {', '.join(map(repr, sorted(languages)))}; "
+            "name a lexicon, or parallel text, that translates from there"
+        )
 
 
 def identify_lexicons(lexicons: Sequence[Lexicon]) -> list[str]:

@@ -17,6 +17,7 @@ from crossling.stages.task_training import (
 )
 
 if TYPE_CHECKING:
+    from crossling.progress import Progress
     from crossling.stages.context import StageContext
 
 VERSION = 2
@@ -34,9 +35,9 @@ def complete_settings(settings: Settings, earlier: list[StageSettings]) -> Setti
     return complete_replay(settings, earlier)
 
 
-def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
+def open_stage_data(settings: Settings, *, source: str, store: Path, progress: Progress | None = None) -> Data:
     """Find and open what the stage reads, and see that each task can read its part."""
-    return open_task_data(settings, source=source, store=store)
+    return open_task_data(settings, source=source, store=store, progress=progress)
 
 
 def resolve_settings(settings: Settings, data: Data) -> Settings:

@@ -22,7 +22,7 @@ from crossling.objectives.consistency import ConsistencySettings
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 from crossling.stages import StageSettings, TrainedStage
-from crossling.stages.consistent_task import identify_lexicons, make_consistent_stream, open_lexicons
+from crossling.stages.consistent_task import LEXICON, identify_lexicons, make_consistent_stream, open_lexicons
 from crossling.stages.ensemble import find_shared
 from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
 from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from crossling.encoders.encoder import Encoder
     from crossling.models.model import Model
     from crossling.objectives import TaskObjective
+    from crossling.progress import Progress
     from crossling.stages.context import StageContext
     from crossling.training.mixture import AuxiliaryStream, Mixture, ReplayStream, Stream
 
@@ -182,6 +183,8 @@ class TaskData:
     auxiliary: tuple[tuple[Rows, ...], ...] = ()
     pairs: PairData | None = None
     lexicons: tuple[Lexicon, ...] = ()
+    lexicon_text: tuple[Rows, ...] = ()
+    """Parallel text that lexicons were made from; they count by their own content."""
 
     def fingerprints(self) -> dict[str, Any]:
         """What of the data affects the result."""
@@ -209,10 +212,13 @@ class TaskData:
             *([("dev", self.dev)] if self.dev is not None else []),
             *((f"auxiliary {number}", rows) for number, some in enumerate(self.auxiliary) for rows in some),
             *(("replay", rows) for _, rows in (self.pairs.described() if self.pairs else ())),
+            *((LEXICON, rows) for rows in self.lexicon_text),
         ]
 
 
-def open_task_data(settings: TaskStageSettings, *, source: str, store: Path) -> TaskData:
+def open_task_data(
+    settings: TaskStageSettings, *, source: str, store: Path, progress: Progress | None = None
+) -> TaskData:
     """Find and open what the stage reads, and see that each task can read its part."""
     train = _open_sets(settings.task, settings.train, store)
     dev = open_dev(settings, source=source, store=store)
@@ -228,8 +234,8 @@ def open_task_data(settings: TaskStageSettings, *, source: str, store: Path) -> 
         pairs = open_pairs(settings.replay, source=source, store=store)
         steps = sum(map(len, train)) / settings.batch
         pairs = replace(pairs, pairs_per_epoch=steps * settings.replay.batch)
-    lexicons = open_lexicons(settings.consistency, train) if settings.consistency is not None else ()
-    return TaskData(train, dev, auxiliary, pairs, lexicons)
+    lexicons = open_lexicons(settings.consistency, train, store=store, progress=progress)
+    return TaskData(train, dev, auxiliary, pairs, *lexicons)
 
 
 def open_dev(settings: TaskStageSettings, *, source: str, store: Path) -> Rows | None:

@@ -49,6 +49,7 @@ from crossling.tasks import Task, build_task, learn_labels
 if TYPE_CHECKING:
     from crossling.aligners.linked_text import Text
     from crossling.data.batching import Examples
+    from crossling.progress import Progress
     from crossling.stages.context import StageContext
 
 VERSION = 1
@@ -253,9 +254,9 @@ class Data:
         return self.translations.texts if self.translations else ()
 
 
-def open_stage_data(settings: Settings, *, source: str, store: Path) -> Data:
+def open_stage_data(settings: Settings, *, source: str, store: Path, progress: Progress | None = None) -> Data:
     """Find and open what the stage reads; labels of the text are dropped here."""
-    labelled = open_task_data(settings, source=source, store=store)
+    labelled = open_task_data(settings, source=source, store=store, progress=progress)
     _check_spans(fit_tasks(settings, labelled))
     left_out = collect_keys(open_data(spec, split="test", store=store) for spec in settings.leave_out)
     task = build_task(settings.task, ())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from crossling.encoders.loading import load_encoder
 from crossling.files import read_json
+from crossling.progress import Progress
 from crossling.store.artefacts import MARKER, Store
 from crossling.study.folder import PlannedCell
 from crossling.study.grid import Study
@@ -67,13 +68,19 @@ class Forecast:
 
 
 def forecast_study(
-    study: Study, *, store: Store, out: Path, workers: int | None = None, pool: WorkerPool | None = None
+    study: Study,
+    *,
+    store: Store,
+    out: Path,
+    workers: int | None = None,
+    pool: WorkerPool | None = None,
+    progress: Progress | None = None,
 ) -> Forecast:
     """Plan a study without training anything."""
     pool = pool or LocalPool()
     pool.measure(study, out, workers=workers)
     study = fix_threads(study, pool.resources.threads) if pool.resources.device == "cpu" else study
-    cells, runs = plan_study(study, store, out, setup=pool.setup_distributed)
+    cells, runs = plan_study(study, store, out, setup=pool.setup_distributed, progress=progress)
     resources = fit_gpu_memory(pool.resources, runs)
     finished = find_finished(cells, runs, out, clean=False)
     graph = JobGraph.from_cells(cells, finished=finished, is_trained=store.is_complete)

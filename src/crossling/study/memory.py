@@ -26,9 +26,11 @@ from crossling.encoders.unlabelled import Chunking, sample_texts
 from crossling.errors import Problems, RecipeError
 from crossling.models.model import build_model
 from crossling.objectives.changed_copies import ROOM
+from crossling.progress import Progress
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import Recipe
 from crossling.stages import StageSettings
+from crossling.stages.consistent_task import LEXICON
 from crossling.study.pool import Resources
 from crossling.study.recipe_run import RecipeRun, check_stages, open_recipe, resolve_recipe
 from crossling.tasks import Task, build_task
@@ -94,13 +96,13 @@ class Need:
         return self.weights + self.activations + self.rest
 
 
-def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
+def inspect_recipe(recipe: Recipe, *, store: Path, progress: Progress | None = None) -> Inspection:
     """Open everything that a recipe names, without training; all that is missing is reported at once."""
     check_trackers(recipe)
     problems = Problems()
     with problems.collect():
         check_stages(recipe)
-    stages, targets = open_recipe(recipe, store, problems)
+    stages, targets = open_recipe(recipe, store, problems, progress=progress)
     problems.raise_all()
     recipe = resolve_recipe(recipe, stages)
     encoder = load_encoder(recipe.encoder.name, revision=recipe.encoder.revision)
@@ -109,7 +111,8 @@ def inspect_recipe(recipe: Recipe, *, store: Path) -> Inspection:
         with problems.collect(f"stage.{number}"):
             _check_layers(settings, encoder)
         problems.raise_all()
-        loads.append(measure_load(settings, [rows for _, rows in opened.described()], encoder))
+        read = [rows for role, rows in opened.described() if role != LEXICON]
+        loads.append(measure_load(settings, read, encoder))
         data += [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     data += [(f"evaluate.{recipe.evaluate.index(entry)}", rows) for entry, _, rows in targets]
     return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))

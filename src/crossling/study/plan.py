@@ -14,6 +14,7 @@ from typing import Literal
 from crossling.encoders.cache import EncoderCache
 from crossling.errors import DataError, Problems
 from crossling.files import is_filled, write_atomic
+from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import RunSettings
 from crossling.store.artefacts import Store
@@ -35,7 +36,12 @@ POSTPONE_SECONDS = 0.5
 
 
 def plan_study(
-    study: Study, store: Store, out: Path, *, setup: Callable[[RunSettings], Distributed] = setup_distributed
+    study: Study,
+    store: Store,
+    out: Path,
+    *,
+    setup: Callable[[RunSettings], Distributed] = setup_distributed,
+    progress: Progress | None = None,
 ) -> tuple[list[PlannedCell], dict[str, RecipeRun]]:
     """Open all data and work out identities; whatever is missing for any variant is reported at once.
 
@@ -49,7 +55,8 @@ def plan_study(
         problems = Problems()
         with problems.collect():
             distributed = setup(variant.recipe.run)
-            run = RecipeRun(variant.recipe, store, out / variant.folder, distributed, encoders=encoders)
+            folder = out / variant.folder
+            run = RecipeRun(variant.recipe, store, folder, distributed, progress or NoProgress(), encoders=encoders)
             run.check_targets(problems)
             runs[variant.folder] = run
         for line in problems.lines():

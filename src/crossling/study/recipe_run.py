@@ -92,7 +92,7 @@ class RecipeRun:
     def opened(self) -> list[StageData]:
         """What each stage reads, opened."""
         problems = Problems()
-        found = open_stages(self.recipe, self.store.root, problems)
+        found = open_stages(self.recipe, self.store.root, problems, progress=self.progress)
         problems.raise_all()
         return found
 
@@ -126,7 +126,7 @@ class RecipeRun:
         """Open everything and see that the last stage's task can read what is to be predicted; all that is wrong is
         added to ``problems``, or is one error."""
         found = Problems() if problems is None else problems
-        opened, targets = open_recipe(self.recipe, self.store.root, found)
+        opened, targets = open_recipe(self.recipe, self.store.root, found, progress=self.progress)
         if not found:
             self.opened, self.targets = opened, targets
         elif problems is None:
@@ -379,12 +379,15 @@ def build_final_task(recipe: Recipe) -> Task | None:
     return None
 
 
-def open_stages(recipe: Recipe, store: Path, problems: Problems) -> list[StageData]:
-    """What each stage reads, opened; complete where no problem was found."""
+def open_stages(
+    recipe: Recipe, store: Path, problems: Problems, *, progress: Progress | None = None
+) -> list[StageData]:
+    """What each stage reads, opened; complete where no problem was found. ``progress``: of what is made for it."""
     opened = []
+    given: dict[str, Any] = {"source": recipe.source, "store": store, "progress": progress}
     for number, settings in enumerate(recipe.stage):
         with problems.collect(f"stage.{number}"):
-            opened.append(load_stage(settings).open_stage_data(settings, source=recipe.source, store=store))
+            opened.append(load_stage(settings).open_stage_data(settings, **given))
     return opened
 
 
@@ -398,10 +401,12 @@ def open_targets(recipe: Recipe, store: Path, problems: Problems) -> list[Target
     return opened
 
 
-def open_recipe(recipe: Recipe, store: Path, problems: Problems) -> tuple[list[StageData], list[Target]]:
+def open_recipe(
+    recipe: Recipe, store: Path, problems: Problems, *, progress: Progress | None = None
+) -> tuple[list[StageData], list[Target]]:
     """All data that a recipe names, opened, and checked for whether its parts fit together."""
     task = build_final_task(recipe)
-    opened = open_stages(recipe, store, problems)
+    opened = open_stages(recipe, store, problems, progress=progress)
     whole = not problems
     targets = open_targets(recipe, store, problems)
     seen: set[Path] = set()

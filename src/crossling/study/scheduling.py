@@ -149,7 +149,9 @@ class Scheduler:
         return Outcome(len(self.cells), self.graph.count()["done"], self.failed)
 
     def _plan(self, command: str) -> None:
-        planned, runs = plan_study(self.study, self.store, self.out, setup=self.pool.setup_distributed)
+        planned, runs = plan_study(
+            self.study, self.store, self.out, setup=self.pool.setup_distributed, progress=self.progress
+        )
         self.pool.resources = fit_gpu_memory(self.pool.resources, runs)
         self.pool.scale(1)
         self.cells = {cell.name: cell for cell in planned}
