@@ -246,9 +246,75 @@ def test_text_that_a_task_cannot_read_is_noted(crossling: Start, tmp_path: Path)
     assert "PlainText rows cannot teach this task, which reads Question rows; it is not used" in out
     Path("a.tsv").write_text("A house .\tEin Haus .\n")
     words = ("--labels", labels, "--parallel", "en-de=a.tsv", "--force")
+    out = crossling("start", "qa", "--language", "de", *words)[1]
+    assert "a.tsv: no lexicon is made from it, since it takes 1,000 sentence pairs or more" in out
+    labels = write_rows(tmp_path, "paraphrase", "en", "train", 12).name
+    words = ("--labels", labels, "--parallel", "en-de=a.tsv")
+    out = crossling("start", "paraphrase", "--language", "de", *words)[1]
+    assert "Translations were not found to help with this task" in out
+
+
+def test_lexicons_are_made_from_the_users_translations_and_from_those_of_the_folder(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_data, "LEXICON_PAIRS", 40)
+    monkeypatch.setenv("CROSSLING_DATA", str(tmp_path / "data"))
+    (tmp_path / "data" / "flores").mkdir(parents=True)
+    for code in ("en", "es", "ru"):
+        text = "\n".join(f"{code} {word}" for word in ("alpha", "beta", "gamma") * 20)
+        (tmp_path / "data" / "flores" / f"{code}.txt").write_text(text + "\n", encoding="utf-8")
+    labels = write_rows(tmp_path, "qa", "en", "train", 12).name
+    given = ("phrasebook-parallel:en-de:dev[:60]", "phrasebook-parallel:en-zh:dev[:60]")
+    words = ("--labels", labels, "--parallel", given[0], "--parallel", given[1])
+    code, out, err = crossling("start", "qa", "--language", "es", *words)
+    assert code == 0, err
+    assert "The recipe: finetune. The model gives the same answer when words are replaced by translations" in out
+    assert "In our study: +4.0 points [+3.5, +4.5]" in out, "the target language gave text"
+    assert "translations flores:en-es:train en-es 60" in out and f"translations {given[0]} en-de 60" in out
+    assert f"not used {given[1]} en-zh 60" in out
+    assert f"{given[1]}: no lexicon is made from it, since its words are not separated by spaces" in out
+    assert "lexicon en-es: " in err, "it is made here, so that one without an entry shows at once"
+    text = Path("qa-es.toml").read_text(encoding="utf-8")
     assert (
-        "Translations were not found to help with this task" in crossling("start", "qa", "--language", "de", *words)[1]
+        """
+[stage.consistency]
+words = 0.3
+lexicon = [
+    { parallel = ["phrasebook-parallel:en-de:dev[:60]"] },
+    { parallel = ["flores:en-es:train"] },
+    { parallel = ["flores:en-ru:train"] },
+]
+"""
+        in text
     )
+    assert crossling("check", "qa-es.toml")[0] == 0
+    without = crossling("start", "qa", "--language", "es", *words, "--parallel", "flores:en-es", "--force")
+    assert without[1].count("flores:en-es") == 1, "what the user names is not read twice"
+
+
+def test_teaching_and_code_switching_take_pairs_and_translations(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_data, "LEXICON_PAIRS", 40)
+    both = next(one for one in CHOICES["nli"].ingredients if one.needs == "pairs" and one.replaces_words)
+    helped = both.model_copy(update={"none": (9.0, 8.0, 10.0), "text": (9.0, 8.0, 10.0)})
+    others = (one for one in CHOICES["nli"].ingredients if one is not both)
+    monkeypatch.setitem(CHOICES, "nli", CHOICES["nli"].model_copy(update={"ingredients": (*others, helped)}))
+    pairs = ",".join(write_rows(tmp_path, "nli", code, "dev", 20).name for code in ("en", "de"))
+    labels = write_rows(tmp_path, "nli", "en", "train", 30).name
+    words = ("start", "nli", "--language", "de", "--labels", labels, "--parallel", f"en-de={pairs}")
+    code, out, err = crossling(*words)
+    assert code == 0, err
+    assert f"{helped.ask}: +9.0 points" in out, "translations are missing"
+    assert load_recipe("nli-de.toml").stage[1].consistency is None
+    code, out, err = crossling(*words, "--parallel", "phrasebook-parallel:en-de:dev[:60]", "--force")
+    assert code == 0, err
+    assert helped.ask not in out and "translations phrasebook-parallel:en-de:dev[:60] en-de 60" in out
+    finetune, teach = load_recipe("nli-de.toml").stage
+    assert finetune.consistency is None
+    assert teach.consistency.lexicon[0].parallel == ("phrasebook-parallel:en-de:dev[:60]",)
+    assert (teach.teachers, teach.weight, teach.labels) == (2, 3, "soft")
+    assert crossling("check", "nli-de.toml")[0] == 0
 
 
 def test_text_beyond_what_was_measured_is_sampled(crossling: Start, tmp_path: Path) -> None:

@@ -69,6 +69,10 @@ def test_every_ingredient_makes_a_valid_recipe(task: str, ingredient: Ingredient
         key = "text" if ingredient.needs == "text" else "parallel"
         stages[0][key] = [PARALLEL[ingredient.needs]]
     stages: list[dict[str, Any]] = [*before, finetune, *after]
+    switched = [stage for stage in stages if "consistency" in stage]
+    for stage in switched:
+        stage["consistency"] = {**stage["consistency"], "lexicon": [{"parallel": PARALLEL["translations"]}]}
+    assert bool(switched) == ingredient.replaces_words
     recipe = parse_recipe({"encoder": {"name": "x"}, "stage": stages})
     assert len(recipe.stage) == len(stages)
     assert len(stages) > 1 or ingredient.finetune or ingredient.needs == "labels"

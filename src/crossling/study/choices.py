@@ -67,6 +67,11 @@ class Ingredient(FrozenSettings):
     finetune: dict[str, Any] = Field(default_factory=dict)
     after: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def replaces_words(self) -> bool:
+        """Whether words are replaced by translations (code-switching), for which lexicons are made."""
+        return any(stage.get("consistency", {}).get("words") for stage in (self.finetune, *self.after))
+
     def gain(self, *, gave_text: bool) -> Gain | None:
         """What it brought to languages that gave text, or to those that gave none; nothing where unmeasured."""
         values = (self.text if gave_text else self.none) or self.none or self.text
@@ -77,6 +82,10 @@ class TaskChoices(FrozenSettings):
     """All that is known to help with a task."""
 
     what: str
+    lexicon: tuple[str, ...] = ()
+    """Parallel text of the catalogue that lexicons are made from."""
+    lexicon_languages: tuple[str, ...] = ()
+    """Languages of lexicons, besides the target ones."""
     sets: tuple[LabelledSet, ...]
     ingredients: tuple[Ingredient, ...]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from crossling.data.catalogue import choose_split, has_files, list_sets, open_data
 from crossling.data.label_free import collect_keys, find_equal
-from crossling.data.languages import get_language, is_same_language
+from crossling.data.languages import find_scripts, get_language, is_same_language
 from crossling.data.records import (
     TEXT_COLUMNS,
     LabelledPair,
@@ -38,6 +38,10 @@ MOST_LABELS = 100
 """More labels than a classifier's column of labels has."""
 FEW_LABELS = 1_000
 """Labelled rows with which teachers are weak: where that was measured (1,839 tweets), teaching gained nothing."""
+LEXICON_PAIRS = 1_000
+"""Sentence pairs of a language below which its lexicon would have few words: the 1,997 of NTREX give 884 in German."""
+UNSPACED = frozenset(("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"))
+"""Scripts without spaces between words: a lexicon would be one of characters or pieces."""
 PHRASEBOOK = "phrasebook"
 """How the names of the embedded sets begin."""
 COVERED_ROWS = 2_000
@@ -92,14 +96,19 @@ class Situation:
     text: list[Found] = field(default_factory=list)
     pairs: list[tuple[Found, Found]] = field(default_factory=list)
     translations: list[Found] = field(default_factory=list)
+    lexicon: list[Found] = field(default_factory=list)
+    """Translations that lexicons can be made from."""
     notes: list[str] = field(default_factory=list)
 
     def described(self) -> list[tuple[str, Found]]:
         """Each set with its role; of the catalogue's, those that are used."""
-        needs = used.needs if (used := self.choose()[0]) else ""
-        others = [found for one in ("text", "pairs", "translations") for found in self.data_for(one)]
+        used = self.choose()[0]
+        others = [*self.text, *self._list_pairs(), *self.translations]
         shown = {str(found.spec): ("not used", found) for found in others if found.given}
-        shown |= {str(found.spec): (needs, found) for found in self.data_for(needs)}
+        if used is not None:
+            lexicon = self.lexicon if used.replaces_words else []
+            shown |= {str(found.spec): ("translations", found) for found in lexicon}
+            shown |= {str(found.spec): (used.needs, found) for found in self.data_for(used)}
         return [
             *(("labels", found) for found in self.labels),
             *([("dev", dev)] if (dev := self.find_dev()) else []),
@@ -107,26 +116,29 @@ class Situation:
             *(("scored", found) for found in self.tests),
         ]
 
-    def data_for(self, needs: str) -> list[Found]:
-        """The sets that an ingredient with such needs reads."""
-        if needs == "pairs":
-            return list({str(found.spec): found for pair in self.pairs for found in pair}.values())
-        return {"text": self.text, "translations": self.translations}.get(needs, [])
+    def data_for(self, ingredient: Ingredient) -> list[Found]:
+        """The sets of the kind that an ingredient needs."""
+        translations = self.lexicon if ingredient.replaces_words else self.translations
+        known = {"text": self.text, "pairs": self._list_pairs(), "translations": translations}
+        return known.get(ingredient.needs, [])
+
+    def _list_pairs(self) -> list[Found]:
+        return list({str(found.spec): found for pair in self.pairs for found in pair}.values())
 
     def find_dev(self) -> Found | None:
         """What selects the checkpoint; nothing where it is taught on."""
         used, _ = self.choose()
-        taught = [found.spec for found in self.data_for(used.needs)] if used else []
+        taught = [found.spec for found in self.data_for(used)] if used else []
         return self.dev if self.dev is not None and self.dev.spec not in taught else None
 
-    def find_lacking(self, needs: str) -> list[str]:
-        """Target languages that such data is not in."""
-        there = {found.language for found in self.data_for(needs)}
+    def find_lacking(self, ingredient: Ingredient) -> list[str]:
+        """Target languages that what an ingredient needs is not in."""
+        there = {found.language for found in self.data_for(ingredient)}
         return [code for code in self.languages if code not in there]
 
     def gain(self, ingredient: Ingredient) -> Gain | None:
         """What an ingredient brought to languages in the place of these: with text, or without."""
-        return ingredient.gain(gave_text=not self.find_lacking(ingredient.needs))
+        return ingredient.gain(gave_text=not self.find_lacking(ingredient))
 
     def choose(self) -> tuple[Ingredient | None, Gain | None]:
         """The best of what can be done with this data, and its gain; nothing where plain fine-tuning is best."""
@@ -134,7 +146,9 @@ class Situation:
 
     def has_data(self, ingredient: Ingredient) -> bool:
         """Whether what an ingredient needs is at hand."""
-        return ingredient.needs == "nothing" or bool(self.data_for(ingredient.needs))
+        if ingredient.replaces_words and not self.lexicon:
+            return False
+        return ingredient.needs == "nothing" or bool(self.data_for(ingredient))
 
 
 def look_through(request: Request, *, store: Path) -> Situation:
@@ -152,6 +166,7 @@ def look_through(request: Request, *, store: Path) -> Situation:
     _add_tests(situation, request, reader)
     _add_text(situation, request, reader)
     _add_catalogue_text(situation, reader)
+    _add_lexicon(situation, reader)
     _check_labels(situation)
     _note_overlaps(situation)
     return situation
@@ -391,6 +406,29 @@ def _add_catalogue_text(situation: Situation, reader: _Reader) -> None:
         if one.pairs and all(has_files(_fill(side, situation, language)) for side in one.pairs):
             first, second = (reader.open(_fill(side, situation, language), given=False) for side in one.pairs)
             situation.pairs.append((first, second))
+
+
+def _add_lexicon(situation: Situation, reader: _Reader) -> None:
+    """Text that lexicons can be made from: the user's, and the catalogue's, which need not be like what is labelled."""
+    choices = situation.choices
+    if not any(one.replaces_words for one in choices.ingredients):
+        return
+    sets = [found for found in situation.translations if found.given]
+    for language in dict.fromkeys((*situation.languages, *choices.lexicon_languages)):
+        specs = [_fill(one, situation, language) for one in choices.lexicon if language != situation.source]
+        opened = [reader.open(spec, given=False) for spec in specs if has_files(spec)]
+        sets += [found for found in opened if found.rows.fingerprint not in {one.rows.fingerprint for one in sets}]
+    for language in dict.fromkeys(found.language for found in sets):
+        some = [found for found in sets if found.language == language]
+        if set(find_scripts(language)) & UNSPACED:
+            why = "its words are not separated by spaces"
+        elif sum(len(found.rows) for found in some) < LEXICON_PAIRS:
+            why = f"it takes {LEXICON_PAIRS:,} sentence pairs or more"
+        else:
+            situation.lexicon += some
+            continue
+        given = [found.rows.name for found in some if found.given]
+        situation.notes += [f"{name}: no lexicon is made from it, since {why}" for name in given]
 
 
 def _check_labels(situation: Situation) -> None:

@@ -40,7 +40,12 @@ class Block:
         lines = [line for comment in self.comments for line in write_comment(comment)]
         if self.header:
             lines.append(self.header)
-        return "\n".join([*lines, *(_write_value(name, value) for name, value in self.values.items())])
+        tables = {name: value for name, value in self.values.items() if isinstance(value, dict)}
+        long = {name: table for name, table in tables.items() if not _fits(name, table)}
+        lines += [_write_value(name, value) for name, value in self.values.items() if name not in long]
+        for name, table in long.items():  # TOML has no line end inside a table in braces
+            lines += ["", f"[{self.header.strip('[]')}.{name}]", *(_write_value(*item) for item in table.items())]
+        return "\n".join(lines)
 
 
 def write_comment(text: str) -> list[str]:
@@ -50,10 +55,13 @@ def write_comment(text: str) -> list[str]:
     )
 
 
+def _fits(name: str, value: Any) -> bool:
+    return len(f"{name} = {format_value(value)}") <= WIDTH
+
+
 def _write_value(name: str, value: Any) -> str:
-    line = f"{name} = {format_value(value)}"
-    if len(line) <= WIDTH or not isinstance(value, list | tuple):
-        return line
+    if _fits(name, value) or not isinstance(value, list | tuple):
+        return f"{name} = {format_value(value)}"
     return "\n".join([f"{name} = [", *(f"    {format_value(one)}," for one in value), "]"])
 
 
@@ -84,7 +92,9 @@ def write_recipe(
 def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
     parallel = {"parallel": [_limit(found, used.rows) for found in situation.translations]} if used else {}
     before = _fill_first(used.before, parallel) if used else []
-    after = _fill_first(used.after, _name_text(situation, used)) if used else []
+    after = _fill_first(used.after, _name_text(situation, used)) if used and used.after else []
+    if used is not None and used.replaces_words:
+        after = [_add_lexicon(table, situation, used) for table in after]
     blocks = [Block("[[stage]]", [], table) for table in (*before, _write_finetuning(situation, used), *after)]
     finetune = blocks[len(before)]
     rows = sum(len(found.rows) for found in situation.labels)
@@ -111,15 +121,23 @@ def _fill_first(stages: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) ->
     return [{**stage, **(more if number == 0 else {})} for number, stage in enumerate(stages)]
 
 
+def _add_lexicon(table: dict[str, Any], situation: Situation, used: Ingredient) -> dict[str, Any]:
+    """A stage's table; where words are replaced, with what their translations are made from."""
+    if not table.get("consistency", {}).get("words"):
+        return table
+    pairs: dict[str, list[Spec]] = {}
+    for found in situation.lexicon:
+        pairs.setdefault(found.rows.language, []).append(_limit(found, used.rows))
+    lexicon = [{"parallel": specs} for specs in pairs.values()]
+    return {**table, "consistency": {**table["consistency"], "lexicon": lexicon}}
+
+
 def _write_finetuning(situation: Situation, used: Ingredient | None) -> dict[str, Any]:
     specs = [found.spec for found in situation.labels]
     table: dict[str, Any] = {"kind": "finetune", "task": situation.task, "train": specs if len(specs) > 1 else specs[0]}
     table |= {"dev": dev.spec} if (dev := situation.find_dev()) else {"select": "last"}
-    return {
-        **table,
-        **(situation.chosen_set.finetune if situation.chosen_set else {}),
-        **(used.finetune if used else {}),
-    }
+    table |= situation.chosen_set.finetune if situation.chosen_set else {}
+    return _add_lexicon({**table, **used.finetune}, situation, used) if used else table
 
 
 def _name_text(situation: Situation, used: Ingredient) -> dict[str, Any]:
@@ -242,7 +260,7 @@ def _name_set(template: str, language: str) -> str:
 
 def _list_lacking(situation: Situation, used: Ingredient) -> list[str]:
     """Target languages that text is missing in, where text is what is used."""
-    return [] if used.needs == "nothing" else situation.find_lacking(used.needs)
+    return [] if used.needs == "nothing" else situation.find_lacking(used)
 
 
 def _has_labels(situation: Situation, needs: str) -> bool:
