@@ -59,6 +59,8 @@ class Part:
     wanted: int
     done: int = 0
     trials: int = 0
+    commits: list[str] = field(default_factory=list)
+    """Whose code was run."""
     commands: int = 0
     """Processes that were started."""
     seconds: float = 0.0
@@ -298,7 +300,7 @@ def read_batch(trial: Trial, bench: Bench, kind: str, *, first: int) -> None:
     if code != 0 or len(found) != BATCH[kind]:
         trial.note("tracebacks", f"exit code {code} at {kind} {first + len(found)}")
     for seed, outcome in enumerate(found, first):
-        trial.count(f"{kind}: {outcome['end']}")
+        trial.count(f"{kind} {outcome['end']}")
         for fault in ("tracebacks", "wrong", "outside"):
             if fault in outcome:
                 trial.note(fault, f"{kind} {seed}: {outcome[fault]}")
@@ -373,21 +375,23 @@ def main() -> None:
     folder = given.folder.resolve()
     if given.fresh:
         shutil.rmtree(folder, ignore_errors=True)
-    state = read_json(folder / "state.json") or {"parts": {}, "commits": []}
-    parts = {name: Part(**{**state["parts"].get(name, {}), "wanted": getattr(given, name)}) for name in PARTS}
-    commits = list(dict.fromkeys([*state["commits"], find_commit()]))
+    state = read_json(folder / "state.json") or {}
+    parts = {name: Part(**{**state.get(name, {}), "wanted": getattr(given, name)}) for name in PARTS}
+    for part in parts.values():
+        if part.done < part.wanted:
+            part.commits = list(dict.fromkeys([*part.commits, find_commit()]))
     bench, lock = Bench.prepare(folder / "undisturbed"), Lock()
 
     def work_on(name: str) -> None:
         while parts[name].done < parts[name].wanted:
             do_trial(name, parts[name], bench, folder, seed=given.seed)
             with lock:
-                known = {"parts": {one: asdict(part) for one, part in parts.items()}, "commits": commits}
+                known = {one: asdict(part) for one, part in parts.items()}
                 write_atomic(folder / "state.json", json.dumps(known, indent=1))
 
     with ThreadPoolExecutor(given.jobs) as pool:
         list(pool.map(work_on, parts))
-    write_atomic(given.out, json.dumps(describe(parts, given.seed, commits), indent=1) + "\n")
+    write_atomic(given.out, json.dumps(describe(parts, given.seed), indent=1) + "\n")
     print(format_table(parts))
     sys.exit(any(part.findings for part in parts.values()))
 
@@ -411,11 +415,10 @@ def find_commit() -> str:
     return found.stdout.strip()
 
 
-def describe(parts: dict[str, Part], seed: int, commits: list[str]) -> dict[str, Any]:
+def describe(parts: dict[str, Part], seed: int) -> dict[str, Any]:
     """The counts, and what they were made with."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commits": commits,
         "seed": seed,
         "machine": describe_hardware(setup_distributed(RunSettings(device="cpu"))),
         "parts": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
@@ -91,6 +92,21 @@ def test_site_shows_links_that_leave_the_docs_as_text() -> None:
     text = "[in](../data.md#x) [out](../../README.md) [folder](tables) [web](https://example.org/a) ![figure](b.svg)"
     shown = hook.on_page_markdown(text, page=page)
     assert shown == "[in](../data.md#x) out folder [web](https://example.org/a) ![figure](b.svg)"
+
+
+def test_page_on_reliability_has_the_counts_of_the_long_run() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    facts = json.loads((ROOT / "docs" / "results" / "tables" / "reliability.json").read_text(encoding="utf-8"))
+    assert f"on {facts['date']}" in text and f"seed {facts['seed']}" in text
+    names = {"kills": "kills", "corruptions": "damaged files", "files": "bad data files and recipes"}
+    for name, part in facts["parts"].items():
+        counts = [part[key] for key in ("done", "commands", "lost", "wrong", "tracebacks", "outside")]
+        row = " | ".join([names.get(name, "hostile folders"), *(f"{count:,}" for count in counts)])
+        assert f"| {row} |" in text, row
+        assert part["done"] >= part["wanted"]
+        assert all(f"`{commit}`" in text for commit in part["commits"])
+        for kind, count in part["kinds"].items():
+            assert f"{count:,} {kind}" in " ".join(text.split()), kind
 
 
 def test_citation_names_the_version_of_the_package() -> None:
