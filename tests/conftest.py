@@ -23,6 +23,15 @@ def _no_store_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     yield
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """A run in this process sets the threads that torch uses, which the tests after it would have, too."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny XLM-R-like encoder on disk."""

@@ -309,7 +309,8 @@ def test_teaching_and_code_switching_take_pairs_and_translations(
     assert load_recipe("nli-de.toml").stage[1].consistency is None
     code, out, err = crossling(*words, "--parallel", "phrasebook-parallel:en-de:dev[:60]", "--force")
     assert code == 0, err
-    assert helped.ask not in out and "translations phrasebook-parallel:en-de:dev[:60] en-de 60" in out
+    assert helped.ask not in out, out
+    assert "translations phrasebook-parallel:en-de:dev[:60] en-de 60" in out
     finetune, teach = load_recipe("nli-de.toml").stage
     assert finetune.consistency is None
     assert teach.consistency.lexicon[0].parallel == ("phrasebook-parallel:en-de:dev[:60]",)

@@ -52,7 +52,7 @@ def test_delimiter_is_not_confused_by_punctuation_in_texts() -> None:
 def test_other_encodings_are_named_not_guessed(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes("text;label\nGrüße;pos\nplain;neg\n".encode("cp1252"))
-    with pytest.raises(DataError, match=r'table.csv:2: bytes that are not UTF-8; .*encoding = "cp1252"'):
+    with pytest.raises(DataError, match=r'table.csv:2: bytes that are not UTF-8 .*encoding = "cp1252"'):
         read(tmp_path, path)
     assert read(tmp_path, path, encoding="cp1252") == [LabelledText("Grüße", "pos"), LabelledText("plain", "neg")]
     assert read(tmp_path, path, on_error="skip") == [LabelledText("plain", "neg")]

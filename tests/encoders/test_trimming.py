@@ -253,7 +253,12 @@ def test_several_sources_are_combined(encoder: Encoder, tiny_folder: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "holds no text"), ("\n \n", "holds no text"), (b"\xff\xfe", "text.txt:1: not UTF-8")],
+    [
+        ("", "holds no text"),
+        ("\n \n", "holds no text"),
+        (b"\xff\xfe", "text.txt: is UTF-16 or UTF-32, not UTF-8"),
+        (b"\xff", "text.txt:1: not UTF-8"),
+    ],
 )
 def test_files_without_text_are_errors(encoder: Encoder, tmp_path: Path, content: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
