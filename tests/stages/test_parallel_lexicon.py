@@ -15,6 +15,7 @@ from crossling.aligners import lexicon as lexicons
 from crossling.aligners import parallel_lexicon, statistical
 from crossling.aligners.parallel_lexicon import ParallelLexicon, identify_lexicon
 from crossling.errors import DataError, RecipeError, UserError
+from crossling.progress import NoProgress
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import freeze, parse_recipe
 from crossling.store.artefacts import Store
@@ -101,20 +102,14 @@ def test_lexicon_is_made_once_for_seeds_stages_and_runs(tmp_path: Path, tiny_fol
     assert len(runs) == 2
 
 
-class _Lines:
+class _Lines(NoProgress):
     """Progress that keeps its messages."""
 
     def __init__(self, lines: list[str]) -> None:
-        self.say = lines.append
+        self.lines = lines
 
-    def begin(self, what: str, total: int, done: int = 0) -> None:
-        pass
-
-    def advance(self, steps: int = 1, **facts: str) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
 PROCESS = """

@@ -80,21 +80,6 @@ def truncate_records(folder: Path) -> None:
         truncate(path, random.Random(1))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [exchange_predictions, exchange_record_and_card, exchange_records, change_a_loss, truncate_records],
-    ids=lambda f: f.__name__,
-)
-def test_run_makes_again_what_was_damaged(
-    works: tuple[Path, Path], tmp_path: Path, damage: Callable[[Path], None]
-) -> None:
-    expected = Results.read(works[0] / "store", works[0] / "out")
-    folder = shutil.copytree(works[0], tmp_path / "run")
-    damage(folder)
-    repeat(folder, work=works[0].parent / "work")
-    assert not expected.compare(folder / "store", folder / "out")
-
-
 def zero_cell_marker(folder: Path) -> None:
     fill_with_zeros(min(folder.glob("out/*/*/complete.json")), random.Random(0))
 
@@ -113,18 +98,31 @@ def flip_bits_of_models(folder: Path) -> None:
         flip_bit(path, random.Random(2))
 
 
+RUN, STUDY = 0, 1
+
+
 @pytest.mark.parametrize(
-    "damage",
-    [zero_cell_marker, truncate_predictions_of_a_cell, exchange_cells, flip_bits_of_models],
-    ids=lambda f: f.__name__,
+    ("kind", "damage"),
+    [
+        (RUN, exchange_predictions),
+        (RUN, exchange_record_and_card),
+        (RUN, exchange_records),
+        (RUN, change_a_loss),
+        (RUN, truncate_records),
+        (STUDY, zero_cell_marker),
+        (STUDY, truncate_predictions_of_a_cell),
+        (STUDY, exchange_cells),
+        (STUDY, flip_bits_of_models),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
 )
-def test_study_makes_again_what_was_damaged(
-    works: tuple[Path, Path], tmp_path: Path, damage: Callable[[Path], None]
+def test_command_makes_again_what_was_damaged(
+    works: tuple[Path, Path], tmp_path: Path, kind: int, damage: Callable[[Path], None]
 ) -> None:
-    expected = Results.read(works[1] / "store", works[1] / "out")
-    folder = shutil.copytree(works[1], tmp_path / "study")
+    expected = Results.read(works[kind] / "store", works[kind] / "out")
+    folder = shutil.copytree(works[kind], tmp_path / works[kind].name)
     damage(folder)
-    repeat(folder, work=works[1].parent / "work")
+    repeat(folder, work=works[kind].parent / "work")
     assert not expected.compare(folder / "store", folder / "out")
 
 
