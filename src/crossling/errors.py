@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,14 @@ _CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066
 def escape_controls(text: str) -> str:
     """Foreign text for a terminal: control characters and overrides of direction as JSON writes them, ``\\u001b``."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class LogFormatter(logging.Formatter):
+    """Log messages without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The message alone."""
+        return escape_controls(super().format(record))
 
 
 class UserError(Exception):

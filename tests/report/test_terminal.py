@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -114,6 +117,15 @@ def test_control_characters_in_progress_and_logs_are_shown_escaped(screen: io.St
     finally:
         logging.getLogger().handlers = before
     check_screen(screen)
+
+
+def test_control_characters_in_warnings_without_a_progress_bar_are_shown_escaped(tmp_path: Path) -> None:
+    (tmp_path / "a\x1b[31m.tsv").write_text("Anna\tB-PER\nbroken\n\nBob\tB-PER\n", encoding="utf-8")
+    table = '{ format = "bio", path = "a\\u001b[31m.tsv", language = "en", on_error = "skip" }'
+    command = [sys.executable, "-m", "crossling", "data", "show", table]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "a\\u001b[31m.tsv: 1 broken rows skipped" in done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
 
 
 def test_messages_of_errors_hold_no_control_characters() -> None:

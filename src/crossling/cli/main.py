@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from io import TextIOWrapper
 from typing import Annotated, Any
@@ -85,9 +86,12 @@ def _load_plugins(
 
 def main() -> None:
     """Run a command; an error that the user can fix is printed without a traceback, with exit code 2."""
-    from crossling.errors import UserError
+    from crossling.errors import LogFormatter, UserError
     from crossling.files import describe_failure
 
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])  # until there is a progress bar to write above
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8")  # what is read and written is UTF-8, wherever it is run

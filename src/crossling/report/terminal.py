@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from crossling.errors import escape_controls
+from crossling.errors import LogFormatter, escape_controls
 
 
 class SafeConsole(Console):
@@ -34,13 +34,6 @@ class SafeConsole(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """Text to print; that of tables and messages comes through here."""
         return super().render_str(escape_controls(text), **options)
-
-
-class _SafeFormatter(logging.Formatter):
-    """Log messages without control characters."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return escape_controls(super().format(record))
 
 
 out = SafeConsole(highlight=False, emoji=False)
@@ -120,7 +113,7 @@ class TerminalProgress:
         if self._logs:
             handler = RichHandler(console=err, show_path=False, show_time=False)
             logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-            handler.setFormatter(_SafeFormatter("%(message)s"))
+            handler.setFormatter(LogFormatter("%(message)s"))
         self._bar.start()
         return self
 
