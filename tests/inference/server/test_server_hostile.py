@@ -21,7 +21,9 @@ GARBAGE = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20 + b"\r\n\r\n",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "no host": b"GET / HTTP/1.1\r\n\r\n",
-    "huge head": b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-Long: " + b"a" * 200_000,
+    # One byte over the limit, so that the server has read all of it when it refuses: what it has not read when it
+    # closes resets the connection, and the answer may be lost.
+    "huge head": b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: ".ljust(16_385, b"a"),
     "bad length": HEAD + b"Content-Length: -1\r\n\r\n",
     "two lengths": HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n{}",
     "bad chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
@@ -108,6 +110,15 @@ def test_second_head_on_a_connection_is_cut_off(server: Running) -> None:
         assert client.recv(65_536).startswith(b"HTTP/1.1 200")
         client.sendall(b"GET /health HTTP/1.1\r\nHos")
         assert b"200" not in read_all(client)
+    assert_nothing_left(server)
+
+
+def test_endless_head_is_cut_off(server: Running) -> None:
+    with watch_health(server), connect(server) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        with pytest.raises(ConnectionError):
+            while True:
+                client.sendall(b"a" * 65_536)
     assert_nothing_left(server)
 
 
