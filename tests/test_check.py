@@ -39,6 +39,7 @@ def check(tiny_folder: Path, tmp_path: Path) -> Callable[..., str]:
         ("0-0\n" * 13, r"has 13 lines, but there are 12 sentence pairs"),
         ("0-0\n0=1\n" + "0-0\n" * 10, r":2: '0=1' is no link"),
         ("0-0\n0-7\n" + "0-0\n" * 10, r":2: the link 0-7 leads outside 3 and 2 words"),
+        ("0-0\n1-2\n" + "0-0\n" * 10, r":2: the link 1-2 leads outside .* are the two sides swapped"),
         ("0-0\n0-0\xff\n" + "0-0\n" * 10, r":2: .* is no link"),
         ("0-0 " * 12, r"has 1 lines"),
         ("\0\n" * 12, r":1: the line has a NUL"),
@@ -65,6 +66,15 @@ def test_sides_of_unequal_length_are_refused(check: Callable[..., str], tmp_path
     path.write_text(path.read_text(encoding="utf-8") + "один\n", encoding="utf-8")
     found = check(ADJUST)
     assert "stage.0" in found and "pairs.ru has 13" in found and "pairs.ru:13 has no partner" in found
+
+
+def test_swapped_sides_are_refused(check: Callable[..., str], tmp_path: Path) -> None:
+    english, russian = (tmp_path / "data" / f"pairs.{code}" for code in ("en", "ru"))
+    first, second = english.read_bytes(), russian.read_bytes()
+    english.write_bytes(second)
+    russian.write_bytes(first)
+    found = check(ADJUST, lambda table: table["stage"][0].pop("links"))
+    assert "by its letters the first side is Russian and the second English" in found
 
 
 def test_a_missing_side_is_refused(check: Callable[..., str], tmp_path: Path) -> None:

@@ -34,6 +34,13 @@ class Slow:
         weights = [math.exp(-self.tension * abs((i + 1) / n - (j + 1) / m)) for i in range(n)]
         return [weight / sum(weights) for weight in weights]
 
+    def sum_swapped(self, j: int, m: int, n: int) -> float:
+        """fast_align's sum: target places 1 to m around place j + 1 of n; beyond them it never stops adding."""
+        split = (j + 1) * m // n
+        ends = m if split <= m else split + 300 * m
+        places = [*range(1, split + 1), *range(split + 1, ends + 1)]
+        return sum(math.exp(-self.tension * abs(place / m - (j + 1) / n)) for place in places)
+
     def joint(self, left: list[int], right: list[int], j: int) -> list[float]:
         """Probabilities of target word j coming from nothing, from source word 0, 1, …"""
         places = self.positions(j, len(right), len(left))
@@ -58,9 +65,11 @@ class Slow:
             expected = 0.0
             for left, right in self.pairs:
                 for j in range(len(right)):
-                    places = self.positions(j, len(right), len(left))
-                    distances = [abs((i + 1) / len(left) - (j + 1) / len(right)) for i in range(len(left))]
-                    expected -= sum(p * d for p, d in zip(places, distances, strict=True))
+                    n, m = len(left), len(right)
+                    distances = [abs((i + 1) / n - (j + 1) / m) for i in range(n)]
+                    weights = [math.exp(-self.tension * distance) for distance in distances]
+                    total = self.sum_swapped(j, m, n) if self.prior.fast_align else sum(weights)
+                    expected -= sum(w * d for w, d in zip(weights, distances, strict=True)) / total
             self.tension = min(max(self.tension + 20 * (closeness - expected) / tokens, 0.1), 14)
 
     def joints(self) -> list[list[float]]:
@@ -88,19 +97,25 @@ def number(sentences: Sentences) -> Sentences:
     return [ranked[row].tolist() for row in range(len(ranked))]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_compiled_model_equals_plain_python(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "fast_align"), [(0, False), (1, False), (2, True), (3, True)])
+def test_compiled_model_equals_plain_python(seed: int, fast_align: bool) -> None:
     source, target = made_up_text(seed)
-    slow = Slow(source, target, Settings())
+    settings = Settings(fast_align=fast_align)
+    slow = Slow(source, target, settings)
     for iteration in range(4):
         slow.update(moves_tension=iteration > 0)
-    found = fit_direction(build_ragged(source), build_ragged(target), Settings(iterations=5))
+    found = fit_direction(build_ragged(source), build_ragged(target), settings)
     assert found.tension == pytest.approx(slow.tension, abs=1e-5)
     for word, row in slow.table.items():
         for token, value in row.items():
             assert found.table.probability(word + 1, token) == pytest.approx(value, abs=1e-5)
     for best, joint in zip(found.best, slow.joints(), strict=True):
         assert joint[best + 1] == pytest.approx(max(joint), rel=1e-5)  # of equals it may be either
+
+
+def test_settings_without_fast_align_are_those_of_older_versions() -> None:
+    assert "fast_align" not in Settings().model_dump()
+    assert Settings(**Settings(fast_align=True).model_dump()).fast_align
 
 
 def test_only_cooccurring_pairs_are_stored() -> None:

@@ -77,3 +77,35 @@ def test_pairs_are_symmetrized_independently() -> None:
 def test_unknown_symmetrization_is_refused() -> None:
     with pytest.raises(RecipeError, match="Did you mean 'grow-diag-final-and'"):
         merge(set(), set(), "grow-diag-final-an", (1, 1))
+
+
+def grow_by_definition(forward: Grid, backward: Grid) -> Grid:
+    """grow-diag-final-and as atools does it: whoever may be added, by source and target word, in rounds."""
+    kept = forward & backward
+    growing = True
+    while growing:
+        growing = False
+        for link in sorted((forward | backward) - kept):
+            sources, targets = ({pair[side] for pair in kept} for side in (0, 1))
+            beside = any(max(abs(link[0] - i), abs(link[1] - j)) == 1 for i, j in kept)
+            if beside and not (link[0] in sources and link[1] in targets):
+                kept = kept | {link}
+                growing = True
+    for link in [*sorted(forward), *sorted(backward)]:
+        if link[0] not in {i for i, _ in kept} and link[1] not in {j for _, j in kept}:
+            kept = kept | {link}
+    return kept
+
+
+def test_growing_from_left_to_right_equals_its_definition() -> None:
+    differs = 0
+    for seed in range(40):
+        dice = random.Random(seed)
+        forward = {(dice.randrange(7), j) for j in range(8)}
+        backward = {(i, dice.randrange(8)) for i in range(7)} | set(dice.sample(sorted(forward), 3))
+        corpus = build_corpus([(["a"] * 7, ["b"] * 8)])
+        both = build_links([forward]), build_links([backward])
+        found = set(symmetrize(*both, corpus, left_to_right=True)[0])
+        assert found == grow_by_definition(forward, backward)
+        differs += found != set(symmetrize(*both, corpus)[0])
+    assert differs, "the order of growing matters"

@@ -377,3 +377,29 @@ def test_real_files_have_published_row_counts(name: str, tmp_path: Path) -> None
             assert 28_000 < len(rows) < 31_100
         else:
             assert (len(rows), rows.skipped) == (expected, 0), spec
+
+
+@pytest.mark.parametrize("place", ["pawsx/x-final", "x-final"])
+def test_official_release_of_pawsx_is_read_as_it_unpacks(folder: Path, place: str) -> None:
+    head = "id\tsentence1\tsentence2\tlabel\n"
+    put(folder, f"{place}/de/dev_2k.tsv", f'{head}1\t"eins\tzwei"\t0\n2\tdrei\tvier\t1\n')
+    put(folder, f"{place}/de/translated_train.tsv", f"{head}1\ta\tb\t1\n")
+    put(folder, f"{place}/en/train.tsv", f"{head}1\tone\ttwo\t0\n")
+    store = folder / "store"
+    assert list(open_data("pawsx:de:dev", store=store)) == [
+        LabelledPair('"eins', 'zwei"', "0"),
+        LabelledPair("drei", "vier", "1"),
+    ]
+    assert open_data("pawsx:de:train", store=store)[0] == LabelledPair("a", "b", "1")
+    assert open_data("pawsx:en:train", store=store)[0] == LabelledPair("one", "two", "0")
+    assert set(describe("pawsx").available) == {"pawsx:de:train", "pawsx:de:dev", "pawsx:en:train"}
+
+
+def test_names_of_custom_sides_must_fit_the_languages(tmp_path: Path) -> None:
+    (tmp_path / "news.en").write_text("one\n", encoding="utf-8")
+    (tmp_path / "news.sw").write_text("moja\n", encoding="utf-8")
+    files = {"source": str(tmp_path / "news.en"), "target": str(tmp_path / "news.sw")}
+    table = {"format": "parallel", "language": "en-sw", **files}
+    assert open_data(table, store=tmp_path).name == f"{files['source']} and {files['target']}"
+    with pytest.raises(DataError, match=r"by their names they are sw and en.*en first; exchange the files, or write"):
+        open_data({**table, "source": files["target"], "target": files["source"]}, store=tmp_path)

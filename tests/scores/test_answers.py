@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crossling.scores.answers import answer_f1, answer_matches, normalise_answer
+from crossling.scores.answers import answer_f1, answer_matches, normalise_answer, normalise_squad
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,23 @@ def test_bounds(predicted: str, gold: list[str], language: str) -> None:
     if answer_matches(predicted, gold, language=language):
         assert f1 == 1
     assert answer_f1(predicted, [*gold, predicted], language=language) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The  Cat, an owl; anthem!", ["cat", "owl", "anthem"]),
+        ("El río de las Amazonas", ["el", "río", "de", "las", "amazonas"]),
+        ("«北京。»", ["«北京。»"]),  # no ASCII punctuation, no spaces
+        ("a-b", ["ab"]),
+    ],
+)
+def test_squad_rules_are_english_ones_in_every_language(text: str, tokens: list[str]) -> None:
+    assert list(normalise_squad(text, "zh")) == tokens
+
+
+def test_squad_rules_score_chinese_by_whole_answers() -> None:
+    assert answer_f1("北京市", ["北京"], language="zh") == pytest.approx(4 / 5)
+    assert answer_f1("北京市", ["北京"], language="zh", rules=normalise_squad) == 0
+    assert answer_matches("el río", ["río"], language="es")
+    assert not answer_matches("el río", ["río"], language="es", rules=normalise_squad)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from crossling import aligners
 from crossling.data.batching import Batch
 from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, RecipeError
@@ -18,7 +19,7 @@ from crossling.objectives.aligned_words import AdjustmentSettings, Objective
 from crossling.recipe.recipe import EncoderSettings, freeze, parse_recipe
 from crossling.stages import adjust
 from crossling.stages.context import StageContext
-from crossling.stages.word_pairs import PairData, encode_pairs, filter_links
+from crossling.stages.word_pairs import PairData, encode_pairs, filter_links, link_sentences
 from crossling.store.artefacts import Store
 from crossling.study.recipe_run import run_recipe
 from crossling.training.distributed import Distributed
@@ -116,6 +117,32 @@ def test_raw_text_is_aligned_and_pairs_without_links_are_dropped(tmp_path: Path)
     data = describe(make_raw([("the cat sees London", "кошка мир London")] * 6 + [("London", "London")]))
     examples = encode_pairs(AdjustmentSettings(aligner={"kind": "statistical"}), data, _context(tmp_path))
     assert 1 <= len(examples) <= 6
+
+
+def test_aligner_learns_from_the_whole_set_whatever_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make_raw([("the cat sees a dog", "кошка не мир"), ("a dog", "мир")] * 20)
+    (text,) = describe(rows).texts
+    seen: list[int] = []
+    original = aligners.align_words
+
+    def count(corpus: Any, *args: Any, **options: Any) -> Any:
+        seen.append(len(corpus))
+        return original(corpus, *args, **options)
+
+    monkeypatch.setattr(aligners, "align_words", count)
+    table = {"aligner": {"kind": "statistical"}, "sentences": 3}
+    found = {}
+    for align_on in ("drawn", "all"):
+        settings = AdjustmentSettings.model_validate({**table, "align_on": align_on})
+        found[align_on], links = link_sentences(settings, text, _context(tmp_path))
+        assert len(links) == 3
+    assert seen == [3, 40]
+    assert found["drawn"] == found["all"], "the same pairs are drawn"
+    whole, every = link_sentences(
+        AdjustmentSettings.model_validate({**table, "sentences": None}), text, _context(tmp_path)
+    )
+    assert links == [every[whole.rows.index(row)] for row in found["all"].rows]
+    assert "align_on" not in AdjustmentSettings().model_dump(), "older results stay known"
 
 
 def test_links_can_be_between_subwords(tmp_path: Path) -> None:

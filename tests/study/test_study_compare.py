@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from crossling.study.compare import compare_study, leave_out_values, load_compar
 from crossling.study.folder import read_plan
 from crossling.study.forecast import forecast_study
 from crossling.study.grid import load_study
+from crossling.study.local import LocalPool
 from crossling.study.plan import fix_threads
 from finished_study import CHOOSING, finish_study
 from small_study import write_recipe, write_study
@@ -167,7 +169,10 @@ def test_the_languages_of_labels_are_read_from_the_recipe(tmp_path: Path, tiny_f
     assert "sw" in to_toml(tables)
 
 
-def test_a_forecast_trains_nothing_and_counts_what_is_shared(tmp_path: Path, tiny_folder: Path) -> None:
+def test_a_forecast_trains_nothing_and_counts_what_is_shared(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     text = CHOOSING.split("[choose]")[0].replace("2e-3", "1e-3")  # so that `other` is `plain` again
     write_recipe(tmp_path, tiny_folder, "pos")
     study = load_study(write_study(tmp_path, tiny_folder, text.replace('second = "mean"', "")))
@@ -190,9 +195,22 @@ def test_a_forecast_trains_nothing_and_counts_what_is_shared(tmp_path: Path, tin
 
 def forecast_threads(study: Any) -> int:
     """Threads of a worker that has the machine for itself."""
-    import os
-
     return len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("variable", "threads"), [("3", 3), ("2,1", 2), ("64", 8), ("many", 8), ("0", 8)])
+def test_workers_have_no_more_threads_than_omp_num_threads(
+    variable: str, threads: int, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = load_study(write_study(tmp_path, tiny_folder))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    pool = LocalPool()
+    pool.measure(study, tmp_path / "out", workers=1)
+    assert pool.resources.threads == threads
+    assert ("OMP_NUM_THREADS" in pool.resources.describe()) == (threads < 8)
+    pool.measure(study, tmp_path / "out", workers=8)
+    assert pool.resources.threads == 1, "a share of the cores"
 
 
 def test_threads_of_a_recipe_are_left_alone(tmp_path: Path, tiny_folder: Path) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossling.aligners.links import Link, read_links
+from crossling.data.language_identification import measure_script
+from crossling.data.languages import name_of
 from crossling.data.records import LinkedPair, ParallelPair
 from crossling.data.rows import Rows
 from crossling.data.words import cut_by_tokenizer, split_words
@@ -33,6 +35,9 @@ CHUNK = 2_000
 """Rows that are read at a time."""
 CHECKED = 100_000
 """Sentence pairs whose links are checked before training; of the others, when they are read."""
+LOOKED_AT = 200
+"""Sentence pairs whose letters are compared with their languages."""
+SIDES = ("source", "target")
 DEFAULT_ENCODER = "multilingual-e5-small"
 MIDDLE = 7 / 12
 """The relative depth of the layer whose vectors link words: 7 of 12, as in the neural aligner."""
@@ -70,9 +75,23 @@ class Text:
 
 
 def check_parallel(rows: Rows) -> None:
-    """Refuse rows that are no sentences with translations."""
+    """Refuse rows that are no sentences with translations, or whose sides are swapped, as far as scripts tell."""
     if rows.kind not in (ParallelPair, LinkedPair):
         raise DataError(f"{rows.name} holds {rows.kind.__name__} rows; links are between sentences and translations")
+    languages = rows.language.split("-")
+    if len(languages) != 2:
+        return
+    head = rows.head(LOOKED_AT)
+    sides = [[word for line in head.column(side).to_pylist() for word in _list_words(line)] for side in SIDES]
+    own, other = (
+        [measure_script(words, code) for words, code in zip(sides, codes, strict=True)]
+        for codes in (languages, languages[::-1])
+    )
+    if all(share is not None and share < 0.5 for share in own) and all(share and share > 0.5 for share in other):
+        raise DataError(
+            f"{rows.name}: by its letters the first side is {name_of(languages[1])} and the second "
+            f"{name_of(languages[0])}, but its language is {rows.language}; exchange the sides"
+        )
 
 
 def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mapping[str, Any] | None = None) -> Text:
@@ -92,12 +111,12 @@ def describe_text(rows: Rows, language: str, *, links: str = "", aligner: Mappin
 def _check_links(path: Path, rows: Rows) -> None:
     """Refuse a file of links that has another number of lines than the text, or leads outside its first sentences."""
     head = rows.head(CHECKED)
-    sides = [(_count_words(s), _count_words(t)) for _, s, t in _read(head, np.arange(len(head)))]
+    sides = [(len(_list_words(s)), len(_list_words(t))) for _, s, t in _read(head, np.arange(len(head)))]
     read_links(path, sizes=sides, total=len(rows))
 
 
-def _count_words(side: str | Sequence[str]) -> int:
-    return len(side.split() if isinstance(side, str) else side)
+def _list_words(side: str | Sequence[str]) -> Sequence[str]:
+    return side.split() if isinstance(side, str) else side
 
 
 @dataclass
@@ -114,6 +133,11 @@ class Linker:
         table = self.aligner.model_dump(mode="json", exclude={"device", "batch"}) if self.aligner else None
         self.fingerprint = content_hash([identity, table])
 
+    @property
+    def learns(self) -> bool:
+        """Whether links depend on what other sentences there are."""
+        return self.aligner is not None and self.aligner.kind != "neural"
+
     def split_by(self, text: Text) -> Split:
         """How a side of a text becomes words."""
         if text.rows.kind is LinkedPair:
@@ -121,7 +145,7 @@ class Linker:
         if text.links is not None:
             return lambda line, _side: tuple(line.split())
         pieces = cut_by_tokenizer(self.encoder.tokenizer) if self.encoder else None
-        codes = dict(zip(("source", "target"), (*text.rows.language.split("-"), "", "")[:2], strict=True))
+        codes = dict(zip(SIDES, (*text.rows.language.split("-"), "", "")[:2], strict=True))
 
         def split(line: str, side: str) -> Words:
             return tuple(word.text for word in split_words(line, codes[side], pieces=pieces))
@@ -234,5 +258,5 @@ def choose_sentences(
 def _read(rows: Rows, numbers: Array) -> Iterator[tuple[int, Any, Any]]:
     """Rows by number, in the given order."""
     part = rows.take(numbers)
-    sides = [part.column(side).to_pylist() for side in ("source", "target")]
+    sides = [part.column(side).to_pylist() for side in SIDES]
     return zip(numbers.tolist(), *sides, strict=True)

@@ -92,9 +92,15 @@ def _parse_link(item: str, where: str, base: int) -> Link:
 def _check_inside(row: list[Link], sizes: tuple[int, int], where: str, base: int) -> None:
     for source, target in row:
         if source >= sizes[0] or target >= sizes[1]:
+            swapped = all(one < sizes[1] and other < sizes[0] for one, other in row)
             raise DataError(
                 f"{where}: the link {source + base}-{target + base} leads outside {sizes[0]} and {sizes[1]} words, "
-                f"counted from {base}; do the links belong to this text?"
+                f"counted from {base}; "
+                + (
+                    "are the two sides swapped in the file of links?"
+                    if swapped
+                    else "do the links belong to this text?"
+                )
             )
 
 

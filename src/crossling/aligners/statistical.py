@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numba import prange
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from crossling.aligners import AlignerSettings
 from crossling.aligners.compiled import compiled, compiled_parallel
@@ -57,6 +57,15 @@ class Settings(AlignerSettings):
     """The prior probability that a word has no counterpart."""
     tension: float = Field(default=4.0, gt=0, le=LARGEST_NUMBER)
     """How strongly links prefer the diagonal at first; it is learnt from the second iteration on."""
+    fast_align: bool = False
+    """The links of the program fast_align and its tool atools: the tension is learnt by the program's derivative, in
+    which the two lengths are swapped, and links grow from left to right. Default: the derivative of the model."""
+
+    @model_serializer(mode="wrap")
+    def _omit_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the setting a table is that of versions that had none, and so are the identities of results."""
+        table: dict[str, Any] = dump(self)
+        return table if self.fast_align else {name: value for name, value in table.items() if name != "fast_align"}
 
 
 def align(corpus: Corpus, settings: Settings, *, progress: Progress | None = None) -> Links:
@@ -80,6 +89,7 @@ def align(corpus: Corpus, settings: Settings, *, progress: Progress | None = Non
         link_best(backward, source.offsets, turned=True),
         corpus,
         how=settings.symmetrize,
+        left_to_right=settings.fast_align,
     )
 
 
@@ -148,11 +158,12 @@ def fit_direction(
         _normalize_words(texts, parts, (settings.null, tension), scales)
         empirical = _update_table(texts, parts, places, (settings.alpha, tension), scales)
         if iteration:
-            tension = _update_tension(tension, empirical / len(target.values), sizes, size_counts)
+            lengths = (sizes, size_counts)
+            tension = _update_tension(tension, empirical / len(target.values), lengths, swapped=settings.fast_align)
         if report is not None:
             report(tension)
     best = np.empty(len(target.values), np.int32)
-    _link_words(texts, parts, (settings.null, tension), best)
+    _link_words(texts, parts, (settings.null, tension, settings.fast_align), best)
     if report is not None:
         report(tension)
     return Direction(best, table, tension)
@@ -336,23 +347,26 @@ def _digamma(x: float) -> float:
     return result + math.log(x) + series
 
 
-def _update_tension(tension: float, empirical: float, sizes: IntArray, size_counts: IntArray) -> float:
+def _update_tension(tension: float, empirical: float, lengths: tuple[IntArray, IntArray], *, swapped: bool) -> float:
     """Gradient steps on the likelihood: how close to the diagonal links are, less how close the model expects them."""
     for _ in range(TENSION_STEPS):
-        tension += TENSION_RATE * (empirical - _expect_closeness(sizes, size_counts, tension))
+        tension += TENSION_RATE * (empirical - _expect_closeness(lengths, tension, swapped))
         tension = min(max(tension, TENSION_RANGE[0]), TENSION_RANGE[1])
     return tension
 
 
 @compiled_parallel
-def _expect_closeness(sizes: IntArray, size_counts: IntArray, tension: float) -> float:
+def _expect_closeness(lengths: Any, tension: float, swapped: bool) -> float:
     """The mean closeness to the diagonal of a target word's source under the position model alone."""
+    sizes, size_counts = lengths
     sums = np.zeros(len(sizes))
     for number in prange(len(sizes)):
         size, length = sizes[number]
         weights = np.empty(size)
         for place in range(1, length + 1):
             total = _weigh(place, length, size, tension, weights)
+            if swapped:
+                total = _sum_swapped(place, size, length, tension)
             near = 0.0
             for k in range(size):
                 near -= weights[k] * abs((k + 1) / size - place / length)
@@ -360,18 +374,38 @@ def _expect_closeness(sizes: IntArray, size_counts: IntArray, tension: float) ->
     return (sums * size_counts).sum() / (sizes[:, 1] * size_counts).sum()  # type: ignore[no-any-return]
 
 
+@compiled
+def _sum_swapped(place: int, size: int, other: int, tension: float) -> float:
+    """What fast_align divides by in its derivative: the sum of :func:`_weigh` with target and source lengths swapped.
+
+    Two geometric series, away from the diagonal on either side. A place beyond ``size`` has the diagonal after the last
+    word; the program counts the words there in an unsigned number, which makes the series endless.
+    """
+    fall = math.exp(-tension / other)
+    split = place * other // size
+    above = math.exp(-tension * ((split + 1) / other - place / size)) / (1 - fall)
+    below = math.exp(-tension * (place / size - split / other)) * (1 - fall**split) / (1 - fall)
+    if split <= other:
+        above *= 1 - fall ** (other - split)
+    return above + below
+
+
 @compiled_parallel
 def _link_words(texts: Any, table: Any, prior: Any, best: IntArray) -> None:
     """For each target word the most probable source word, or -1 for none; of equals the first."""
     source, source_offsets, target, target_offsets = texts
     rows, columns, values = table
-    null, tension = prior
+    null, tension, spelt_out = prior
     for sentence in prange(len(source_offsets) - 1):
         first, last = source_offsets[sentence], source_offsets[sentence + 1]
         begin, end = target_offsets[sentence], target_offsets[sentence + 1]
         weights = np.empty(last - first)
         for place in range(begin, end):
             share = (1 - null) / _weigh(place - begin + 1, end - begin, last - first, tension, weights)
+            if spelt_out:  # words as far before the diagonal as after it: rounding decides between them
+                for k in range(last - first):
+                    distance = abs((k + 1) / (last - first) - (place - begin + 1) / (end - begin))
+                    weights[k] = math.exp(-distance * tension)
             token = target[place]
             highest = null * values[rows[0] + token]
             best[place] = -1

@@ -24,11 +24,14 @@ WAYS: tuple[str, ...] = get_args(Symmetrization)
 _FORWARD, _BACKWARD, _KEPT = 1, 2, 4
 
 
-def symmetrize(forward: Links, backward: Links, corpus: Corpus, *, how: str = "grow-diag-final-and") -> Links:
+def symmetrize(
+    forward: Links, backward: Links, corpus: Corpus, *, how: str = "grow-diag-final-and", left_to_right: bool = False
+) -> Links:
     """Merge two sets of links, both as ``(source, target)``.
 
     ``forward`` has for every target word the source word that it comes from, ``backward`` for every source word its
-    target word; the order matters to the final step, which takes the forward links first.
+    target word; the order matters to the final step, which takes the forward links first. ``left_to_right`` grows in
+    the order of fast_align's atools, by the links that may be added; else by those that are there, as Moses does.
     """
     if how not in WAYS:
         raise RecipeError(f"unknown symmetrisation {how!r}.{nearest(how, WAYS)}")
@@ -41,7 +44,7 @@ def symmetrize(forward: Links, backward: Links, corpus: Corpus, *, how: str = "g
         (forward.pairs, forward.offsets),
         (backward.pairs, backward.offsets),
         (corpus.source.tokens.lengths, corpus.target.tokens.lengths),
-        WAYS.index(how),
+        (WAYS.index(how), left_to_right),
         (room, pairs),
         counts,
     )
@@ -55,7 +58,7 @@ def _merge_all(
     forward: tuple[IntArray, IntArray],
     backward: tuple[IntArray, IntArray],
     sizes: tuple[IntArray, IntArray],
-    way: int,
+    way: tuple[int, bool],
     out: tuple[IntArray, IntArray],
     counts: IntArray,
 ) -> None:
@@ -71,10 +74,10 @@ def _merge_all(
 
 
 @compiled
-def _merge(forward: IntArray, backward: IntArray, grid: IntArray, way: int, pairs: IntArray) -> int:
+def _merge(forward: IntArray, backward: IntArray, grid: IntArray, way: tuple[int, bool], pairs: IntArray) -> int:
     _mark(grid, forward, _FORWARD)
     _mark(grid, backward, _BACKWARD)
-    _choose(grid, way)
+    _choose(grid, way[0], way[1])
     return _write(grid, pairs)
 
 
@@ -97,7 +100,7 @@ def _mark(grid: IntArray, links: IntArray, mark: int) -> None:
 
 
 @compiled
-def _choose(grid: IntArray, way: int) -> None:
+def _choose(grid: IntArray, way: int, left_to_right: bool) -> None:
     """Set the mark of every link that is kept."""
     both = _FORWARD | _BACKWARD
     source_done = np.zeros(grid.shape[0], np.bool_)
@@ -107,7 +110,9 @@ def _choose(grid: IntArray, way: int) -> None:
             if grid[i, j] == both or (way == 1 and grid[i, j]):
                 grid[i, j] |= _KEPT
                 source_done[i] = target_done[j] = True
-    if way >= 2:
+    if way >= 2 and left_to_right:
+        _grow_left_to_right(grid, source_done, target_done)
+    elif way >= 2:
         _grow(grid, source_done, target_done)
     if way >= 3:
         _finish(grid, _FORWARD, way == 4, source_done, target_done)
@@ -133,6 +138,26 @@ def _grow(grid: IntArray, source_done: IntArray, target_done: IntArray) -> None:
                         grid[a, b] |= _KEPT
                         source_done[a] = target_done[b] = True
                         growing = True
+
+
+@compiled
+def _grow_left_to_right(grid: IntArray, source_done: IntArray, target_done: IntArray) -> None:
+    """Add links of either direction beside a kept one, in the order of their words, until a round adds none."""
+    growing = True
+    while growing:
+        growing = False
+        for i in range(grid.shape[0]):
+            for j in range(grid.shape[1]):
+                if not grid[i, j] or grid[i, j] & _KEPT or (source_done[i] and target_done[j]):
+                    continue
+                beside = False
+                for a in range(max(0, i - 1), min(grid.shape[0], i + 2)):
+                    for b in range(max(0, j - 1), min(grid.shape[1], j + 2)):
+                        beside = beside or bool(grid[a, b] & _KEPT)
+                if beside:
+                    grid[i, j] |= _KEPT
+                    source_done[i] = target_done[j] = True
+                    growing = True
 
 
 @compiled

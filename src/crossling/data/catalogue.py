@@ -21,6 +21,7 @@ from crossling.data.folder import describe_layouts, explain_missing, find_folder
 from crossling.data.mixed_languages import open_mixed, open_sides
 from crossling.data.readers.text_files import OnError
 from crossling.data.rows import KINDS, Rows, join_rows
+from crossling.data.sniffing import find_file_language
 from crossling.data.spec import Spec, check_code, check_table, parse_spec, parse_split
 from crossling.errors import DataError, MissingDataError, nearest
 from crossling.limits import LARGEST_SEED, MOST_COUNTED
@@ -168,11 +169,25 @@ def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
         if not isinstance(language, str) or not language:
             raise DataError(f'a {format_name} file needs its language, as in language = "sw"')
         check_code(language)
-        shown = table.get("path") or table.get("source") or format_name
+        sides = [str(table[side]) for side in ("source", "target") if isinstance(table.get(side), str | Path)]
+        if "path" not in table and len(sides) == 2:
+            _check_side_names(sides, language)
+        shown = table.get("path") or " and ".join(sides) or format_name
         rows = open_file_rows(format_name, table, language=language, name=str(shown), store=store, on_error=on_error)
     if cleaning is not None:
         rows = clean_rows(rows, cleaning, store=store)
     return _limit_rows(rows, limit, seed)
+
+
+def _check_side_names(sides: Sequence[str], language: str) -> None:
+    """Refuse two files whose names say that they are in each other's language."""
+    named = [find_file_language(Path(side)) for side in sides]
+    languages = language.split("-")
+    if all(named) and named != languages and named[::-1] == languages:
+        raise DataError(
+            f"source = {sides[0]!r} and target = {sides[1]!r}: by their names they are {named[0]} and {named[1]}, but "
+            f'language = "{language}" has {languages[0]} first; exchange the files, or write "{"-".join(named)}"'
+        )
 
 
 def _pop_number(table: dict[str, Any], key: str, *, least: int, most: int) -> int | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from crossling.data.batching import Array, Batch, Examples
 from crossling.data.spec import list_data
@@ -51,6 +51,9 @@ class AdjustmentSettings(FrozenSettings):
     )
     """What links words, where the text has no links itself: neural (the recipe's encoder, a middle layer), statistical,
     eflomal, with their settings."""
+    align_on: Literal["drawn", "all"] = "drawn"
+    """What an aligner that learns from text sees: the pairs that were drawn, or all of the set, as in the paper,
+    however few are drawn."""
     links: str = ""
     """A file in Pharaoh format, a line for each pair of the set, words apart by white space; {language} in its name
     becomes the target language."""
@@ -74,6 +77,12 @@ class AdjustmentSettings(FrozenSettings):
     """The weight of the distance between linked words."""
     stay: float = Field(default=1.0, ge=0, le=LARGEST_NUMBER)
     """The weight of the distance of every source word from its vector in the reference encoder."""
+
+    @model_serializer(mode="wrap")
+    def _omit_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """By default the settings are those of versions without this one, and so are the identities of results."""
+        table: dict[str, Any] = dump(self)
+        return {name: value for name, value in table.items() if name != "align_on" or value != "drawn"}
 
     @field_validator("parallel", mode="before")
     @classmethod

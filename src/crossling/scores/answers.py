@@ -1,7 +1,12 @@
-"""How alike two answers are, by MLQA's rules: case, punctuation and the language's articles do not count.
+"""How alike two answers are, by the rules of MLQA or of SQuAD.
+
+By MLQA's, case, punctuation and the language's articles do not count.
 
 MLQA defines them for its seven languages. Any other language keeps all its words; those written without
 spaces are compared by character, as MLQA does for Chinese, for otherwise F1 would be exact match renamed.
+
+SQuAD's rules are for English, and XTREME and others apply them to every language: ASCII punctuation and English
+articles alone are removed, and words are what spaces separate.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 import regex
@@ -54,16 +59,26 @@ def normalise_answer(text: str, language: str) -> tuple[str, ...]:
     return tuple(_BY_CHARACTER[code].findall(bare) if code in _BY_CHARACTER else bare.split())
 
 
-def answer_f1(predicted: str, gold: Iterable[str], *, language: str) -> float:
+def normalise_squad(text: str, language: str = "en") -> tuple[str, ...]:
+    """The words of an answer that count by SQuAD's rules, whatever the language."""
+    bare = "".join(character for character in text.lower() if character not in string.punctuation)
+    return tuple(_ARTICLES["en"].sub(" ", bare).split())
+
+
+Normalise = Callable[[str, str], tuple[str, ...]]
+"""From an answer and its language to the words that count."""
+
+
+def answer_f1(predicted: str, gold: Iterable[str], *, language: str, rules: Normalise = normalise_answer) -> float:
     """F1 of the words shared with the gold answer that shares most; no gold answer means none is right."""
-    tokens = normalise_answer(predicted, language)
-    return max(_overlap(tokens, normalise_answer(answer, language)) for answer in (tuple(gold) or ("",)))
+    tokens = rules(predicted, language)
+    return max(_overlap(tokens, rules(answer, language)) for answer in (tuple(gold) or ("",)))
 
 
-def answer_matches(predicted: str, gold: Iterable[str], *, language: str) -> bool:
+def answer_matches(predicted: str, gold: Iterable[str], *, language: str, rules: Normalise = normalise_answer) -> bool:
     """Whether the answer equals a gold one once normalised."""
-    tokens = normalise_answer(predicted, language)
-    return any(tokens == normalise_answer(answer, language) for answer in (tuple(gold) or ("",)))
+    tokens = rules(predicted, language)
+    return any(tokens == rules(answer, language) for answer in (tuple(gold) or ("",)))
 
 
 def _overlap(tokens: tuple[str, ...], answer: tuple[str, ...]) -> float:

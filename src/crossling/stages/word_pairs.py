@@ -90,7 +90,7 @@ def encode_pairs(settings: AdjustmentSettings, data: PairData, context: StageCon
     return examples
 
 
-_MADE_BY = {"sentences", "words", "length", "aligner", "one_to_one", "drop_identical", "pooling"}
+_MADE_BY = {"sentences", "words", "length", "aligner", "align_on", "one_to_one", "drop_identical", "pooling"}
 """Settings that examples depend on."""
 
 
@@ -104,16 +104,33 @@ def link_sentences(
     settings: AdjustmentSettings, text: Text, context: StageContext
 ) -> tuple[Sentences, Sequence[Sequence[Link]]]:
     """The sentence pairs that a seed draws from a text, and the links between their words (or subwords)."""
+    from crossling.aligners.linked_text import choose_sentences
+
+    linker, drawn = draw_sentences(settings, text, context)
+    seen = drawn
+    if settings.align_on == "all" and text.aligned and linker.learns and len(drawn.rows) < len(text.rows):
+        count, split = len(text.rows), linker.split_by(text)
+        seen = choose_sentences(text.rows, split, count=count, longest=settings.words, seed=context.seed)
+        context.progress.say(f"{text.rows.name}: the aligner learns from {len(seen.rows):,} sentence pairs")
+    links = _link(settings, text, linker, seen, context)
+    if seen is drawn:
+        return drawn, links
+    places = {row: place for place, row in enumerate(seen.rows)}
+    return drawn, [links[places[row]] for row in drawn.rows]
+
+
+def _link(
+    settings: AdjustmentSettings, text: Text, linker: Linker, sentences: Sentences, context: StageContext
+) -> Sequence[Sequence[Link]]:
+    """Links between the words of sentences, or between their subwords."""
     from crossling.aligners import align_words
     from crossling.aligners.corpus import build_corpus
 
-    linker, sentences = draw_sentences(settings, text, context)
     if settings.pooling != "subword":
-        return sentences, linker.link(text, sentences, device=context.distributed.device, progress=context.progress)
+        return linker.link(text, sentences, device=context.distributed.device, progress=context.progress)
     pieces = [cut_pieces(side, context.encoder) for side in (sentences.source, sentences.target)]
     assert linker.aligner is not None
-    links = align_words(build_corpus(zip(*pieces, strict=True)), linker.aligner, progress=context.progress)
-    return sentences, list(links)
+    return list(align_words(build_corpus(zip(*pieces, strict=True)), linker.aligner, progress=context.progress))
 
 
 def draw_sentences(settings: AdjustmentSettings, text: Text, context: StageContext) -> tuple[Linker, Sentences]:

@@ -18,7 +18,7 @@ from crossling.progress import Progress
 from crossling.recipe.recipe import RunSettings
 from crossling.store.artefacts import Store
 from crossling.study.grid import Study
-from crossling.study.pool import Resources, check_workers, choose_threads
+from crossling.study.pool import Resources, check_workers, choose_threads, limit_threads
 from crossling.study.worker import Assignment, Message, WorkerPaths, serve_jobs
 from crossling.training.distributed import Distributed, setup_distributed
 
@@ -64,12 +64,13 @@ class LocalPool:
 
             memory = torch.cuda.get_device_properties(0).total_memory
             count = workers or gpus
-            threads = max(1, cores // count)
+            threads, _ = limit_threads(max(1, cores // count))
             self.resources = Resources("cuda", count, threads, cores, gpus, is_fixed=is_fixed, gpu_bytes=memory)
         else:
             count = workers or 1
-            threads, note = choose_threads(out, max(1, cores // count))
-            self.resources = Resources("cpu", count, threads, cores, is_fixed=is_fixed, note=note)
+            fitting, limited = limit_threads(max(1, cores // count))
+            threads, earlier = choose_threads(out, fitting)
+            self.resources = Resources("cpu", count, threads, cores, is_fixed=is_fixed, note=earlier or limited)
 
     def setup_distributed(self, settings: RunSettings) -> Distributed:
         return setup_distributed(settings)

@@ -6,6 +6,7 @@ The scheduler hands jobs to a pool and polls it for messages. It does not know w
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,7 +66,10 @@ class Resources:
         fitting = max(1, int(GPU_SHARE * self.gpu_bytes / need))
         workers = max(self.gpus, min(self.gpus * fitting, self.cores // CORES_PER_GPU_WORKER))
         note = f"{need / 1e9:.1f} GB each of {self.gpu_bytes / 1e9:.0f}"
-        return replace(self, workers=workers, threads=max(1, self.cores // workers), note=note)
+        threads = max(1, self.cores // workers)
+        return replace(
+            self, workers=workers, threads=threads if self.machines else limit_threads(threads)[0], note=note
+        )
 
     def divide(self, *, threads: int) -> Resources:
         """With what each worker takes: a core for each thread on CPUs, an equal share of a GPU on GPUs."""
@@ -139,6 +143,14 @@ def check_workers(workers: int | None) -> None:
     """Refuse a study without workers."""
     if workers is not None and workers < 1:
         raise UserError(f"--workers {workers}: at least 1")
+
+
+def limit_threads(fitting: int) -> tuple[int, str]:
+    """Threads of each worker of this machine, with a note where OMP_NUM_THREADS allows fewer than would fit."""
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if limit.isdecimal() and 1 <= int(limit) < fitting:
+        return int(limit), ", as OMP_NUM_THREADS says"
+    return fitting, ""
 
 
 def choose_threads(out: Path, fitting: int) -> tuple[int, str]:

@@ -29,7 +29,7 @@ class Settings(FrozenSettings):
     """How contexts are read and answers scored."""
 
     kind: Literal["answer"] = "answer"
-    score: Literal["qa_f1", "exact_match"] = "qa_f1"
+    score: Literal["qa_f1", "exact_match", "squad_f1", "squad_exact_match"] = "qa_f1"
     """The score that selects checkpoints and comes first in tables."""
     length: int = Field(default=384, ge=32, le=8192)
     """Subwords of a window: the question, a part of the context, special tokens."""

@@ -260,7 +260,8 @@ MEASURES: Mapping[tuple[str, str], Mapping[str, Measure]] = {
         "macro_f1_supported": Measure(partial(_keep_supported, count=_macro_f1), "permutation test"),
     },
     ("answers", "none"): {
-        name: Measure(partial(_mean_of_examples, name=name), "paired t-test") for name in ("qa_f1", "exact_match")
+        name: Measure(partial(_mean_of_examples, name=name), "paired t-test")
+        for name in ("qa_f1", "exact_match", "squad_f1", "squad_exact_match")
     },
 }
 """Scores that can be tested, by kind and scheme of the predictions: all of `metrics`, and macro averages over labels
