@@ -149,7 +149,7 @@ def _build_unigram(
     tokenizer.normalizer = normalizer
     marks = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marks]) if splits else marks
-    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
     tokenizer.post_processor = _template(tokenizer, single, pair)
     return _wrap(tokenizer, inputs=inputs, **special)
 

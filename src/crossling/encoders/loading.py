@@ -21,6 +21,7 @@ from crossling.encoders.offline import (
     load_blocks,
     load_blocks_folder,
 )
+from crossling.encoders.tokenization import name_padding
 from crossling.encoders.untrusted import check_checkpoint, check_weights
 from crossling.errors import EncoderError, StorageError, nearest
 from crossling.files import describe_failure, hash_file, is_path_like
@@ -262,9 +263,10 @@ def load_tokenizer(folder: Path) -> Any:
         pieces = alone.read_text(encoding="utf-8").split("\n")
         cased = any(piece != piece.lower() for piece in pieces if not piece.startswith(("[", "<")))
         choice = {"do_lower_case": not cased}
-    return AutoTokenizer.from_pretrained(
+    tokenizer = AutoTokenizer.from_pretrained(
         folder, use_fast=True, local_files_only=True, trust_remote_code=False, **choice
     )
+    return name_padding(tokenizer)
 
 
 def check_sizes(folder: Path, *, name: str, config: Any, tokenizer: Any) -> None:

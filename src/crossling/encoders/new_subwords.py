@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import regex
 
 from crossling.encoders.coverage import find_scripts
-from crossling.encoders.tokenization import is_byte
+from crossling.encoders.tokenization import BYTE_MARK, find_mark, is_byte, read_bytes
 from crossling.errors import EncoderError
 from crossling.progress import NoProgress, Progress
 
@@ -98,8 +98,6 @@ class Vocabulary:
         model = settings["model"]
         self.kind: str = model["type"]
         self.prefix: str = model.get("continuing_subword_prefix") or ""
-        steps = json.dumps([settings["normalizer"], settings["pre_tokenizer"]])
-        self.byte_level = '"ByteLevel"' in steps
         self.ids: dict[str, int]
         if self.kind == "Unigram":
             self.ids = {piece: index for index, (piece, _) in enumerate(model["vocab"])}
@@ -111,7 +109,9 @@ class Vocabulary:
         bytes_ = {index for piece, index in self.ids.items() if is_byte(piece)}
         self.unwritten = bytes_ if unknown is None else bytes_ | {unknown}
         """Pieces in place of a character that has none."""
-        self._model = Tokenizer.from_str(json.dumps(settings)).model
+        backend = Tokenizer.from_str(json.dumps(settings))
+        self.byte_level = find_mark(backend) == BYTE_MARK
+        self._model = backend.model
 
     def cut(self, word: str) -> list[int]:
         """The pieces of a word."""
@@ -272,7 +272,7 @@ def find_letters(words: Words, *, byte_level: bool) -> frozenset[str]:
     """Letters of the scripts in which a text is written; names in another script, here and there, are another's."""
     counts: Counter[str] = Counter()
     for word, times in words.items():
-        for sign in _decode_bytes(word) if byte_level else word:
+        for sign in read_bytes(word) if byte_level else word:
             counts[sign] += times
     own = {script for script, share in find_scripts(counts) if share >= OWN_SCRIPT}
     return frozenset(c for c in counts if _LETTER.match(c) and {script for script, _ in find_scripts({c: 1})} <= own)
@@ -301,26 +301,11 @@ def _find_runs(
 
 def _mark_letters(word: str, letters: frozenset[str], *, byte_level: bool) -> list[bool]:
     """Whether each sign of a word is (part of) a letter; the mark of a word's beginning belongs to it."""
-    text = _decode_bytes(word) if byte_level else word
+    text = read_bytes(word) if byte_level else word
     marks = [sign in letters or (place == 0 and sign in " ▁") for place, sign in enumerate(text)]
     if not byte_level:
         return marks
     return [mark for mark, sign in zip(marks, text, strict=True) for _ in sign.encode()]
-
-
-def _decode_bytes(signs: str) -> str:
-    """What byte-level tokenizers write with a sign for each byte, less a character that is cut in the middle."""
-    return bytes(_BYTES[sign] for sign in signs).decode("utf-8", errors="ignore")
-
-
-def _name_bytes() -> dict[str, int]:
-    """The byte behind each sign of byte-level tokenizers: itself where it can be seen, else from 256 on."""
-    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in set(seen)]
-    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
-
-
-_BYTES = _name_bytes()
 
 
 def _learn_merges(runs: Mapping[tuple[int, ...], int], limit: int) -> list[tuple[str, str]]:
@@ -348,7 +333,7 @@ def _build_joins(vocabulary: Vocabulary, merges: Iterable[tuple[str, str]]) -> l
     for left, right in merges:
         parts = tuple(ord(sign) - _PRIVATE for sign in left + right)
         text = vocabulary.join(parts)
-        too_long = len(_decode_bytes(text) if vocabulary.byte_level else text) > LONGEST
+        too_long = len(read_bytes(text) if vocabulary.byte_level else text) > LONGEST
         if too_long or text in vocabulary.ids or {left, right} & left_out:
             left_out.add(left + right)
             continue

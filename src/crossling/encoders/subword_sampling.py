@@ -15,14 +15,13 @@ import json
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from crossling.data.ragged import IntArray, Ragged, build_ragged, to_offsets
-from crossling.encoders.tokenization import is_byte
+from crossling.encoders.tokenization import BYTE_MARK, find_mark, is_byte, read_bytes
 from crossling.errors import EncoderError
 
 LONGEST = 40
@@ -30,8 +29,6 @@ LONGEST = 40
 CHUNK = 20_000
 """Words that are sampled together, which bounds memory."""
 ATTEMPTS = 10
-MARKS = ("▁", "Ġ")
-"""Of a word's beginning; WordPiece marks the middle of words instead, by a prefix."""
 
 
 class SubwordSampler:
@@ -42,16 +39,17 @@ class SubwordSampler:
         model = settings["model"]
         self.kind: str = model["type"]
         self.alpha, self.dropout = alpha, dropout
-        marks_middle = bool(model.get("continuing_subword_prefix"))
-        if marks_middle != (self.kind == "WordPiece") or self.kind not in _SAMPLERS or model.get("end_of_word_suffix"):
+        self._middle: str = model.get("continuing_subword_prefix") or ""
+        self._mark = find_mark(tokenizer.backend_tokenizer) or ""
+        """Of a word's beginning; WordPiece marks the middle of words instead, by a prefix."""
+        is_marked = bool(self._middle) if self.kind == "WordPiece" else bool(self._mark) and not self._middle
+        if not is_marked or self.kind not in _SAMPLERS or model.get("end_of_word_suffix"):
             raise EncoderError(
                 f"this encoder has a tokenizer of type {self.kind}; words can be changed where it is a unigram, "
                 "WordPiece or BPE tokenizer that marks where words begin. Leave consistency out."
             )
         self._pieces = {index: piece for piece, index in tokenizer.backend_tokenizer.get_vocab().items()}
         control = {*tokenizer.all_special_ids, *(added["id"] for added in settings.get("added_tokens", ()))}
-        self._middle: str = model.get("continuing_subword_prefix") or ""
-        self._is_byte_level = '"ByteLevel"' in json.dumps([settings["normalizer"], settings["pre_tokenizer"]])
         size = 1 + max(self._pieces)
         self.begins, self.stays = np.zeros(size, bool), np.ones(size, bool)
         """By subword: whether a word begins with it; whether it is a word by itself that is never changed: special
@@ -60,7 +58,7 @@ class SubwordSampler:
             self.begins[index] = self._begins_word(piece)
             self.stays[index] = index in control or is_byte(piece) or not _has_text(self.read(piece))
         known = {piece: index for index, piece in self._pieces.items() if index not in control and not is_byte(piece)}
-        self._first = {piece: index for piece, index in known.items() if piece not in MARKS}
+        self._first = {piece: index for piece, index in known.items() if piece != self._mark}
         self._later = self._first
         if self._middle:
             self._later = {p.removeprefix(self._middle): i for p, i in known.items() if p.startswith(self._middle)}
@@ -70,7 +68,7 @@ class SubwordSampler:
         self._ranks = {_read_merge(merge): rank for rank, merge in enumerate(model.get("merges", ()))}
 
     def _begins_word(self, piece: str) -> bool:
-        return not piece.startswith(self._middle) if self._middle else piece.startswith(MARKS)
+        return not piece.startswith(self._middle) if self._middle else piece.startswith(self._mark)
 
     def spell(self, ids: Sequence[int]) -> str:
         """The string that subwords join to: with the mark of a word's beginning, or WordPiece's of its middle."""
@@ -81,10 +79,9 @@ class SubwordSampler:
         """A string of subwords as a person writes it."""
         if self._middle:
             return string.removeprefix(self._middle)
-        if self._is_byte_level:
-            table = _byte_table()
-            return bytes(table[c] for c in string if c in table).decode("utf-8", "replace").strip()
-        return string.replace(MARKS[0], "")
+        if self._mark == BYTE_MARK:
+            return read_bytes(string, "replace").strip()
+        return string.replace(self._mark, "")
 
     def sample(self, strings: Sequence[str], count: int, generator: np.random.Generator) -> Ragged:
         """``count`` segmentations of each string, as ids: row ``count * i`` is the first of string i.
@@ -228,11 +225,3 @@ def _read_merge(merge: Any) -> tuple[str, str]:
     """A merge is a pair, or in older files two words with a space between."""
     left, right = merge.split(" ") if isinstance(merge, str) else merge
     return left, right
-
-
-@cache
-def _byte_table() -> dict[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for: printable ones for themselves."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}

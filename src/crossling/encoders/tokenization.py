@@ -11,12 +11,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import regex
 
 from crossling.data.ragged import IntArray, Ragged, build_ragged, join_rows, take_rows, to_offsets
+from crossling.errors import EncoderError
 
 __all__ = [
     "EncodedTexts",
@@ -28,8 +30,11 @@ __all__ = [
     "build_ragged",
     "encode_texts",
     "encode_words",
+    "find_mark",
+    "find_padding",
     "first_pieces",
     "join_rows",
+    "name_padding",
     "shorten_pair",
     "shorten_words",
     "special_layout",
@@ -47,7 +52,11 @@ _UNSPACED = regex.compile(f"[{UNSPACED}]")
 TRIMMED_FROM = "trimmed_from"
 """The setting of a smaller encoder's tokenizer that names the identity of the whole one."""
 
-_MARKERS = ("▁", "Ġ")
+BYTE_MARK = "Ġ"
+"""How tokenizers of bytes write a space."""
+_MARK = "▁"
+_JOINED = regex.compile(r"[\p{M}\p{Hangul_Syllable_Type=V}\p{Hangul_Syllable_Type=T}]+")
+"""Characters that normalisation composes with the one before them, or drops."""
 _CACHE_LIMIT = 1_000_000
 
 
@@ -115,12 +124,15 @@ class SubwordTokenizer:
         self._backend.no_truncation()
         self._backend.no_padding()
         self.unknown = _find_unknown(tokenizer)
-        self._control = np.asarray(sorted(set(tokenizer.all_special_ids) - {self.unknown}), np.int64)
-        self._blank = {self._backend.token_to_id(marker) for marker in _MARKERS} - {None}
-        self._spaces_itself, self._needs_space = _probe_spacing(self._backend)
+        self._control = np.asarray(_list_control(tokenizer), np.int64)
+        # Without an unknown piece, what looks like a special token is cut like any other text.
+        self._cuts_special = tokenizer.unk_token_id is None
+        mark = find_mark(self._backend)
+        self._blank = {self._backend.token_to_id(mark)} - {None} if mark else set()
+        self._spaces_itself, self._needs_space = probe_spacing(self._backend, mark)
         self._trimmed = warns and TRIMMED_FROM in getattr(tokenizer, "init_kwargs", {})
         self._warned = False
-        self._bare_splitter = _without_prefix(self._backend.pre_tokenizer) if self._spaces_itself else None
+        self._bare_steps = _without_prefix(self._backend) if self._spaces_itself else None
         self._known = _KnownWords()
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> EncodedWords:
@@ -143,7 +155,8 @@ class SubwordTokenizer:
 
     def encode_texts(self, texts: Sequence[str]) -> EncodedTexts:
         """Texts as subwords without special ones, with character offsets that begin after any space."""
-        encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        with self._reading_text():
+            encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
         pieces = build_ragged([encoding.ids for encoding in encodings])
         spans = np.asarray([span for encoding in encodings for span in encoding.offsets], np.int32).reshape(-1, 2)
         starts, ends = spans[:, 0].copy(), spans[:, 1].copy()
@@ -155,7 +168,8 @@ class SubwordTokenizer:
 
     def encode_pieces(self, texts: Sequence[str]) -> Ragged:
         """Texts as subwords without special ones and without offsets, which is faster."""
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        with self._reading_text():
+            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         pieces = build_ragged([encoding.ids for encoding in encodings])
         self._warn_of_lost(pieces.values)
         return Ragged(self._without_control(pieces.values), pieces.offsets)
@@ -176,12 +190,9 @@ class SubwordTokenizer:
         """Pieces of each word; those that hold no character go, unless there is nothing else."""
         if not words:
             return []
-        if spaced:
-            given = [" " + word for word in words] if self._needs_space else words
+        given = [" " + word for word in words] if spaced and self._needs_space else words
+        with self._reading_text(), _using_steps(self._backend, None if spaced else self._bare_steps):
             encodings = self._backend.encode_batch(given, add_special_tokens=False)
-        else:
-            with _splitting_by(self._backend, self._bare_splitter):
-                encodings = self._backend.encode_batch(words, add_special_tokens=False)
         rows = []
         for encoding in encodings:
             ids = encoding.ids
@@ -189,6 +200,16 @@ class SubwordTokenizer:
                 ids = [index for index in ids if index not in self._blank] or ids[:1]
             rows.append(ids or [self.unknown])
         return rows
+
+    @contextmanager
+    def _reading_text(self) -> Iterator[None]:
+        """Special tokens in text are cut like text, where no unknown piece can take their place."""
+        before = self._backend.encode_special_tokens
+        self._backend.encode_special_tokens = before or self._cuts_special
+        try:
+            yield
+        finally:
+            self._backend.encode_special_tokens = before
 
     def _without_control(self, ids: IntArray) -> IntArray:
         """Text that looks like a special token (``</s>``, ``[SEP]``) must not act as one: it becomes unknown."""
@@ -228,62 +249,143 @@ def is_byte(piece: str) -> bool:
     return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
 
 
+@cache
+def byte_table() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for: printable ones for themselves."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+def read_bytes(signs: str, errors: str = "ignore") -> str:
+    """What a tokenizer of bytes writes with a sign for each; ``errors`` says what becomes of parts of characters."""
+    table = byte_table()
+    return bytes(table[sign] for sign in signs if sign in table).decode("utf-8", errors)
+
+
+def find_mark(backend: Any) -> str | None:
+    """How a tokenizer writes the space before a word: ``Ġ`` where its pieces are bytes, ``▁`` as SentencePiece does.
+
+    None for WordPiece. Either sign may be a letter or a symbol to other tokenizers: ``Ġ`` is one of Maltese.
+    """
+    steps = json.dumps(_read_steps(backend), ensure_ascii=False)
+    if '"ByteLevel"' in steps:
+        return BYTE_MARK
+    return _MARK if _MARK in steps else None
+
+
+def _read_steps(backend: Any) -> dict[str, Any]:
+    """The settings of normalizer and pre-tokenizer."""
+    steps = {"normalizer": backend.normalizer, "pre_tokenizer": backend.pre_tokenizer}
+    return {name: step and json.loads(step.__getstate__()) for name, step in steps.items()}
+
+
+def name_padding(tokenizer: Any) -> Any:
+    """The tokenizer with a piece that fills batches: where none is named, the end of text, as is usual for decoders.
+
+    Any would do, for no attention is paid to it.
+    """
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
+
+
+def find_padding(tokenizer: Any) -> int:
+    """The piece that fills batches."""
+    for name in ("pad_token_id", "eos_token_id", "unk_token_id"):
+        if (index := getattr(tokenizer, name)) is not None:
+            return int(index)
+    raise EncoderError(
+        "the tokenizer names none of pad_token, eos_token and unk_token, and something has to fill batches. Name one "
+        "of its pieces as pad_token in tokenizer_config.json."
+    )
+
+
 def _find_unknown(tokenizer: Any) -> int:
-    """The id for what cannot be written; where a byte-level tokenizer has none, its mask or pad."""
-    for index in (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.pad_token_id):
+    """The id for what cannot be written; where a byte-level tokenizer has none, its mask or padding."""
+    for index in (tokenizer.unk_token_id, tokenizer.mask_token_id):
         if index is not None:
             return int(index)
-    raise AssertionError("an encoder's tokenizer without unknown, mask and pad pieces")
+    return find_padding(tokenizer)
 
 
-def _probe_spacing(backend: Any) -> tuple[bool, bool]:
+def _list_control(tokenizer: Any) -> list[int]:
+    """Special tokens but the unknown one: the named ones, and those that the tokenizer's file adds as special."""
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder()
+    special = {index for index, token in added.items() if token.special}
+    return sorted({*tokenizer.all_special_ids, *special} - {tokenizer.unk_token_id})
+
+
+def probe_spacing(backend: Any, mark: str | None) -> tuple[bool, bool]:
     """Whether the tokenizer marks a word's beginning by itself, and whether it needs a space to do so."""
 
     def marked(text: str) -> bool:
         tokens = backend.encode(text, add_special_tokens=False).tokens
-        return bool(tokens) and tokens[0].startswith(_MARKERS)
+        return mark is not None and bool(tokens) and tokens[0].startswith(mark)
 
     if marked("a"):
         return True, False
     return False, marked(" a")
 
 
-def _without_prefix(splitter: Any) -> Any:
-    """A pre-tokenizer that is like the given one but puts no mark at a word's beginning."""
+def _without_prefix(backend: Any) -> dict[str, Any]:
+    """Normalizer and pre-tokenizer that are like the given ones but put no mark at a word's beginning."""
     from tokenizers import Tokenizer, models
 
-    def unmark(step: dict[str, Any]) -> dict[str, Any]:
-        inner = [unmark(part) for part in step.get("pretokenizers", ())]
-        changed = {"prepend_scheme": "never", "add_prefix_space": False, "pretokenizers": inner}
+    def unmark(step: dict[str, Any] | None) -> dict[str, Any] | None:
+        if step is None or step["type"] == "Prepend":
+            return None
+        changed: dict[str, Any] = {"prepend_scheme": "never", "add_prefix_space": False}
+        changed |= {
+            key: [part for part in map(unmark, step[key]) if part]
+            for key in ("pretokenizers", "normalizers")
+            if key in step
+        }
         return step | {key: value for key, value in changed.items() if key in step}
 
-    # Only a whole tokenizer can be read from JSON, so the step travels inside an empty one.
+    # Only a whole tokenizer can be read from JSON, so the steps travel inside an empty one.
     carrier = json.loads(Tokenizer(models.WordLevel({"a": 0}, "a")).to_str())
-    carrier["pre_tokenizer"] = unmark(json.loads(splitter.__getstate__()))
-    return Tokenizer.from_str(json.dumps(carrier)).pre_tokenizer
+    steps = _read_steps(backend)
+    read = Tokenizer.from_str(json.dumps(carrier | {name: unmark(step) for name, step in steps.items()}))
+    return {name: getattr(read, name) for name in steps}
 
 
 @contextmanager
-def _splitting_by(backend: Any, splitter: Any | None) -> Iterator[None]:
-    """Use another pre-tokenizer for a while, if one is given."""
-    before = backend.pre_tokenizer
-    if splitter is not None:
-        backend.pre_tokenizer = splitter
+def _using_steps(backend: Any, steps: dict[str, Any] | None) -> Iterator[None]:
+    """Use another normalizer and pre-tokenizer for a while, if they are given."""
+    before = {name: getattr(backend, name) for name in steps or ()}
+    for name, step in (steps or {}).items():
+        setattr(backend, name, step)
     try:
         yield
     finally:
-        if splitter is not None:
-            backend.pre_tokenizer = before
+        for name, step in before.items():
+            setattr(backend, name, step)
 
 
 def _trim_spans(text: str, starts: IntArray, ends: IntArray) -> None:
-    """Move offsets off the spaces that some tokenizers count as part of the next piece; in place."""
-    if not len(starts) or not any(character.isspace() for character in text):
+    """Move offsets off the spaces that some tokenizers count as part of a piece; in place.
+
+    A piece also gets the accents after it that normalisation made part of its last letter, or dropped.
+    """
+    if not len(starts):
         return
-    space = np.fromiter((c.isspace() for c in text), bool, len(text))
-    next_solid = np.minimum.accumulate(np.where(space, len(text), np.arange(len(text)))[::-1])[::-1]
-    next_solid = np.append(next_solid, len(text))
-    starts[:] = np.minimum(next_solid[starts], ends)
+    if any(character.isspace() for character in text):
+        space = np.fromiter((c.isspace() for c in text), bool, len(text))
+        next_solid = np.minimum.accumulate(np.where(space, len(text), np.arange(len(text)))[::-1])[::-1]
+        next_solid = np.append(next_solid, len(text))
+        starts[:] = np.minimum(next_solid[starts], ends)
+        last_solid = np.maximum.accumulate(np.where(space, 0, np.arange(1, len(text) + 1)))
+        last_solid = np.append(0, last_solid)
+        ends[:] = np.maximum(last_solid[ends], starts)
+        uncovered = ~np.append(space, True)[ends]
+    else:
+        uncovered = ends < len(text)
+    uncovered &= np.append(starts[1:], len(text)) > ends
+    for piece in np.flatnonzero(uncovered).tolist():
+        limit = int(starts[piece + 1]) if piece + 1 < len(starts) else len(text)
+        if joined := _JOINED.match(text, int(ends[piece]), limit):
+            ends[piece] = joined.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +418,11 @@ class Layout:
 
 
 def special_layout(tokenizer: Any) -> Layout:
-    """Where a tokenizer adds special tokens, found by encoding a pair and a single text."""
+    """Where a tokenizer adds special tokens, found by encoding a pair and a single text.
+
+    Some add none, as decoders do. Then a text ends with the end of text, so that no input is empty, and so does the
+    first text of a pair, because nothing else would separate the two.
+    """
     backend = tokenizer.backend_tokenizer
     alone = backend.encode("a", add_special_tokens=True)
     pair = backend.encode("a", "a", add_special_tokens=True)
@@ -331,13 +437,17 @@ def special_layout(tokenizer: Any) -> Layout:
     }
     ids = {name: tuple(source.ids[start:end]) for name, (source, start, end) in parts.items()}
     types = {f"{name}_types": tuple(source.type_ids[start:end]) for name, (source, start, end) in parts.items()}
-    return Layout(
-        **ids,
-        **types,
-        first_type=pair.type_ids[first[0]],
-        second_type=pair.type_ids[second[0]],
-        pad=int(tokenizer.pad_token_id),
-    )
+    first_type, second_type = pair.type_ids[first[0]], pair.type_ids[second[0]]
+    padding = find_padding(tokenizer)
+    added = {"middle": (not ids["middle"], first_type)}
+    if not ids["prefix"]:
+        added |= {"suffix": (not ids["suffix"], second_type), "single_suffix": (not ids["single_suffix"], first_type)}
+    for name, (is_missing, segment) in added.items():
+        if is_missing:
+            named = (tokenizer.sep_token_id, tokenizer.eos_token_id, padding)
+            ids[name] = (next(index for index in named if index is not None),)
+            types[f"{name}_types"] = (segment,)
+    return Layout(**ids, **types, first_type=first_type, second_type=second_type, pad=padding)
 
 
 def assemble(layout: Layout, first: Ragged, second: Ragged | None = None) -> tuple[Ragged, Ragged]:

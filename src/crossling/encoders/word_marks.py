@@ -2,7 +2,8 @@
 
 A tagger reads words one by one: each begins with the mark of a space, except in scripts without spaces, and the mark
 never stands alone. Here the mark is left out by pre-tokenization, which every tokenizers file can carry, or joined with
-the subword after it.
+the subword after it. For BPE it is left out before characters that have no subword with a mark; where merges leave it
+alone before others, a subword more is read than here.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import numpy as np
 
 from crossling.data.ragged import IntArray
 from crossling.encoders.encoder import Encoder
-from crossling.encoders.tokenization import UNSPACED, is_unspaced
+from crossling.encoders.tokenization import UNSPACED, find_mark, is_unspaced, probe_spacing
 from crossling.encoders.trimming import rebuild_tokenizer
 
 MARK = "▁"
 PREFERRED = 1e-6
 """By how much a marked twin is better than the mark and the subword, which are as good but two."""
+LAST = 0x1FB00
+"""The first code point after those of letters and emoji that words begin with; ideographs lie beyond."""
 
 
 def carry_words(encoder: Encoder) -> tuple[Any, IntArray] | None:
@@ -28,25 +31,62 @@ def carry_words(encoder: Encoder) -> tuple[Any, IntArray] | None:
     Their rows belong at the end of the table. None for a tokenizer that has no marks and needs none of this.
     """
     settings = json.loads(encoder.tokenizer.backend_tokenizer.to_str())
-    model, shared = settings["model"], np.zeros(0, np.int64)
-    kind, splitter = model["type"], settings["pre_tokenizer"] or {}
-    if kind == "Unigram" and '"Metaspace"' in json.dumps(splitter):
+    model, normalizer, shared = settings["model"], settings["normalizer"], np.zeros(0, np.int64)
+    kind, mark = model["type"], find_mark(encoder.tokenizer.backend_tokenizer)
+    if kind == "Unigram" and mark == MARK:
         vocabulary, shared, lone = _join_marks(encoder, model["vocab"])
         model = model | {"vocab": vocabulary}
         marked = {ord(piece[1]) for piece, _ in vocabulary if len(piece) > 1 and piece[0] == MARK} - lone
-        # No mark before scripts without spaces, nor before a letter that is unknown or before which it stands alone.
-        bare = rf"^{MARK}(?=[{UNSPACED}]|[^{_list_ranges(marked | {ord(MARK)})}])"
-        marks = [
-            {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "always", "split": True},
-            {"type": "Split", "pattern": {"Regex": bare}, "behavior": "Removed", "invert": False},
-        ]
-    elif kind == "BPE" and splitter.get("type") == "ByteLevel":
-        marks = [splitter | {"add_prefix_space": True}]
+        marks = _put_marks(MARK, marked | {ord(MARK)}, splits=True)
+    elif kind == "BPE" and mark == MARK:  # the normalizer puts marks, for spaces and perhaps before the text
+        marks = _put_marks(MARK, _find_marked(encoder, mark))
+        normalizer = _without_marks(normalizer)
+    elif kind == "BPE" and mark is not None:
+        splitter = settings["pre_tokenizer"]
+        inner = splitter.get("pretokenizers", [splitter])
+        cuts = [step | {"add_prefix_space": False} if step["type"] == "ByteLevel" else step for step in inner]
+        marks = [*_put_marks(" ", _find_marked(encoder, mark)), *cuts]
     else:
         return None
     steps = [{"type": "WhitespaceSplit"}, *marks]
-    changed = settings | {"model": model, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+    changed = settings | {
+        "model": model,
+        "normalizer": normalizer,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+    }
     return rebuild_tokenizer(encoder.tokenizer, changed, {}), shared
+
+
+def _put_marks(mark: str, marked: set[int], *, splits: bool = False) -> list[dict[str, Any]]:
+    """Steps that put a mark before every word that begins with one of the ``marked`` characters.
+
+    There is none before scripts without spaces, nor before a letter that is unknown or before which it stands alone.
+    """
+    bare = rf"^{mark}(?=[{UNSPACED}]|[^{_list_ranges(marked)}])"
+    return [
+        {"type": "Metaspace", "replacement": mark, "prepend_scheme": "always", "split": splits},
+        {"type": "Split", "pattern": {"Regex": bare}, "behavior": "Removed", "invert": False},
+    ]
+
+
+def _find_marked(encoder: Encoder, mark: str) -> set[int]:
+    """Characters before which BPE does not leave the mark alone."""
+    backend = encoder.tokenizer.backend_tokenizer
+    characters = [chr(code) for code in range(0x21, LAST) if chr(code).isprintable() and not is_unspaced(chr(code))]
+    _, needs_space = probe_spacing(backend, mark)
+    given = [" " * needs_space + character for character in characters]
+    cut = backend.encode_batch_fast(given, add_special_tokens=False)
+    alone = backend.token_to_id(mark)
+    return {ord(character) for character, one in zip(characters, cut, strict=True) if alone not in one.ids}
+
+
+def _without_marks(step: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A normalizer that neither replaces spaces by marks nor puts one before a text."""
+    if step is None or step["type"] == "Prepend" or step.get("content") == MARK:
+        return None
+    if step["type"] == "Sequence":
+        return step | {"normalizers": [part for part in map(_without_marks, step["normalizers"]) if part]}
+    return step
 
 
 def _list_ranges(codes: set[int]) -> str:
