@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 from crossling.errors import UserError
-from crossling.papers.published import PublishedTable, find_table, list_tables, parse_figure
+from crossling.papers.facts import compare_facts
+from crossling.papers.published import PublishedTable, find_table, list_figures, list_tables, parse_figure
 
 LANGUAGES = ("en", "de", "es", "fr")
 
@@ -25,9 +27,30 @@ def test_every_table_is_complete_and_readable() -> None:
         *(f"adjustment/{number}" for number in range(2, 10)),
     ]
     counts = [len(table.figures) for table in list_tables()]
-    assert counts == [48, 12, 18, 28, 4, 9, 32, 24, 168, 48, 56, 24, 12, 66, 20, 16, 16, 14, 12]
+    assert counts == [51, 12, 18, 28, 4, 9, 32, 24, 168, 48, 56, 24, 12, 66, 20, 16, 16, 14, 12]
     assert all(figure.value is not None for table in list_tables() for figure in table.figures.values())
     assert all(table.holds and not table.holds.endswith(".") for table in list_tables())
+
+
+def test_figures_are_pictures_without_numbers() -> None:
+    assert [figure.name for figure in list_figures()] == [
+        *(f"knowledge/figure-{label}" for label in ("1", "A1", "A2", "A3", "A4")),
+        *(f"adjustment/figure-{label}" for label in ("1", "2")),
+    ]
+    assert all(cell.value is None for figure in list_figures() for cell in figure.figures.values())
+
+
+def test_first_tables_agree_with_what_is_known_of_languages_and_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [(row[2], row[3]) for row in compare_facts("adjustment").rows if row[2] != row[3]] == []
+    monkeypatch.setenv("CROSSLING_DATA", str(tmp_path))
+    (tmp_path / "pawsx").mkdir()
+    for code, rows in (("de", 2), ("ko", 3)):
+        (tmp_path / "pawsx" / f"test-{code}.tsv").write_text("a\tb\t0\n" * rows, encoding="utf-8")
+    ours = {(row[0], row[1]): row[3] for row in compare_facts("layer-fusion").rows}
+    assert ours["PAWS-X", "Test"] == "2-3 (2 of 7 languages)"
+    assert (ours["XNLI", "Train"], ours["XNLI", "Lang"], ours["NER", "Lang"]) == ("not here", "15", "40")
 
 
 def test_figure_keeps_its_marks_and_decimals() -> None:

@@ -144,6 +144,26 @@ def test_perplexities_are_those_of_the_studys_models(encoder: Path, tmp_path: Pa
     assert [result.kind for result in find_results(tmp_path / "out")] == ["perplexity", "perplexity"], "for the report"
 
 
+def test_figures_are_drawn_from_the_studys_models(encoder: Path, tmp_path: Path) -> None:
+    small = [f"encoder.name={encoder}", "adjust.sentences=8", "analysis.sentences=10", "analysis.pairs=20", *QUICK]
+    small += ["NLI-hi.stage.2.train=phrasebook-nli:en:train[:8]", "evaluate.1.split=test[:4]"]
+    plan = plan_table("adjustment/figure-1", "small", small)
+    made = reproduce_table(plan, out=tmp_path / "distances", store=Store(find_store()), pool=InlinePool())
+    assert not made.failed and len(made.cells) == 12
+    values = {(one.cell.row, one.cell.column): one.value for one in made.cells}
+    assert all(value is not None and value >= 0 for value in values.values())
+    assert len({values[row, "related"] for row in plan.table.rows}) == 4, "four models, one of them between two stages"
+    assert list((tmp_path / "distances").glob("distances*hi*.svg"))
+
+    small = [f"encoder.name={encoder}", "POS.stage.1.train=phrasebook-pos:en:train[:8]", *QUICK]
+    plan = plan_table("knowledge/figure-1", "small", small, rows=["POS"])
+    made = reproduce_table(plan, out=tmp_path / "updates", store=Store(find_store()), pool=InlinePool())
+    (rho,) = [one.value for one in made.cells if one.cell.source]
+    assert rho is not None and -1 <= rho <= 1
+    (figure,) = (tmp_path / "updates").glob("head_updates*.svg")
+    assert "difference" in figure.read_text(encoding="utf-8"), "of the pair that was run"
+
+
 def _table(rows: list[dict[str, Any]]) -> AnalysisTable[Any]:
     """An analysis that found these rows; every model is compared with the one called base."""
     full = [{"task": "", "seed": None, **row} for row in rows]
@@ -204,11 +224,33 @@ def test_mean_spread_and_difference_are_written_to_files(tmp_path: Path) -> None
     assert "XNLI: D_11,Avg C.S.,0.5689,,0.7000,0.1414,2,0.1311" in list_cells(made).to_csv()
 
 
+def test_footnote_counts_every_kind_of_dash() -> None:
+    plan = plan_table("layer-fusion/2", "small")
+    cells = tuple(ReproducedCell(cell, 50.0 if cell.column != "POS" else None, None, 1) for cell in plan.cells)
+    left_out = sum(cell.source is None for cell in plan.cells)
+    assert left_out == 51 - 16
+    text = lay_out(ReproducedTable(plan, cells, Path()))[0].to_markdown()
+    assert (
+        "–: left out of this run (35 of 51 cells); run without a result (4 of 16 cells); not in the paper (1)." in text
+    )
+
+
+def test_our_marks_are_shown_beside_our_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_table("layer-fusion/4", "small")
+    cell = next(cell for cell in plan.cells if (cell.row, cell.column) == ("D_10", "de"))
+    made = ReproducedTable(plan, (ReproducedCell(cell, 43.75, None, 1, "▲"),), tmp_path)
+    text = lay_out(made)[0].to_markdown()
+    assert "| 86.5 | 43.8 ▲ | -42.7 |" in text
+    assert "▲ better or ▼ worse than baseline by our tests" in text and "with one seed, of these models" in text
+    assert ",43.7500,,1,-42.7500,▲" in list_cells(made).to_csv()
+
+
 def test_unreadable_figure_is_a_question_mark() -> None:
     plan = plan_table("layer-fusion/6", "small")
     unreadable = Cell("XNLI: D_11", "Avg C.S.", parse_figure(""), plan.cells[0].source)
     (table,) = lay_out(ReproducedTable(plan, (ReproducedCell(unreadable, 0.7, None, 1),), Path()))
-    assert table.rows[0] == ("XNLI: D_11", "?", "1", "–")
+    assert table.rows[0] == ("XNLI: D_11", "?", "0.70", "–")
+    assert "?: no number can be read in the paper." in table.to_markdown()
 
 
 def test_shown_figures_add_up() -> None:

@@ -16,16 +16,22 @@ from crossling.data.declarations import check_spec, load_declaration
 from crossling.data.spec import parse_spec, parse_split
 from crossling.errors import RecipeError, UserError
 from crossling.papers.measures import MEASURES, choose_languages
-from crossling.papers.published import FOLDER, PAPERS, list_tables
+from crossling.papers.published import FOLDER, PAPERS, list_figures, list_tables
 from crossling.papers.tables import CellSource, TablePlan, fill, plan_table, split_label
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report import terminal
 from crossling.scores.metrics import list_scores
 from crossling.study.grid import load_study
 
-NAMES = [table.name for table in list_tables()]
+NAMES = [table.name for table in (*list_tables(), *list_figures())]
 SMALL_CELLS = {"layer-fusion/2": 16, "layer-fusion/4": 3, "knowledge/6": 14, "adjustment/2": 12}
-FULL_CELLS = {"layer-fusion/2": 48, "layer-fusion/7": 36, "knowledge/2": 8, "adjustment/5": 90}
+FULL_CELLS = {
+    "layer-fusion/2": 51,
+    "adjustment/figure-2": 180,
+    "layer-fusion/7": 36,
+    "knowledge/2": 8,
+    "adjustment/5": 90,
+}
 
 
 @pytest.fixture
@@ -130,6 +136,16 @@ def _list_data(plan: TablePlan) -> list[str]:
 def _family(data: str) -> str:
     name = parse_spec(data if ":" in data else f"{data}:en").name
     return "phrasebook" if name.startswith("phrasebook-") else name
+
+
+def test_perplexity_is_of_the_test_text_of_each_task() -> None:
+    for scale in ("small", "full"):
+        plan = plan_table("knowledge/5", scale)
+        for task in {variant.task for variant in plan.study.variants}:
+            settings: Any = plan.analyses[task]
+            entry = plan.find_recipe((task, "cross-ling")).evaluate[0]
+            assert (settings.on, list(settings.languages)) == (entry.on, list(entry.languages))
+            assert settings.split in ("", "test")
 
 
 def _recipe(name: str, task: str, system: str, overrides: Sequence[str] = ()) -> Recipe:
@@ -244,7 +260,7 @@ def test_dry_run_shows_every_cell_and_writes_no_file(
     plan = plan_table(name, scale)
     shown = " ".join(shown.split())
     for cell in plan.cells:
-        assert f"{cell.row} {cell.column} {cell.figure.text} " in shown
+        assert f"{cell.row} {cell.column} {cell.figure.text or '?'} " in shown
     for sentence in (*plan.table.contradictions, *plan.notes):
         assert sentence in shown
     for variant in plan.study.variants:

@@ -94,7 +94,7 @@ def test_legend_follows_settings_and_tests() -> None:
     legend = "\n".join(comparison_table(made).legend)
     assert "over 1 seed." in legend
     assert "paired t-test: scores of single examples" in legend
-    assert "p < 0.01 for one language" in legend
+    assert "p < 0.01, two-sided, not corrected for the number of tests, as published" in legend
     assert "△" not in legend
     assert "permutation" not in legend
     published = "\n".join(comparison_table(make_comparison(settings=settings)).legend)

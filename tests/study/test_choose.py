@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -18,7 +19,18 @@ from crossling.errors import ArtefactError, RecipeError
 from crossling.store.artefacts import Store
 from crossling.study.analyse import analyse, average_models
 from crossling.study.cell_scores import score_cells
-from crossling.study.choose import BEST, CHANCE, Pick, expect_random, judge_choices, rank_pick, summarise_picks
+from crossling.study.choose import (
+    BEST,
+    CHANCE,
+    Choice,
+    Pick,
+    average_outcomes,
+    expect_random,
+    judge_choices,
+    list_best,
+    rank_pick,
+    summarise_picks,
+)
 from crossling.study.compare import compare_study
 from crossling.study.folder import read_plan
 from crossling.study.grid import load_study
@@ -71,12 +83,25 @@ def test_ranks_are_shared_by_equals_and_regret_is_from_the_best() -> None:
     assert regret == pytest.approx(0.8 - fmean(scores.values()))
 
 
+def test_ties_of_a_criterion_are_named_and_averaged() -> None:
+    scores = {"a": 0.5, "b": 0.9, "c": 0.9, "d": float("nan")}
+    assert list_best(scores) == ["b", "c"]
+    choice = Choice("", "dlfa", "layer", "cosine", "no labels", scores, "b", "folder", "dlfa (chosen by cosine)")
+    assert "b and c are equal, and the first was taken" in choice.describe()
+    assert "equal" not in replace(choice, scores={"a": 0.5, "b": 0.9}).describe()
+    reached = {"a": 0.8, "b": 0.6, "c": 0.2, "d": 0.7}
+    rank, good, regret = average_outcomes(reached, choice.tied)
+    assert (rank, good, regret) == (3.5, 0.5, pytest.approx(0.4))
+    with pytest.raises(ArtefactError, match="no value for any of a, b"):
+        list_best({"a": float("nan"), "b": float("nan")})
+
+
 def test_records_count_picks_among_the_best_three() -> None:
     picks = [
-        Pick("margin", "pos", "dlfa", seed, f"layer {rank}", rank, 11, rank / 100)
+        Pick("margin", "pos", "dlfa", seed, f"layer {rank}", rank, 11, rank / 100, rank <= BEST)
         for seed, rank in ((1, 1), (2, 3), (3, 4))
     ]
-    other = Pick("source_dev", "pos", "dlfa", 1, "layer 9", 9, 11, 0.02)
+    other = Pick("source_dev", "pos", "dlfa", 1, "layer 9", 9, 11, 0.02, 0.0)
     margin, source_dev = summarise_picks([*picks, other])
     assert (margin.criterion, margin.picks, source_dev.picks) == ("margin", 3, 1)
     assert margin.mean_rank == pytest.approx(8 / 3)

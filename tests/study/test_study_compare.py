@@ -85,6 +85,9 @@ def test_bootstrap_has_separate_tables_and_reads_back_from_older_versions(finish
     assert not set(usual.files) - {"choices.json"} & set(old.files)
     assert "compare-bootstrap.md" in old.files
     assert "paired bootstrap over seeds and examples" in (finished / "compare-bootstrap.md").read_text(encoding="utf-8")
+    published = compare_study(finished, as_published=True)
+    assert "compare-as-published.md" in published.files and "comparison-as-published.json" in published.files
+    assert "not corrected for the number of tests" in (finished / "compare-as-published.md").read_text(encoding="utf-8")
     about = "the mean to expect of new seeds, on new examples of the same kind"
     assert about in (finished / "compare.md").read_text(encoding="utf-8")
     facts = json.loads((finished / "comparison-bootstrap.json").read_text(encoding="utf-8"))

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 def reproduce(
     table: Annotated[
-        str, typer.Argument(metavar="PAPER/TABLE", help="Such as layer-fusion/4; default: list all of them.")
+        str,
+        typer.Argument(
+            metavar="PAPER/TABLE", help="Such as layer-fusion/4 or adjustment/figure-1; default: list all of them."
+        ),
     ] = "",
     scale: Annotated[
         str, typer.Option(help="small: the embedded corpus, minutes, no evidence; full: the paper's data and encoder.")
@@ -56,6 +59,11 @@ def reproduce(
         from crossling.cli.show_papers import show_tables
 
         show_tables(table)
+        return
+    if table in [f"{paper}/1" for paper in PAPERS]:
+        from crossling.cli.show_papers import show_facts
+
+        show_facts(table.removesuffix("/1"))
         return
     from crossling.papers.tables import plan_table
 

@@ -9,6 +9,7 @@ from crossling.files import write_atomic
 from crossling.papers.published import PAPERS, Figure, load_paper
 from crossling.report.table import Table
 from crossling.report.terminal import out, print_message
+from crossling.scores.significance.results import MARKS
 from crossling.study.grid import name_values
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ UNITS = {
     "points": "Figures in percentage points.",
     "fraction": "Figures from -1 to 1.",
     "perplexity": "Figures are perplexities.",
+    "distance": "L2 distances; of overlaps 1 is histograms that are the same, 0 ones that do not meet.",
     "count": "Ovlp: heads that both have among their best. Corr: Spearman's rho of these heads.",
 }
 
@@ -34,12 +36,24 @@ def show_tables(paper: str = "") -> None:
     for name in [paper] if paper else PAPERS:
         found = load_paper(name)
         print_message(f"{found.title} ({found.authors})")
-        for table in found.tables.values():
-            print_message(f"  {table.name:15} {table.holds}")
+        print_message(f"  {found.facts.name:20} {found.facts.holds} (nothing is trained)")
+        for table in (*found.tables.values(), *found.figures.values()):
+            print_message(f"  {table.name:20} {table.holds}")
         print_message("")
     print_message(
         "run one: crossling reproduce layer-fusion/4; its cells: --dry-run; the paper's data and encoder: --scale full"
     )
+
+
+def show_facts(paper: str) -> None:
+    """Table 1 of a paper beside what is here."""
+    from crossling.papers.facts import compare_facts
+
+    table = compare_facts(paper)
+    print_message(table.title)
+    out.print(table.to_rich())
+    for note in table.notes:
+        print_message(f"Note: {note}")
 
 
 def show_plan(plan: TablePlan) -> None:
@@ -126,10 +140,25 @@ def show_reproduced(made: ReproducedTable) -> None:
 
 def explain(made: ReproducedTable) -> str:
     """What the figures are, and why some are missing."""
-    left_out = sum(one.cell.source is None for one in made.cells)
-    missing = f" {MISSING}: left out of this run ({left_out} of {len(made.cells)} cells)." if left_out else ""
-    marked = any(one.cell.figure.mark for one in made.cells)
-    return UNITS[made.plan.table.unit] + (" Stars are the paper's marks of significance." if marked else "") + missing
+    run = [one for one in made.cells if one.cell.source is not None]
+    left_out, unknown = len(made.cells) - len(run), sum(one.value is None for one in run)
+    counts = [f"left out of this run ({left_out} of {len(made.cells)} cells)"] if left_out else []
+    counts += [f"run without a result ({unknown} of {len(run)} cells)"] if unknown else []
+    gaps = len(made.plan.table.rows) * len(made.plan.table.columns) - len(made.cells)
+    counts += [f"not in the paper ({gaps})"] if gaps else []
+    sentences = [UNITS[made.plan.table.unit]]
+    if any(one.cell.figure.mark for one in made.cells):
+        sentences.append("Stars are the paper's marks of significance.")
+    if any(one.mark for one in made.cells):
+        alone = any(one.mark and one.seeds == 1 for one in made.cells)
+        sentences.append(
+            f"{MARKS['baseline', 1]} better or {MARKS['baseline', -1]} worse than {made.plan.study.settings.baseline} "
+            "by our tests, p < 0.05 after Holm's correction (crossling study compare)"
+            + (": with one seed, of these models on new examples." if alone else ".")
+        )
+    if any(not one.cell.figure.text for one in made.cells):
+        sentences.append(f"{UNREADABLE}: no number can be read in the paper.")
+    return " ".join([*sentences, *([f"{MISSING}: {'; '.join(counts)}."] if counts else [])])
 
 
 def _show_title(plan: TablePlan) -> None:
@@ -184,14 +213,14 @@ def _show(one: ReproducedCell | None) -> tuple[str, str, str]:
     figure = one.cell.figure
     ours = format_value(one.value, figure)
     difference = None if one.value is None or figure.value is None else float(ours) - figure.value
-    return figure.text or UNREADABLE, ours, format_value(difference, figure, sign=True)
+    return figure.text or UNREADABLE, ours + (one.mark and f" {one.mark}"), format_value(difference, figure, sign=True)
 
 
 def format_value(value: float | None, figure: Figure, *, sign: bool = False) -> str:
-    """With as many decimals as the paper's figure has."""
+    """With as many decimals as the paper's figure has; where none can be read, with two."""
     if value is None:
         return MISSING
-    return f"{value:{'+' if sign else ''}.{figure.decimals}f}"
+    return f"{value:{'+' if sign else ''}.{figure.decimals if figure.text else 2}f}"
 
 
 def write_reproduced(made: ReproducedTable) -> list[Path]:
@@ -211,10 +240,11 @@ def list_cells(made: ReproducedTable) -> Table:
             *(one.cell.figure.text.rstrip("*"), one.cell.figure.mark),
             *(_format_exactly(one.value), _format_exactly(one.spread), str(one.seeds)),
             _format_exactly(one.difference),
+            one.mark,
         )
         for one in made.cells
     )
-    head = ("table", "scale", "row", "column", "paper", "mark", "ours", "spread", "seeds", "difference")
+    head = ("table", "scale", "row", "column", "paper", "mark", "ours", "spread", "seeds", "difference", "our_mark")
     return Table(made.plan.table.name, head, rows, names=4)
 
 

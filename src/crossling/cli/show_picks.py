@@ -12,7 +12,7 @@ from crossling.study.choose import BEST, Judgement
 def show_judgement(judgement: Judgement, folder: Path) -> None:
     """Every pick made with all seeds, then each criterion's record beside that of a random pick."""
     picks = tuple(
-        (p.task, p.system, p.criterion, p.chosen, f"{p.rank} of {p.values}", _points(p.regret))
+        (p.task, p.system, p.criterion, p.chosen, f"{p.rank:g} of {p.values}", _points(p.regret))
         for p in judgement.picks
         if p.seed is None
     )

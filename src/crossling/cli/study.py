@@ -128,6 +128,14 @@ def compare(
         str | None, typer.Option("--score", help="Another score of the stored predictions than the tasks' own.")
     ] = None,
     interval: IntervalOption = "hierarchical",
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published",
+            help="Test as the adjustment paper did: over examples, seeds averaged or concatenated, p not corrected. "
+            "Nothing of it is about the next seed.",
+        ),
+    ] = False,
 ) -> None:
     """Compare all systems with the baseline: tables with tests of significance."""
     from crossling.cli.show_study import show_comparison
@@ -135,7 +143,9 @@ def compare(
     from crossling.study.folder import find_out
 
     folder = find_out(study, out)
-    comparison = compare_study(folder, every=every, groups=groups or (), score=score, interval=interval)
+    comparison = compare_study(
+        folder, every=every, groups=groups or (), score=score, interval=interval, as_published=as_published
+    )
     show_comparison(comparison, folder)
 
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from crossling.analyses._probes.results import list_results
+from crossling.analyses.head_maps import correlate_ranks
 from crossling.analyses.head_probe import HeadScores, Overlap, collect_heads, compare_best, count_top
+from crossling.analyses.head_updates import Settings as HeadUpdates
+from crossling.analyses.head_updates import average_maps
 from crossling.analyses.probe import find_results
 from crossling.analyses.result import AnalysisTable
 from crossling.analyses.settings import AnalysisSettings
@@ -20,11 +23,9 @@ from crossling.papers.tables import CellSource, SystemKey
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
-from crossling.study.compare import read_finished
-from crossling.study.folder import prediction_path, read_plan
+from crossling.study.compare import gather_comparison, read_finished
+from crossling.study.folder import prediction_path, read_plan, set_name
 
-PRETRAINED = "pretrained"
-"""The name of the encoder before fine-tuning, among the models of an analysis."""
 PROBE_SCORE = "macro_f1"
 """The score of probes that the paper shows."""
 PAPER_HEADS = 144
@@ -42,6 +43,7 @@ class Results:
     analyses: dict[str, AnalysisTable[AnalysisSettings]] = field(default_factory=dict)
     _known: dict[Path, dict[str, float]] = field(default_factory=dict)
     _heads: dict[str, HeadScores] = field(default_factory=dict)
+    _marks: dict[str, dict[tuple[str, str, str, str], str]] = field(default_factory=dict)
 
     @cached_property
     def seeds(self) -> dict[SystemKey, tuple[str, list[int]]]:
@@ -78,12 +80,40 @@ class Results:
             self._known[path] = score(read_predictions(path))
         return self._known[path]
 
+    def mark(self, source: CellSource) -> str:
+        """▲ or ▼ where a score differs from the baseline's by the tests of ``crossling study compare``."""
+        if source.measure != "score" or source.system in ("", source.less):
+            return ""
+        recipe = self.recipe((source.task, source.system))
+        entry = recipe.evaluate[source.evaluate]
+        languages = choose_languages(entry, source)
+        plain = [code for code in entry.languages if "=" not in code]
+        title = languages[0] if len(languages) == 1 else f"mean of {len(languages)}"
+        if source.group:
+            title = f"{source.group}: {title}"
+        elif len(languages) not in (1, len(plain)):
+            return ""  # an average that no comparison has
+        key = (source.task, set_name(entry), title, source.system)
+        return self._compare(source.score).get(key, "")
+
+    def _compare(self, score: str) -> dict[tuple[str, str, str, str], str]:
+        """Marks by task, data set, line and system."""
+        if score not in self._marks:
+            plan = read_plan(self.out)
+            found = gather_comparison(plan, self.out, groups=("enf",), score=score or None, choose_again=False)
+            self._marks[score] = {
+                (part.task, result.data, result.language, result.system): result.mark
+                for part in found.parts
+                for result in part.comparison.results
+            }
+        return self._marks[score]
+
     def rows(self, source: CellSource) -> list[dict[str, Any]]:
         """The rows of an analysis on a cell's model."""
         found = self.analyses.get(source.analysis)
         if found is None:
             return []
-        return [row for row in found.rows() if row["model"] == name_model(source)]
+        return [row for row in found.rows() if row["model"] == source.model]
 
     def heads(self, source: CellSource) -> HeadScores | None:
         """Maps of all models' heads."""
@@ -91,11 +121,6 @@ class Results:
         if found is not None and source.analysis not in self._heads:
             self._heads[source.analysis] = collect_heads(found, score=PROBE_SCORE, measure="difference")
         return self._heads.get(source.analysis)
-
-
-def name_model(source: CellSource) -> str:
-    """The name of a cell's model in an analysis."""
-    return PRETRAINED if source.pretrained else f"{source.task}: {source.system}"
 
 
 def choose_languages(entry: EvaluateSettings, source: CellSource) -> list[str]:
@@ -163,7 +188,7 @@ def measure_probing(results: Results, source: CellSource) -> Values:
     found = results.analyses.get(source.analysis)
     if found is None:
         return {}
-    values = list_results(find_results(found), score=PROBE_SCORE).get((name_model(source), source.probe), [])
+    values = list_results(find_results(found), score=PROBE_SCORE).get((source.model, source.probe), [])
     return dict(enumerate(values))
 
 
@@ -183,11 +208,36 @@ def _compare_heads(results: Results, source: CellSource) -> Overlap | None:
     heads = results.heads(source)
     if heads is None:
         return None
-    ours, theirs = (heads.maps.get((name, source.probe)) for name in (name_model(source), source.against))
+    ours, theirs = (heads.maps.get((name, source.probe)) for name in (source.model, source.against))
     if ours is None or theirs is None:
         return None
     of_all = 100 * int(source.top) / PAPER_HEADS
     return compare_best(ours, theirs, count_top([f"{of_all}%"], ours.size)[0])
+
+
+def measure_update_ranks(results: Results, source: CellSource) -> Values:
+    """How alike training updated the heads of two models: Spearman's rho."""
+    found = results.analyses.get(source.analysis)
+    if found is None:
+        return {}
+    maps = average_maps(cast("AnalysisTable[HeadUpdates]", found), part="update", normalise="mean")
+    if source.model not in maps or source.against not in maps:
+        return {}
+    rho = correlate_ranks(maps[source.model], maps[source.against]).rho
+    return {} if math.isnan(rho) else {None: rho}
+
+
+def measure_best_head(results: Results, source: CellSource) -> Values:
+    """The best head's probe, in points above what the head had before training."""
+    heads = results.heads(source)
+    values = heads.maps.get((source.model, source.probe)) if heads else None
+    return {} if values is None else {None: float(values.max())}
+
+
+def measure_distances(results: Results, source: CellSource) -> Values:
+    """A column of the analysis of distances, by the name of the measure."""
+    rows = [row for row in results.rows(source) if row["language"] in source.languages]
+    return _average(rows, source.measure)
 
 
 MEASURES: Mapping[str, Callable[[Results, CellSource], Values]] = {
@@ -199,5 +249,10 @@ MEASURES: Mapping[str, Callable[[Results, CellSource], Values]] = {
     "probing": measure_probing,
     "shared_heads": measure_shared_heads,
     "shared_ranks": measure_shared_ranks,
+    "update_ranks": measure_update_ranks,
+    "best_head": measure_best_head,
+    "related": measure_distances,
+    "unrelated": measure_distances,
+    "overlap": measure_distances,
 }
 """By the name that a source has it under."""

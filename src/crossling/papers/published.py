@@ -34,7 +34,8 @@ class PublishedTable:
     """A table of a paper."""
 
     paper: str
-    number: int
+    number: int | str
+    """Of a figure its name, ``figure-1``: what it shows is printed as pictures alone, so that none can be read."""
     holds: str
     """What it is about, in a line."""
     unit: str
@@ -57,6 +58,17 @@ class PublishedTable:
 
 
 @dataclass(frozen=True)
+class PublishedFacts:
+    """Table 1 of a paper: its data sets or languages, as text."""
+
+    name: str
+    holds: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    texts: Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
 class Paper:
     """A paper and its tables."""
 
@@ -64,6 +76,9 @@ class Paper:
     title: str
     authors: str
     tables: Mapping[int, PublishedTable]
+    figures: Mapping[str, PublishedTable]
+    """Those that show results."""
+    facts: PublishedFacts
 
 
 @cache
@@ -71,7 +86,8 @@ def load_paper(name: str) -> Paper:
     """All that is on record of a paper."""
     facts = read_data(f"{name}-published.toml")
     tables = {int(number): _parse_table(name, int(number), table) for number, table in facts["tables"].items()}
-    return Paper(name, facts["title"], facts["authors"], tables)
+    figures = {label: _parse_table(name, label, table) for label, table in facts.get("figures", {}).items()}
+    return Paper(name, facts["title"], facts["authors"], tables, figures, _parse_facts(name, facts["facts"]))
 
 
 def read_data(file: str) -> dict[str, Any]:
@@ -84,16 +100,31 @@ def list_tables() -> list[PublishedTable]:
     return [table for name in PAPERS for table in load_paper(name).tables.values()]
 
 
+def list_figures() -> list[PublishedTable]:
+    """The figures of all papers that show results, as tables of what they draw."""
+    return [figure for name in PAPERS for figure in load_paper(name).figures.values()]
+
+
 def find_table(name: str) -> PublishedTable:
-    """A table by name, ``layer-fusion/2``."""
-    known = {table.name: table for table in list_tables()}
+    """A table by name, ``layer-fusion/2``, or a figure, ``adjustment/figure-1``."""
+    known = {table.name: table for table in (*list_tables(), *list_figures())}
     if name not in known:
         raise UserError(f"{name!r}: no such table.{nearest(name, known)}")
     return known[name]
 
 
-def _parse_table(paper: str, number: int, table: Mapping[str, Any]) -> PublishedTable:
-    head, *lines = [[cell.strip() for cell in line.split("|")] for line in table["figures"].strip("\n").splitlines()]
+def _parse_facts(paper: str, table: Mapping[str, Any]) -> PublishedFacts:
+    head, *lines = _split_cells(table["figures"])
+    texts = {(row, column): text for row, *cells in lines for column, text in zip(head[1:], cells, strict=True)}
+    return PublishedFacts(f"{paper}/1", table["holds"], tuple(row for row, *_ in lines), tuple(head[1:]), texts)
+
+
+def _split_cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")] for line in text.strip("\n").splitlines()]
+
+
+def _parse_table(paper: str, number: int | str, table: Mapping[str, Any]) -> PublishedTable:
+    head, *lines = _split_cells(table["figures"])
     figures: dict[tuple[str, str], Figure] = {}
     for row, *cells in lines:
         assert len(cells) == len(head) - 1, f"{paper}/{number}: {row} has {len(cells)} cells"
@@ -110,7 +141,7 @@ def _parse_table(paper: str, number: int, table: Mapping[str, Any]) -> Published
         tuple(row for row, *_ in lines),
         tuple(head[1:]),
         figures,
-        tuple(table["contradictions"]),
+        tuple(table.get("contradictions", ())),
     )
 
 

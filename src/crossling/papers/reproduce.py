@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from crossling.data.catalogue import open_data
 from crossling.files import write_atomic
-from crossling.papers.measures import MEASURES, PRETRAINED, Results
-from crossling.papers.tables import Cell, TablePlan
+from crossling.papers.measures import MEASURES, Results
+from crossling.papers.tables import PRETRAINED, Cell, TablePlan
 from crossling.progress import NoProgress, Progress
 from crossling.study.folder import name_file
 
@@ -32,6 +32,8 @@ class ReproducedCell:
     spread: float | None = None
     """Standard deviation over seeds, where there are several."""
     seeds: int = 0
+    mark: str = ""
+    """Whether our figure differs from our baseline's."""
 
     @property
     def difference(self) -> float | None:
@@ -82,7 +84,8 @@ def collect_figures(plan: TablePlan, results: Results) -> list[ReproducedCell]:
     for cell in plan.cells:
         values = list(MEASURES[cell.source.measure](results, cell.source).values()) if cell.source else []
         spread = stdev(values) if len(values) > 1 else None
-        found.append(ReproducedCell(cell, fmean(values) if values else None, spread, len(values)))
+        mark = results.mark(cell.source) if cell.source and values else ""
+        found.append(ReproducedCell(cell, fmean(values) if values else None, spread, len(values), mark))
     return found
 
 
@@ -107,8 +110,14 @@ def _analyse(
     from crossling.analyses.result import write_result
     from crossling.study.analyse import analyse
 
-    variants = [variant for variant in plan.list_analysed(name) if results.is_finished(variant)]
-    models = [f"{task}: {system}={results.out / results.seeds[task, system][0]}" for task, system in variants]
+    asked = plan.list_analysed(name)
+    places = {
+        label: (results.seeds[key][0], after) for label, (key, after) in asked.items() if results.is_finished(key)
+    }
+    models = [f"{label}={results.out / folder}{after and f'@{after}'}" for label, (folder, after) in places.items()]
+    if pairs := getattr(settings, "compare", ()):
+        kept = tuple(pair for pair in pairs if set(pair) <= set(places))
+        settings = settings.model_copy(update={"compare": kept})
     if any(cell.source and cell.source.pretrained and cell.source.analysis == name for cell in plan.cells):
         models.append(f"{PRETRAINED}={plan.encoder}")
     if not models:

@@ -29,6 +29,9 @@ NO_EVIDENCE = (
     "evidence for or against the paper."
 )
 
+PRETRAINED = "pretrained"
+"""The name of the encoder before fine-tuning, among the models of an analysis."""
+
 SystemKey = tuple[str, str]
 """A task and a system of the study."""
 
@@ -58,11 +61,20 @@ class CellSource(FrozenSettings):
     """The analysis that the figure is of, by its name in the table's mapping."""
     pretrained: bool = False
     """The encoder before fine-tuning, not a system."""
+    after: str = ""
+    """The number of the system's stage after which its model is analysed; default: the last."""
     probe: str = ""
     against: str = ""
     """TASK: SYSTEM that heads are compared with."""
     top: str = ""
     """How many heads are the best, of mBERT's 144."""
+
+    @property
+    def model(self) -> str:
+        """The name of its model in an analysis."""
+        return (
+            PRETRAINED if self.pretrained else f"{self.task}: {self.system}" + (self.after and f", stage {self.after}")
+        )
 
     @property
     def needs(self) -> list[SystemKey]:
@@ -115,6 +127,9 @@ class PaperMapping(FrozenSettings):
     notes: tuple[str, ...]
     """On the full scale."""
     tables: dict[str, TableMapping]
+    figures: dict[str, TableMapping] = Field(default_factory=dict)
+    facts: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """For a cell of Table 1 the data whose rows are counted; * stands for every language of the study."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +176,17 @@ class TablePlan:
         """The score that the paper's figure is."""
         return source.score or self.find_recipe(source.needs[0]).main_score
 
-    def list_analysed(self, analysis: str) -> list[SystemKey]:
-        """The systems that an analysis is of, among them those that others are compared with."""
-        sources = [cell.source for cell in self.cells if cell.source and cell.source.analysis == analysis]
-        return list(dict.fromkeys(key for source in sources for key in source.needs))
+    def list_analysed(self, analysis: str) -> dict[str, tuple[SystemKey, str]]:
+        """The models that an analysis is of, by name: their systems, those that others are compared with among them,
+        and the stage after which they are analysed."""
+        found: dict[str, tuple[SystemKey, str]] = {}
+        for source in (cell.source for cell in self.cells if cell.source and cell.source.analysis == analysis):
+            if not source.pretrained:
+                found.setdefault(source.model, ((source.task, source.system), source.after))
+            if source.against:
+                task, _, system = source.against.partition(": ")
+                found.setdefault(source.against, ((task, system), ""))
+        return found
 
     def place_extension(self, folder: Path) -> Study:
         """The study with the paths of the extended encoder and its text in a folder."""
@@ -190,7 +212,7 @@ def plan_table(name: str, scale: str, overrides: Iterable[str] = (), *, rows: Se
     """
     table, size = find_table(name), _parse_scale(scale)
     paper = load_mapping(table.paper)
-    mapping, small = paper.tables[str(table.number)], size == "small"
+    mapping, small = (paper.tables | paper.figures)[str(table.number)], size == "small"
     chosen = choose_rows(table, rows)
     cells = tuple(
         Cell(row, column, figure, find_source(mapping, row, column, small=small) if row in chosen else None)

@@ -277,6 +277,8 @@ def _explain_marks(comparison: Comparison, results: Sequence[Result]) -> str:
     if comparison.second:
         marked.append(f"{MARKS['second', 1]} better or {MARKS['second', -1]} worse than {comparison.second}")
     level = f"{', '.join(marked)}: p < {comparison.settings.level:g}"
+    if comparison.settings.as_published:
+        return f"{level}, two-sided, not corrected for the number of tests, as published."
     if comparison.settings.interval == "bootstrap":
         languages = len({result.language for result in results if not result.is_average})
         corrected = f"after Holm's correction over {languages} languages" if languages > 1 else "for one language"

@@ -7,6 +7,7 @@ in those languages.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,11 +45,17 @@ class Choice:
     name: str
     """The name in tables."""
 
+    @property
+    def tied(self) -> list[str]:
+        """All variants with the best value, the chosen one among them."""
+        return list_best(self.scores)
+
     def describe(self) -> str:
         """One sentence for the reader."""
         listed = ", ".join(f"{label} {score:.4f}" for label, score in self.scores.items())
         where = f"{self.task}: " if self.task else ""
-        return f"{where}{self.name} is {self.chosen}, of {listed}; the choice used {self.labels}."
+        ties = f"; {' and '.join(self.tied)} are equal, and the first was taken" if len(self.tied) > 1 else ""
+        return f"{where}{self.name} is {self.chosen}, of {listed}{ties}; the choice used {self.labels}."
 
 
 def make_choices(plan: StudyPlan, out: Path) -> tuple[list[Choice], list[str]]:
@@ -112,7 +119,8 @@ def choose_value(
     for variant in variants:
         context = ChoiceContext(variant.task, recipes[variant.label], plan.store, settings, facts)
         scores[variant.label] = float(kind.score(finished[variant.label], context))
-    best = max(variants, key=lambda variant: scores[variant.label])
+    first = list_best(scores)[0]
+    best = next(variant for variant in variants if variant.label == first)
     others = {key: value for key, value in best.axes.items() if key != choose.axis}
     name = " ".join([choose.system, *name_values(others), f"(chosen by {criterion['kind']})"])
     return Choice(
@@ -126,6 +134,14 @@ def choose_value(
         best.folder,
         name,
     )
+
+
+def list_best(scores: Mapping[str, float]) -> list[str]:
+    """The variants with the highest value of a criterion, in their order; one without a value is never among them."""
+    known = {label: value for label, value in scores.items() if not math.isnan(value)}
+    if not known:
+        raise ArtefactError(f"the criterion has no value for any of {', '.join(scores)}; nothing can be chosen by it")
+    return [label for label, value in known.items() if value == max(known.values())]
 
 
 BEST = 3
@@ -145,11 +161,14 @@ class Pick:
     seed: int | None
     """The one seed whose models the criterion saw; none: all."""
     chosen: str
-    rank: int
-    """Among all values, 1 the best; equal scores share a rank."""
+    rank: float
+    """Among all values, 1 the best; equal scores share a rank. Where the criterion has several values first, their mean
+    rank, for which of them is taken says nothing of the criterion; so with regret."""
     values: int
     regret: float
     """How far the pick is below the best, as a fraction."""
+    good: float
+    """Whether it is among the best three; of tied ones, the share."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +197,7 @@ class Judgement:
         rows = []
         for pick in self.picks:
             seed = "all" if pick.seed is None else str(pick.seed)
-            known = (pick.criterion, pick.task, pick.system, seed, pick.chosen, str(pick.rank), str(pick.values))
+            known = (pick.criterion, pick.task, pick.system, seed, pick.chosen, f"{pick.rank:g}", str(pick.values))
             rows.append((*known, f"{100 * pick.regret:.3f}"))
         note = "Rank and regret (points below the best) by the mean score over languages not trained on."
         return Table("How good the choices were", head, tuple(rows), names=5, notes=(note,), stem="picks")
@@ -199,8 +218,12 @@ def rank_pick(scores: Mapping[str, float], chosen: str) -> tuple[int, float]:
 
 def expect_random(scores: Mapping[str, float]) -> tuple[float, float, float]:
     """What a random pick has on average: rank, chance of the best three, regret."""
-    outcomes = [rank_pick(scores, label) for label in scores]
-    ranks, regrets = [rank for rank, _ in outcomes], [regret for _, regret in outcomes]
+    return average_outcomes(scores, list(scores))
+
+
+def average_outcomes(scores: Mapping[str, float], picks: Sequence[str]) -> tuple[float, float, float]:
+    """Rank, share among the best three and regret, on average over values that are as likely to be picked."""
+    ranks, regrets = zip(*(rank_pick(scores, label) for label in picks), strict=True)
     return fmean(ranks), fmean(rank <= BEST for rank in ranks), fmean(regrets)
 
 
@@ -214,7 +237,7 @@ def summarise_picks(picks: Iterable[Pick]) -> list[CriterionRecord]:
             criterion,
             len(some),
             fmean(pick.rank for pick in some),
-            fmean(pick.rank <= BEST for pick in some),
+            fmean(pick.good for pick in some),
             fmean(pick.regret for pick in some),
         )
         for criterion, some in by_criterion.items()
@@ -275,9 +298,9 @@ def _pick(
     for seed in (None, *(seeds if len(seeds) > 1 else ())):
         seen = {label: [cell for cell in some if seed in (None, cell.seed)] for label, some in finished.items()}
         choice = choose_value(choose, variants, seen, plan=plan, out=out)
-        rank, regret = rank_pick(scores, choice.chosen)
+        rank, good, regret = average_outcomes(scores, choice.tied)
         system = choice.name.removesuffix(f" (chosen by {choice.criterion})")
-        picks.append(Pick(choice.criterion, choice.task, system, seed, choice.chosen, rank, len(scores), regret))
+        picks.append(Pick(choice.criterion, choice.task, system, seed, choice.chosen, rank, len(scores), regret, good))
     return picks
 
 

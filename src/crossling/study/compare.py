@@ -16,7 +16,7 @@ from crossling.scores.predictions import Predictions, read_predictions
 from crossling.scores.significance import Comparison, Difference, Result, compare
 from crossling.scores.significance import Settings as TestSettings
 from crossling.scores.significance.holm import correct_results
-from crossling.scores.significance.results import Interval
+from crossling.scores.significance.results import PUBLISHED, Interval
 from crossling.study.cell_scores import trained_languages
 from crossling.study.choose import Choice, make_choices
 from crossling.study.folder import (
@@ -75,17 +75,22 @@ def compare_study(
     groups: Sequence[str] = (),
     score: str | None = None,
     interval: Interval = "hierarchical",
+    as_published: bool = False,
 ) -> StudyComparison:
     """Compare every system with the baseline of its task and write the tables into the study's folder.
 
     ``groups`` are ways to group languages, for a line with each group's mean; ``score`` is another score than the
     tasks' own and ``interval`` another way to find intervals and to test, with tables of their own beside the usual.
+    ``as_published`` tests as the adjustment paper did.
     """
-    result = gather_comparison(read_plan(out), out, every=every, groups=groups, score=score, interval=interval)
+    result = gather_comparison(
+        read_plan(out), out, every=every, groups=groups, score=score, interval=interval, as_published=as_published
+    )
     if not result.parts:
         reasons = "; ".join(line.removeprefix("Note: ").removesuffix(".") for line in result.lines)
         raise ArtefactError(f"{out}: nothing to compare yet; {reasons or 'no cell is finished'}")
-    return replace(result, files=_write(result, out, score=score, interval=interval))
+    named = "as-published" if as_published else None if interval == "hierarchical" else interval
+    return replace(result, files=_write(result, out, asked=(score, named)))
 
 
 def gather_comparison(
@@ -96,6 +101,7 @@ def gather_comparison(
     groups: Sequence[str] = (),
     score: str | None = None,
     interval: Interval = "hierarchical",
+    as_published: bool = False,
     choose_again: bool = True,
 ) -> StudyComparison:
     """The comparisons that the finished cells allow, perhaps none, and notes on what is missing.
@@ -118,7 +124,7 @@ def gather_comparison(
             out=out,
             groups=groups,
             score=score,
-            settings=TestSettings(interval=interval),
+            settings=PUBLISHED if as_published else TestSettings(interval=interval),
         )
         notes += more
         parts += [part] if part is not None else []
@@ -306,10 +312,10 @@ def _main_scores(recipe: Recipe) -> dict[str, str]:
     return {set_name(entry): recipe.main_score for entry in recipe.evaluate}
 
 
-def _write(result: StudyComparison, out: Path, *, score: str | None, interval: Interval) -> tuple[str, ...]:
-    """Everything as files: for a document, a paper, a spreadsheet and a program."""
-    asked = "".join(f"-{name}" for name in (score, interval) if name not in (None, "hierarchical"))
-    start, facts = f"compare{asked}", f"{Path(COMPARISON).stem}{asked}.json"
+def _write(result: StudyComparison, out: Path, *, asked: Sequence[str | None]) -> tuple[str, ...]:
+    """Everything as files: for a document, a paper, a spreadsheet and a program; ``asked``: what is not the default."""
+    named = "".join(f"-{name}" for name in asked if name)
+    start, facts = f"compare{named}", f"{Path(COMPARISON).stem}{named}.json"
     files = {f"{start}.md": _to_markdown(result), facts: _to_json(result)}
     for part in result.parts:
         for table, data in zip(part.tables, part.comparison.data_sets, strict=True):

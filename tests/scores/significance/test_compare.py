@@ -262,6 +262,8 @@ def test_published_form_is_a_setting() -> None:
     systems = {name: cells for name, cells in make_systems().items() if name in ("plain", "alike")}
     published = compare(systems, "plain", settings=replace(QUICK, as_published=True))
     assert published.results != compare(systems, "plain", settings=QUICK).results
+    found = [result.from_baseline for result in published.results if result.from_baseline]
+    assert all(one.corrected_p == one.p and one.tests == 1 for one in found), "the paper corrected nothing"
 
 
 def test_languages_that_a_system_lacks_are_left_out_of_averages() -> None:

@@ -24,7 +24,7 @@ def correct_results(results: Sequence[Result], settings: Settings) -> tuple[Resu
     """Results with p-values corrected for what was tried, and the directions that follow.
 
     Corrected together are the tests of all systems in all languages of a data set, and those of all systems for one
-    average. By `bootstrap` each system is corrected alone, as it was before.
+    average. By `bootstrap` each system is corrected alone, as it was before; `as_published` corrects nothing.
     """
     families: dict[tuple[str, ...], dict[tuple[str, str], Difference]] = {}
     for result in results:
@@ -33,7 +33,7 @@ def correct_results(results: Sequence[Result], settings: Settings) -> tuple[Resu
         for role, one in (("baseline", result.from_baseline), ("second", result.from_second)):
             if one is not None:
                 families.setdefault((result.data, role, *line, *alone), {})[result.language, result.system] = one
-    corrected = {name: _correct_family(family, settings.level) for name, family in families.items()}
+    corrected = {name: _correct_family(family, settings) for name, family in families.items()}
     by_key = {(data, role, *key): one for (data, role, *_), family in corrected.items() for key, one in family.items()}
     return tuple(
         replace(
@@ -45,14 +45,18 @@ def correct_results(results: Sequence[Result], settings: Settings) -> tuple[Resu
     )
 
 
-def _correct_family(family: Mapping[tuple[str, str], Difference], level: float) -> dict[tuple[str, str], Difference]:
+def _correct_family(
+    family: Mapping[tuple[str, str], Difference], settings: Settings
+) -> dict[tuple[str, str], Difference]:
     """A system that stands there under two names, such as a chosen layer beside all layers, is one test."""
     tests = {key: (key[0], one.delta, one.low, one.high, one.p) for key, one in family.items()}
     distinct = list(dict.fromkeys(tests.values()))
-    corrected = dict(zip(distinct, correct_holm([p for *_, p in distinct]), strict=True))
+    p_values = [p for *_, p in distinct]
+    corrected = dict(zip(distinct, p_values if settings.as_published else correct_holm(p_values), strict=True))
     found = {}
     for key, one in family.items():
         p = corrected[tests[key]]
-        direction = int(np.sign(one.delta)) if p < level else 0
-        found[key] = replace(one, corrected_p=p, direction=direction, tests=len(distinct))
+        direction = int(np.sign(one.delta)) if p < settings.level else 0
+        tests_counted = 1 if settings.as_published else len(distinct)
+        found[key] = replace(one, corrected_p=p, direction=direction, tests=tests_counted)
     return found
