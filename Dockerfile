@@ -7,10 +7,12 @@ FROM python:3.11-slim
 # torch's wheels for CPUs; for GPUs: --build-arg TORCH_INDEX=https://pypi.org/simple
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
+# Each package is built in an environment of its own (--use-pep517): seqeval has no wheel, and the old way of building it
+# lacks what its build needs.
 COPY pyproject.toml constraints.txt README.md LICENSE /build/
 COPY src /build/src
 RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(grep '^torch==' /build/constraints.txt)" \
-    && pip install --no-cache-dir --constraint /build/constraints.txt '/build[serve]' \
+    && pip install --no-cache-dir --use-pep517 --constraint /build/constraints.txt '/build[serve]' \
     && rm -r /build \
     && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin crossling
 

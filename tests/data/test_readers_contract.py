@@ -28,7 +28,7 @@ IDS = [f"{name}-{i}" for name, examples in EXAMPLES.items() for i in range(len(e
 CODE = st.binary(min_size=5, max_size=20)
 """Edits as bytes, five for each: one draw a file is several times faster than drawing every part of them."""
 NOISE = st.binary(max_size=30)
-FILES, MORE_FILES = 2_000, 10_000
+FILES, MORE_FILES = 600, 10_000
 """Malformed files thrown at every reader, shared between its examples: always, and in the slow test."""
 
 
