@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests write and sync thousands of small files: in memory, where 4 GB of it are free for files.
+TEMPORARY := $(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 {print "/dev/shm"}')
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test lint types slow long-run bench bench-gpu docs dist clean
@@ -11,7 +13,7 @@ demo: $(READY)
 	$(BIN)/crossling demo
 
 test: $(READY) lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTEST_DEBUG_TEMPROOT=$(TEMPORARY) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

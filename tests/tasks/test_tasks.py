@@ -126,7 +126,9 @@ def test_every_task_learns(kind: str, tmp_path: Path) -> None:
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
-    assert losses[-1] < 0.5 * losses[0]
+        if losses[-1] < 0.5 * losses[0]:
+            return
+    raise AssertionError(f"the loss fell from {losses[0]:.3f} to {losses[-1]:.3f} only")
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))
