@@ -55,6 +55,7 @@ EXTRA: dict[tuple[str, str], dict[str, Any]] = {
     ("readers", "phrasebook"): {"language": "en"},
     ("analyses", "probe"): {"languages": ["de"]},
     ("analyses", "head_probe"): {"languages": ["de"]},
+    ("analyses", "gates"): {"languages": ["de"]},
     ("analyses", "distances"): {"on": "ntrex", "languages": ["de"]},
     ("analyses", "similarity"): {"on": "ntrex", "languages": ["de"]},
 }

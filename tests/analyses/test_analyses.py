@@ -23,6 +23,7 @@ from crossling.training.distributed import Distributed
 WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 SETTINGS: dict[str, dict[str, Any]] = {
     "distances": {"on": "phrasebook-parallel", "languages": ("de", "hi"), "sentences": 12, "pairs": 30},
+    "gates": {"on": "phrasebook-parallel", "languages": ("en", "hi"), "sentences": 6},
     "head_probe": {
         "tasks": {"ner": {"on": "phrasebook-ner"}, "sentiment": {"on": "phrasebook-sentiment"}},
         "languages": ("en", "hi"),

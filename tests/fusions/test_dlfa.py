@@ -229,21 +229,59 @@ def test_initial_weights_have_kaiming_deviation() -> None:
         assert float(branch.widen.weight.detach().std()) == pytest.approx(math.sqrt(2 / 96), rel=0.05)
 
 
-@pytest.mark.parametrize("value", [0, -1, "eight", 2.5, True, None])
-def test_invalid_layer_error_names_valid_range(value: Any) -> None:
-    with pytest.raises(ValidationError, match=r"from 1 .* to the one before its last"):
-        Settings(layer=value)
+@pytest.mark.parametrize("value", ["eight", 2.5, True, None])
+def test_invalid_layer_error_says_how_layers_are_named(value: Any) -> None:
+    for name in ("layer", "second"):
+        with pytest.raises(ValidationError, match=r"is no layer: name it by number, from 0 .* or from the last down"):
+            Settings(**{"layer": 1, name: value})
 
 
 def test_layer_or_reduction_beyond_encoder_names_valid_values() -> None:
-    with pytest.raises(RecipeError, match=r"layer = 13: the encoder has 12 layers\. Valid: 1 to 11"):
-        build(Settings(layer=13), layers=12, width=384)
+    for layer in (13, -14):
+        with pytest.raises(
+            RecipeError, match=rf"layer = {layer}: the encoder has 12 layers\. Valid: 0 .* to 12, or -1"
+        ):
+            build(Settings(layer=layer), layers=12, width=384)
+    with pytest.raises(RecipeError, match=r"second = 13: the encoder has 12 layers"):
+        build(Settings(layer=1, second=13), layers=12, width=384)
     with pytest.raises(RecipeError, match=r"r = 5: does not divide .* 12\. Valid: 1, 2, 3, 4, 6, 12\."):
         build(Settings(layer=1, r=5), layers=12, width=12)
     with pytest.raises(ValidationError, match=r"r\n.*greater than or equal to 1"):
         Settings(layer=1, r=0)
-    for layer in (1, 11, 12):
+    for layer in (0, 1, 11, 12):
         assert layer in build(Settings(layer=layer), layers=12, width=12).reads
+
+
+@pytest.mark.parametrize(
+    ("layer", "second", "reads"), [(-1, -1, (4,)), (0, -1, (0, 4)), (-5, 2, (0, 2)), (3, 1, (1, 3))]
+)
+def test_any_two_layers_are_fused_as_a_lower_one_and_the_last_are(
+    layer: int, second: int, reads: tuple[int, ...]
+) -> None:
+    module = _build(layer, second=second)
+    assert module.reads == reads
+    hidden = {number: torch.randn(2, 3, WIDTH) for number in range(LAYERS + 1)}
+    mask = torch.ones(2, 3, dtype=torch.long)
+    first, other = (number % (LAYERS + 1) for number in (layer, second))
+    plain = _build(2).eval()  # the same weights, for the same seed drew them
+    expected = plain({2: hidden[first], LAYERS: hidden[other]}, mask)
+    assert torch.equal(module.eval()(hidden, mask), expected)
+
+
+def test_frozen_gate_keeps_its_weights_but_layers_learn() -> None:
+    torch.manual_seed(1)
+    module = build(Settings(layer=2, frozen=True), layers=LAYERS, width=WIDTH)
+    torch.manual_seed(1)
+    learning = build(Settings(layer=2), layers=LAYERS, width=WIDTH)
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), learning.parameters(), strict=True))
+    hidden, mask = _hidden([5, 3, 2], 5)
+    for values in hidden.values():
+        values.requires_grad_()
+    module(hidden, mask).square().sum().backward()
+    assert all(parameter.grad is None and not parameter.requires_grad for parameter in module.parameters())
+    assert all(bool(values.grad.any()) for values in hidden.values())
+    with pytest.raises(ValidationError, match="would always be the last layer"):
+        Settings(layer=2, frozen=True, start="identity")
 
 
 def test_module_holds_its_learning_rate() -> None:

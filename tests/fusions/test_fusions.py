@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from crossling.data.batching import Batch
 from crossling.encoders.loading import load_encoder
+from crossling.fusions import identify_fusion
 from crossling.inference.evaluate import encode_rows, predict_rows
 from crossling.models.model import Model, ModelCard, build_model, load_model, save_model
 from crossling.registry import list_kinds, load_kind
@@ -117,6 +119,32 @@ def test_every_fusion_keeps_its_settings_in_a_model_card(kind: str) -> None:
     assert settings.model_validate(first.model_dump(mode="json")) == first
 
 
+KNOWN_BY = {
+    "last": {"kind"},
+    "mean": {"kind", "layer", "weight"},
+    "scalar_mix": {"kind", "embeddings", "lr"},
+    "dlfa": {"kind", "layer", "branches", "r", "reading", "start", "lr"},
+}
+"""The settings that stored results are known by, which must not change."""
+OTHERS: dict[str, dict[str, Any]] = {
+    "mean": {"layer": None, "layers": [0, 1]},
+    "scalar_mix": {"layers": [0, 1]},
+    "dlfa": {"second": 2, "statistics": "debiased", "frozen": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_later_settings_count_only_where_they_are_used(kind: str) -> None:
+    settings = load_kind("fusions", kind).Settings
+    table = settings.model_validate(_table(kind)).model_dump()
+    for stored in (table, json.loads(json.dumps(table))):
+        assert identify_fusion(stored).keys() == KNOWN_BY[kind]
+    changed = settings.model_validate({**_table(kind), **OTHERS.get(kind, {})}).model_dump()
+    added = set(changed) - KNOWN_BY[kind]
+    assert added == set(getattr(load_kind("fusions", kind), "ADDED", ()))
+    assert identify_fusion(changed).keys() == KNOWN_BY[kind] | added
+
+
 @pytest.mark.parametrize("task_kind", list_kinds("tasks"))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_dlfa_works_under_every_head_whatever_the_batch(task_kind: str, family: str, tmp_path: Path) -> None:
@@ -199,14 +227,16 @@ def test_every_fusion_is_saved_and_loaded_with_its_model(kind: str, tmp_path: Pa
     assert np.allclose(own.column("confidence"), again.column("confidence"), atol=1e-6)
 
 
-def test_stopped_run_restores_running_statistics(tmp_path: Path) -> None:
+@pytest.mark.parametrize("statistics", ["running", "debiased"])
+def test_stopped_run_restores_running_statistics(statistics: str, tmp_path: Path) -> None:
     """Cut after the first of two epochs and continued: the same weights and the same running statistics."""
 
     class StoppedError(Exception):
         pass
 
     def run(name: str, *, stop: bool) -> dict[str, torch.Tensor]:
-        task, model, rows = _model("tag", tiny_encoder("bert"), {"kind": "dlfa", "layer": 1})
+        table = {"kind": "dlfa", "layer": 1, "statistics": statistics}
+        task, model, rows = _model("tag", tiny_encoder("bert"), table)
         examples = encode_rows(task, [rows], model.encoder, cache=tmp_path / "encoded", labels=task.labels)
         epochs = 0
 

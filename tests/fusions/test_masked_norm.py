@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, distributed, multiprocessing, nn
 from torch._subclasses import FakeTensorMode
 
-from crossling.fusions.dlfa import DLFA, Settings
+from crossling.fusions.dlfa import DLFA, Settings, Statistics
 from crossling.fusions.masked_norm import MaskedBatchNorm, RealPositions
 
 CHANNELS = 5
@@ -149,19 +149,20 @@ def test_autocast_computes_in_float32() -> None:
     assert torch.equal(norm.running_var, reference.running_var)
 
 
-def _fusion() -> DLFA:
+def _fusion(statistics: Statistics = "running") -> DLFA:
     torch.manual_seed(3)
-    module = DLFA(Settings(layer=1, r=4, start="random"), last=2, width=8)
+    module = DLFA(Settings(layer=1, r=4, start="random", statistics=statistics), layers=(1, 2), width=8)
     with torch.no_grad():  # a signal that padding or a neighbour would change
         for parameter in module.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape))
     return module
 
 
-def test_no_operation_reads_a_value_on_the_cpu() -> None:
+@pytest.mark.parametrize("statistics", ["running", "debiased"])
+def test_no_operation_reads_a_value_on_the_cpu(statistics: Statistics) -> None:
     """Fake tensors have none: what asks for one (a branch, a nonzero) fails, as it would in a CUDA graph."""
     with FakeTensorMode():
-        module = DLFA(Settings(layer=1, r=4, start="identity"), last=2, width=8)
+        module = DLFA(Settings(layer=1, r=4, start="identity", statistics=statistics), layers=(1, 2), width=8)
         hidden = {layer: torch.randn(3, 4, 8, requires_grad=True) for layer in (1, 2)}
         module(hidden, torch.ones(3, 4, dtype=torch.long)).sum().backward()
         assert all(parameter.grad is not None for parameter in module.parameters())
@@ -176,7 +177,7 @@ SHARES = {
 
 def _train_share(hidden: dict[int, Tensor], mask: Tensor, rows: slice) -> dict[str, Tensor]:
     """Loss and gradients of two steps on some rows of a batch; the loss counts real tokens only."""
-    module, results = _fusion(), {}
+    module, results = _fusion("debiased"), {}
     for step in range(2):
         own = {layer: (x[rows] * (1 + step)).clone().requires_grad_() for layer, x in hidden.items()}
         real = mask[rows].bool() & (mask[rows].sum(1) > 1)[:, None]
@@ -239,3 +240,45 @@ def test_gradients_are_precise_under_autocast() -> None:
     reference(y, real).square().sum().backward()
     assert torch.equal(norm.weight.grad, reference.weight.grad)
     assert torch.equal(x.grad, y.grad)
+
+
+def test_debiased_statistics_are_the_weighted_mean_of_all_batches() -> None:
+    """After every step, against the sum written out; batches without a real position do not count."""
+    norm = MaskedBatchNorm(CHANNELS, debias=True)
+    means: list[Tensor] = []
+    variances: list[Tensor] = []
+    for step in range(12):
+        values = _values(3, 4, CHANNELS, seed=step) * (1 + step) + step
+        mask = _mask([4, 2, 3] if step != 5 else [0, 0, 0], 4)
+        norm(values, RealPositions(mask))
+        if mask.any():
+            means.append(values[mask].mean(0))
+            variances.append(values[mask].var(0))
+        weights = torch.tensor([0.1 * 0.9**age for age in reversed(range(len(means)))])
+        shares = (weights / weights.sum())[:, None]
+        assert torch.allclose(norm.running_mean, (shares * torch.stack(means)).sum(0), rtol=1e-4, atol=1e-5)
+        assert torch.allclose(norm.running_var, (shares * torch.stack(variances)).sum(0), rtol=1e-4, atol=1e-5)
+
+
+def test_debiased_statistics_are_exact_after_one_step_and_running_ones_are_not() -> None:
+    """Of batches with the same statistics; the default needs dozens of steps to get there."""
+    values, mask = 3 * _values(8, 5, CHANNELS) + 2, _mask([5] * 8, 5)
+    exact = values[mask].mean(0), values[mask].var(0)
+    for debias, steps, tolerance in ((True, 1, 1e-5), (True, 5, 1e-5), (False, 100, 1e-3)):
+        norm = MaskedBatchNorm(CHANNELS, debias=debias)
+        for _ in range(steps):
+            norm(values, RealPositions(mask))
+        assert torch.allclose(norm.running_mean, exact[0], rtol=tolerance)
+        assert torch.allclose(norm.running_var, exact[1], rtol=tolerance)
+    few = MaskedBatchNorm(CHANNELS)
+    for _ in range(5):
+        few(values, RealPositions(mask))
+    assert not torch.allclose(few.running_mean, exact[0], rtol=0.3)
+
+
+def test_debiasing_changes_no_training_step() -> None:
+    """Training normalises by the batch: only what predictions are normalised with differs."""
+    values, real = _values(3, 4, CHANNELS), RealPositions(_mask([4, 2, 3], 4))
+    plain, debiased = MaskedBatchNorm(CHANNELS), MaskedBatchNorm(CHANNELS, debias=True)
+    assert torch.equal(plain(values, real), debiased(values, real))
+    assert not torch.equal(plain.eval()(values, real), debiased.eval()(values, real))

@@ -28,10 +28,37 @@ def test_default_is_plain_mean_and_last_with_itself_is_unchanged() -> None:
     assert torch.equal(module({3: last}, torch.ones(2, 3)), last)
 
 
+@pytest.mark.parametrize(
+    ("layers", "reads"),
+    [((-1,), (3,)), ((0, -1), (0, 3)), ((3, 1, 2), (1, 2, 3)), ((-4, 2), (0, 2)), ((), (0, 1, 2, 3))],
+)
+def test_any_layers_are_averaged_with_equal_shares(layers: tuple[int, ...], reads: tuple[int, ...]) -> None:
+    module = build(Settings(layers=layers), layers=3, width=4)
+    assert module.reads == reads
+    hidden = {layer: torch.randn(2, 3, 4) for layer in range(4)}
+    expected = torch.stack([hidden[layer] for layer in reads]).mean(0)
+    assert torch.allclose(module(hidden, torch.ones(2, 3)), expected, atol=1e-6)
+
+
+def test_layers_are_counted_from_the_last_too() -> None:
+    assert build(Settings(layer=-2, weight=0.25), layers=3, width=4).shares == {2: 0.25, 3: 0.75}
+    assert build(Settings(layer=0), layers=3, width=4).reads == (0, 3)
+
+
 def test_invalid_settings_error_names_valid_range() -> None:
-    with pytest.raises(RecipeError, match="Valid: 1 to 2"):
+    with pytest.raises(RecipeError, match=r"layer = 4: .* Valid: 0 .* to 3"):
         build(Settings(layer=4), layers=3, width=4)
-    with pytest.raises(ValidationError, match="from 1"):
-        Settings(layer=0)
-    with pytest.raises(ValidationError, match="less than or equal to 1"):
-        Settings(layer=1, weight=1.5)
+    with pytest.raises(RecipeError, match=r"layers = 4: .* Valid: 0 .* to 3"):
+        build(Settings(layers=(1, 4)), layers=3, width=4)
+    with pytest.raises(RecipeError, match="-1 is layer 3; name each once"):
+        build(Settings(layers=(3, -1)), layers=3, width=4)
+    for table, said in (
+        ({"weight": 0.3}, "share of layer, which is missing"),
+        ({"layer": 1, "layers": (1, 2)}, "name either layer"),
+        ({"layers": (1, 1)}, "every layer once"),
+        ({"layers": 3}, "no list of layers"),
+        ({"layers": (1, 2), "weight": 0.3}, "share of layer"),
+        ({"layer": 1, "weight": 1.5}, "less than or equal to 1"),
+    ):
+        with pytest.raises(ValidationError, match=said):
+            Settings(**table)

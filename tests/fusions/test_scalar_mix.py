@@ -6,13 +6,24 @@ import math
 
 import pytest
 import torch
+from pydantic import ValidationError
 
+from crossling.errors import RecipeError
 from crossling.fusions.scalar_mix import Settings, build
 
 
-@pytest.mark.parametrize(("embeddings", "reads"), [(True, (0, 1, 2, 3)), (False, (1, 2, 3))])
-def test_scalar_mix_is_gamma_times_weighted_sum(embeddings: bool, reads: tuple[int, ...]) -> None:
-    module = build(Settings(embeddings=embeddings), layers=3, width=4)
+@pytest.mark.parametrize(
+    ("settings", "reads"),
+    [
+        (Settings(), (0, 1, 2, 3)),
+        (Settings(embeddings=False), (1, 2, 3)),
+        (Settings(layers=(-1, 0)), (0, 3)),
+        (Settings(layers=(2,)), (2,)),
+    ],
+    ids=str,
+)
+def test_scalar_mix_is_gamma_times_weighted_sum(settings: Settings, reads: tuple[int, ...]) -> None:
+    module = build(settings, layers=3, width=4)
     assert module.reads == reads
     hidden = {layer: torch.randn(2, 3, 4) for layer in reads}
     mask = torch.ones(2, 3, dtype=torch.long)
@@ -38,3 +49,10 @@ def test_scalar_mix_learns_weight_of_the_right_layer() -> None:
         optimiser.step()
     assert torch.softmax(module.scores, 0)[1] > 0.9
     assert float(module.gamma.detach()) == pytest.approx(2.0, abs=0.2)
+
+
+def test_invalid_layers_are_explained() -> None:
+    with pytest.raises(RecipeError, match=r"layers = -5: the encoder has 3 layers"):
+        build(Settings(layers=(1, -5)), layers=3, width=4)
+    with pytest.raises(ValidationError, match="leave out 0 there"):
+        Settings(layers=(1, 2), embeddings=False)

@@ -47,6 +47,9 @@ FUSIONS: list[dict[str, Any]] = [
     {"kind": "dlfa", "layer": 2},
     {"kind": "dlfa", "layer": 1, "branches": "global", "reading": "weighted"},
     {"kind": "dlfa", "layer": 1, "branches": "local", "start": "identity"},
+    {"kind": "mean", "layers": [0, 2]},
+    {"kind": "scalar_mix", "layers": [0, -1]},
+    {"kind": "dlfa", "layer": 0, "second": -2, "statistics": "debiased", "frozen": True},
 ]
 
 

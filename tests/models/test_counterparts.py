@@ -104,6 +104,23 @@ def test_auto_classes_compute_the_same_logits(
         assert loaded.config.label2id == {label: number for number, label in enumerate(LABELS)}
 
 
+@pytest.mark.parametrize(
+    "fusion",
+    [
+        {"kind": "mean", "layers": [0, 2]},
+        {"kind": "scalar_mix", "layers": [0, -1]},
+        {"kind": "dlfa", "layer": 0, "second": -2, "statistics": "debiased", "frozen": True},
+    ],
+    ids=lambda fusion: fusion["kind"],
+)
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_fusions_of_any_layers_compute_the_same_logits(tmp_path: Path, family: str, fusion: dict[str, Any]) -> None:
+    model, card = build(make_encoder(family, False), "ner", fusion)
+    write_transformers(model, card, tmp_path / "out")
+    loaded = AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
+    assert measure_difference(model, loaded.eval(), "main", "tag", "auto") <= TOLERANCE
+
+
 def test_class_that_computes_something_else_is_not_used() -> None:
     """A tiny ModernBERT whose last states are so small that the epsilon of their normalisation counts."""
     model, card = build(tiny_encoder("modernbert"), "ner", {"kind": "last"})

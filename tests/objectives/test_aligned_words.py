@@ -42,7 +42,12 @@ def _examples(path: Path, encoder: Encoder) -> PairedExamples:
 
 
 def _model(family: str = "bert", seed: int = 0) -> Model:
-    return build_model(tiny_encoder(family, seed=seed), {"kind": "last"}).eval()
+    model = build_model(tiny_encoder(family, seed=seed), {"kind": "last"}).eval()
+    with torch.no_grad():  # else the last layer of a tiny encoder has nearly the same vector for all words
+        for module in model.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.weight.add_(1.0)
+    return model
 
 
 def _batch(model: Model, examples: PairedExamples, objective: Objective, size: int = 3) -> tuple[Any, dict[str, Any]]:
@@ -69,6 +74,8 @@ def _write_out(
     layer = model.encoder.layers if settings.layer is None else settings.layer
     pull = stay = torch.zeros(())
     pairs = anchors = 0
+    now: list[torch.Tensor] = []
+    then: list[torch.Tensor] = []
     for source_ids, source_words, target_ids, target_words, links in SENTENCES:
         source = _vectors(model.encoder, source_ids, source_words, settings.pooling, layer)
         target = _vectors(model.encoder, target_ids, target_words, settings.pooling, layer)
@@ -82,10 +89,20 @@ def _write_out(
             if name in settings.anchors:
                 pull = pull + ((moved[place] - target[place]) ** 2).sum()
                 pairs += 1
-        for now, then in zip(source, original, strict=True):
-            stay = stay + ((now - then.detach()) ** 2).sum()
+        for vector, before in zip(source, original, strict=True):
+            stay = stay + ((vector - before.detach()) ** 2).sum()
         anchors += len(source[0]) + 2
-    return pull, stay, pairs, anchors
+        now += [*moved[0], *target[0]]
+        then += [*original[0]]
+    if settings.distance == "relative":
+        pull, stay = pull / _variance(now), stay / _variance(then).detach()
+    return pull, stay if settings.stay else torch.zeros(()), pairs, anchors
+
+
+def _variance(vectors: list[torch.Tensor]) -> torch.Tensor:
+    """Of words about their mean, averaged over dimensions."""
+    mean = sum(vectors) / len(vectors)
+    return sum(((vector - mean) ** 2).mean() for vector in vectors) / len(vectors)
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-r", "distilbert"])
@@ -98,6 +115,8 @@ def _write_out(
         AdjustmentSettings(anchors=("words",)),
         AdjustmentSettings(anchors=("cls",)),
         AdjustmentSettings(anchors=("cls", "sep"), pull=0.5, stay=2.0, reduction="sum"),
+        AdjustmentSettings(distance="relative"),
+        AdjustmentSettings(distance="relative", moving="target", layer=1, stay=0.0),
     ],
 )
 def test_loss_and_gradient_equal_equation_1(tmp_path: Path, family: str, settings: AdjustmentSettings) -> None:
@@ -126,9 +145,57 @@ def test_loss_and_gradient_equal_equation_1(tmp_path: Path, family: str, setting
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-def test_empty_rows_and_longer_padding_change_nothing(tmp_path: Path) -> None:
+def _scale(encoder: Encoder, factor: float, *, about: torch.Tensor | float = 0.0) -> None:
+    """Let the last layer's vectors be ``factor`` times as far from a point: it ends with a normalisation."""
+    norm = encoder.model.encoder.layer[-1].output.LayerNorm
+    with torch.no_grad():
+        norm.weight.mul_(factor)
+        norm.bias.mul_(factor).add_((1 - factor) * about)
+
+
+def test_shrinking_lowers_the_papers_loss_but_not_the_relative_one(tmp_path: Path) -> None:
+    """Of an encoder that equals its reference at first, and shrinks about its source words' mean. The pull of a space
+    of c times the size is c squared of what it was, or the same; staying costs least where nothing shrinks."""
+    examples = _examples(tmp_path / "e.arrow", tiny_encoder())
+    start = _model().encoder
+    layer = start.layers
+    centre = torch.cat([_vectors(start, ids, words, "mean", layer)[0] for ids, words, *_ in SENTENCES]).mean(0).detach()
+    losses: dict[str, list[float]] = {"absolute": [], "relative": []}
+    for distance, totals in losses.items():
+        settings = AdjustmentSettings.model_validate({"distance": distance})
+        pulls = []
+        for factor in (1.0, 0.9, 0.5):
+            model, reference = _model(), _model().encoder
+            _scale(model.encoder, factor, about=centre)
+            objective = Objective("words", settings, model.encoder, reference=reference)
+            arrays, batch = _batch(model, examples, objective)
+            sums, counts = objective.sum_loss(model, batch), objective.count_targets(arrays)
+            total, _ = add_terms(sums, torch.tensor(weigh_terms(objective.weights, counts)))
+            pulls.append(sums.pull.item())
+            totals.append(total.item())
+        expected = [1.0, 0.81, 0.25] if distance == "absolute" else [1.0, 1.0, 1.0]
+        assert [pull / pulls[0] for pull in pulls] == pytest.approx(expected, rel=1e-4)
+    assert losses["absolute"][1] < losses["absolute"][0], "a smaller space costs less"
+    assert losses["relative"][0] < losses["relative"][1] < losses["relative"][2], "a smaller space costs more"
+
+
+def test_relative_loss_does_not_depend_on_the_units_of_the_encoder(tmp_path: Path) -> None:
+    examples = _examples(tmp_path / "e.arrow", tiny_encoder())
+    found = []
+    for factor in (1.0, 7.0):
+        model, reference = _model(), _model(seed=5).encoder
+        for encoder in (model.encoder, reference):
+            _scale(encoder, factor)
+        objective = Objective("words", AdjustmentSettings(distance="relative"), model.encoder, reference=reference)
+        found.append(torch.stack(objective.sum_loss(model, _batch(model, examples, objective)[1])[1:3]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("distance", ["absolute", "relative"])
+def test_empty_rows_and_longer_padding_change_nothing(tmp_path: Path, distance: str) -> None:
     model, reference = _model(), _model(seed=5).encoder
-    objective = Objective("words", AdjustmentSettings(), model.encoder, reference=reference)
+    settings = AdjustmentSettings.model_validate({"distance": distance})
+    objective = Objective("words", settings, model.encoder, reference=reference)
     examples = _examples(tmp_path / "e.arrow", model.encoder)
     results = []
     for size, length in ((3, 8), (5, 24)):

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from crossling import aligners
 from crossling.data.batching import Batch
 from crossling.encoders.loading import load_encoder
-from crossling.errors import DataError, RecipeError
+from crossling.errors import DataError, RecipeError, UserError
 from crossling.models.model import Model
 from crossling.objectives.aligned_words import AdjustmentSettings, Objective
 from crossling.recipe.recipe import EncoderSettings, freeze, parse_recipe
@@ -22,6 +22,7 @@ from crossling.stages.context import StageContext
 from crossling.stages.word_pairs import PairData, encode_pairs, filter_links, link_sentences
 from crossling.store.artefacts import Store
 from crossling.study.recipe_run import run_recipe
+from crossling.study.run_report import summarise_run
 from crossling.training.distributed import Distributed
 from parallel_text import describe, make_linked, make_raw
 from tiny import save_tiny
@@ -83,6 +84,81 @@ def test_adjusting_pulls_translations_together_and_keeps_the_source(tmp_path: Pa
     assert after[0.0][0] < 0.3 * before
     assert after[10.0][0] < 0.9 * before
     assert after[10.0][1] < 0.5 * after[0.0][1], "the staying term holds the source"
+
+
+def test_record_says_what_became_of_the_source(tmp_path: Path, untrimmed: None) -> None:
+    """Against vectors that are read from both encoders sentence by sentence."""
+    data, context = describe(make_linked()), _context(tmp_path)
+    model, _, record = _train(tmp_path, data, layer=2, epochs=2)
+    found = record["source_vectors"]
+    examples = encode_pairs(AdjustmentSettings(), data, context)
+    sides: list[list[torch.Tensor]] = [[], []]
+    for row in range(len(examples)):
+        ids = torch.from_numpy(examples.get("ids", row).astype(np.int64))[None]
+        words = examples.get("words", row)
+        for side, encoder in zip(sides, (context.encoder.eval(), model.encoder.eval()), strict=True):
+            with torch.no_grad():
+                hidden = encoder(ids, torch.ones_like(ids), torch.zeros_like(ids), layers=[2])[2][0].double()
+            side.append(torch.stack([hidden[words == word].mean(0) for word in range(words.max() + 1)]))
+    before, after = (torch.cat(side) for side in sides)
+    assert (found["sentences"], found["words"]) == (len(examples), len(before))
+    variance = [float((x - x.mean(0)).square().sum()) for x in (before, after)]
+    within = [float(sum((x - x.mean(0)).square().sum() for x in side)) for side in sides]
+    product = float(((before - before.mean(0)) * (after - after.mean(0))).sum())
+    assert found["drift"] == pytest.approx((float((after - before).square().sum()) / variance[0]) ** 0.5, abs=1e-4)
+    assert found["variance"] == pytest.approx(variance[1] / variance[0], abs=1e-4)
+    assert found["variance_within"] == pytest.approx(within[1] / within[0], abs=1e-4)
+    assert found["correlation"] == pytest.approx(product / (variance[0] * variance[1]) ** 0.5, abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_scale_and_direction_of_the_change_are_kept_apart(tmp_path: Path, untrimmed: None, family: str) -> None:
+    save_tiny(tmp_path / "encoder", family=family)
+    data = describe(make_linked())
+    found = {}
+    for keep in ("all", "scale", "direction"):
+        model, _, record = _train(tmp_path, data, keep=keep, epochs=2)
+        found[keep] = record["source_vectors"]
+        if keep == "scale":
+            weights, original = model.encoder.state_dict(), _context(tmp_path).encoder.state_dict()
+            changed = {name for name in weights if not torch.equal(weights[name], original[name])}
+            assert {name.split(".")[-2].lower().replace("_", "") for name in changed} <= {
+                "layernorm",
+                "outputlayernorm",
+            }
+            assert len(changed) == 2, "weight and bias of the last normalisation alone"
+    assert found["all"]["variance"] < 0.9 and found["all"]["correlation"] < 0.999
+    assert found["scale"]["variance"] == pytest.approx(found["all"]["variance"], rel=1e-3)
+    assert found["scale"]["correlation"] == pytest.approx(1.0, abs=1e-5)
+    assert found["direction"]["variance"] == pytest.approx(1.0, rel=1e-3)
+    assert found["direction"]["correlation"] == pytest.approx(found["all"]["correlation"], abs=1e-5)
+
+
+def test_encoder_that_cannot_be_scaled_is_refused(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "encoder", family="modernbert")
+    with pytest.raises(UserError, match="set keep = 'all'"):
+        _train(tmp_path, describe(make_linked(8)), keep="scale", epochs=1)
+
+
+def test_source_shrinks_less_with_relative_distances(tmp_path: Path) -> None:
+    shrunk = {
+        distance: _train(tmp_path, describe(make_linked()), distance=distance, epochs=4)[2]["source_vectors"][
+            "variance"
+        ]
+        for distance in ("absolute", "relative")
+    }
+    assert shrunk["absolute"] < 0.8 * shrunk["relative"]
+
+
+def test_later_settings_count_only_where_they_are_used() -> None:
+    """Stored results are known by the others."""
+    data = describe(make_linked(4))
+    known = adjust.identity_inputs(_settings(), data)["settings"]
+    assert not {"distance", "keep", "parallel", "links"} & known.keys()
+    assert {"pull", "stay", "layer", "epochs", "lr", "kind"} <= known.keys()
+    used = adjust.identity_inputs(_settings(distance="relative", keep="scale"), data)["settings"]
+    assert used == {**known, "distance": "relative", "keep": "scale"}
+    assert adjust.identity_inputs(_settings(pull=0.0), data)["settings"] == {**known, "pull": 0.0}
 
 
 def test_seed_determines_sentences_and_bits(tmp_path: Path) -> None:
@@ -177,7 +253,8 @@ def test_learning_rate_scales_with_number_of_pairs() -> None:
     ("changes", "said"),
     [
         ({"parallel": []}, "name sentences"),
-        ({"pull": 0.0}, "nothing would be adjusted"),
+        ({"pull": 0.0, "stay": 0.0}, "nothing would be learnt"),
+        ({"keep": "scale", "layer": 1}, "leave layer out"),
         ({"anchors": ["words", "words"]}, "each once"),
         ({"aligner": "nural"}, "neural"),
         ({"pooling": "median"}, "mean"),
@@ -224,6 +301,10 @@ def test_next_stage_starts_from_adjusted_encoder(tmp_path: Path) -> None:
     assert records[0]["pairs"] == 24
     names = set(records[1]["history"][0])
     assert {"replay_pull", "replay_stay"} <= names
+    assert [record["source_vectors"]["sentences"] for record in records] == [24, 24]
+    notes = summarise_run(tmp_path / "out", store=tmp_path / "store").notes
+    assert [note.split(",")[0].split(" ", 1)[1] for note in notes] == ["words of en"] * 2
+    assert all("drift" in note and "within sentences" in note and "correlation" in note for note in notes)
 
 
 def test_missing_parallel_text_or_task_raises(tmp_path: Path) -> None:

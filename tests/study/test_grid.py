@@ -8,6 +8,7 @@ import pytest
 
 from crossling.errors import DataError, RecipeError
 from crossling.store.artefacts import Store
+from crossling.study.forecast import forecast_study
 from crossling.study.grid import load_study
 from crossling.study.plan import plan_study
 from small_study import TWO_SYSTEMS, write_recipe, write_study
@@ -230,3 +231,13 @@ def test_data_that_several_variants_miss_is_reported_once(tmp_path: Path, tiny_f
     assert lines[0] == "2 of 2 variants cannot be run" and len(lines) == 4
     for line, part in zip(lines[1:], ("stage.0: ", "evaluate.0: ", "evaluate.0: "), strict=True):
         assert line.strip().startswith(f"plain, mean: {part}")
+
+
+def test_layers_that_the_encoder_lacks_are_refused_before_training(tmp_path: Path, tiny_folder: Path) -> None:
+    """By a dry run too, which plans as a run does."""
+    fusion = '{ kind = "mean", layer = -9 }'
+    study = load_study(write_study(tmp_path, tiny_folder), [f"systems.mean.set={{'stage.0.fusion' = {fusion}}}"])
+    with pytest.raises(
+        DataError, match=r"1 of 2 variants cannot be run\n  mean: stage\.0: fusion\.layer = -9: .* 3 lay"
+    ):
+        forecast_study(study, store=Store(tmp_path / "s"), out=tmp_path / "out")

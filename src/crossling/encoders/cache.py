@@ -22,6 +22,7 @@ class EncoderCache:
     """Keep the last encoder unchanged and return copies of it."""
     _identities: dict[tuple[str, str | None], str] = field(default_factory=dict)
     _labels: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    _shapes: dict[tuple[str, str | None], tuple[int, int]] = field(default_factory=dict)
     _kept: tuple[tuple[str, str | None], Encoder] | None = None
 
     def identify(self, settings: EncoderSettings) -> str:
@@ -36,6 +37,11 @@ class EncoderCache:
         self.identify(settings)
         return self._labels[(settings.name, settings.revision)]
 
+    def measure(self, settings: EncoderSettings) -> tuple[int, int]:
+        """An encoder's number of layers and its width."""
+        self.identify(settings)
+        return self._shapes[(settings.name, settings.revision)]
+
     def load(self, name: str, revision: str | None = None) -> Encoder:
         """An encoder to train or to predict with; an error if it changed since it was first loaded."""
         if self._kept is not None and self._kept[0] == (name, revision):
@@ -44,6 +50,7 @@ class EncoderCache:
         if self._identities.setdefault((name, revision), encoder.identity) != encoder.identity:
             raise ArtefactError(f"{name}: was changed while it was in use; run again")
         self._labels[(name, revision)] = encoder.name
+        self._shapes[(name, revision)] = encoder.layers, encoder.width
         if self.keep and 4 * sum(p.numel() for p in encoder.parameters()) < KEPT_BYTES:
             self._kept = ((name, revision), encoder)
             return _copy(encoder)

@@ -6,11 +6,11 @@ Shapes: B sentences, S subwords, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from crossling.errors import RecipeError
 from crossling.limits import MOST_LAYERS
@@ -27,7 +27,9 @@ SettingsT = TypeVar("SettingsT", bound=FrozenSettings, contravariant=True)
 class Fusion(Protocol):
     """An ``nn.Module`` from the hidden states of some layers to one representation.
 
-    A fusion may also have ``lr``, a learning rate for its own weights; without it they learn at the stage's.
+    A fusion may also have ``lr``, a learning rate for its own weights; without it they learn at the stage's. One that
+    mixes two layers may have their numbers, ``layer`` and ``second``, and ``weigh``, with the arguments of a call: how
+    much of the first is in each element of the mix, which ``analyses/gates.py`` shows.
     """
 
     reads: tuple[int, ...]
@@ -41,7 +43,7 @@ class Fusion(Protocol):
 
 
 class FusionKind(Protocol[SettingsT]):
-    """What a kind's module defines, besides its ``Settings``."""
+    """What a kind's module defines, besides its ``Settings``; see also :func:`identify_fusion`."""
 
     def build(self, settings: SettingsT, *, layers: int, width: int) -> Fusion:
         """The module for an encoder with this number of layers and this width."""
@@ -77,26 +79,62 @@ if not TYPE_CHECKING:
 
 
 def _parse_layer(value: Any) -> int:
-    """Only the encoder knows its number of layers, so the upper end is checked when the module is built."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    """Only the encoder knows its number of layers, so both ends are checked when the module is built."""
+    if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(
-            f"{value!r} is no layer to fuse: name it by number, from 1 (the encoder's first) to the one before its "
-            "last (1 to 11 of an encoder with 12)"
+            f"{value!r} is no layer: name it by number, from 0 (the embeddings' output) and 1 (the encoder's first "
+            "layer) up, or from the last down: -1, -2"
         )
     return value
 
 
-Layer = Annotated[int, BeforeValidator(_parse_layer), Field(ge=1, le=MOST_LAYERS)]
-"""A hidden layer: 1 is the first, above the embeddings."""
+Layer = Annotated[int, BeforeValidator(_parse_layer), Field(ge=-MOST_LAYERS, le=MOST_LAYERS)]
+"""A layer's hidden states: 0 is the embeddings' output, 1 the first layer's, -1 the last one's."""
+
+
+def _parse_layers(value: Any) -> Any:
+    """A list, as a model's card in JSON has it, as a tuple."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{value!r} is no list of layers, such as [0, 6, -1]")
+    if len(set(map(str, value))) < len(value):
+        raise ValueError("every layer once")
+    return tuple(value)
+
+
+Layers = Annotated[tuple[Layer, ...], BeforeValidator(_parse_layers), PlainSerializer(list, return_type=list[int])]
+"""Several layers, each once; a list in tables, so that a model's card equals the recipe's table."""
 
 LearningRate = Annotated[float, Field(gt=0, le=10)] | None
 """A learning rate for the fusion's weights; None: the stage's."""
 
 
-def check_layer(layer: int, *, layers: int) -> None:
-    """The last layer is valid, too: fused with itself it stays as it is, which makes it a control."""
-    if not 1 <= layer <= layers:
+def find_layer(layer: int, *, layers: int, key: str = "layer") -> int:
+    """The number of a layer from 0 up, or an error where the encoder has no such layer."""
+    if not -layers - 1 <= layer <= layers:
         raise RecipeError(
-            f"fusion.layer = {layer}: the encoder has {layers} layers. Valid: 1 to {layers - 1} "
-            f"({layers}, the last, fused with itself, stays as it is)."
+            f"fusion.{key} = {layer}: the encoder has {layers} layers. Valid: 0 (the embeddings' output) to {layers}, "
+            f"or -1 (the last layer) to {-layers - 1}."
         )
+    return layer if layer >= 0 else layers + 1 + layer
+
+
+def find_layers(chosen: Layers, *, layers: int) -> tuple[int, ...]:
+    """The numbers of several layers in rising order, each once."""
+    found = sorted(find_layer(layer, layers=layers, key="layers") for layer in chosen)
+    if len(set(found)) < len(found):
+        raise RecipeError(
+            f"fusion.layers = {list(chosen)}: names a layer twice, for -1 is layer {layers}; name each once"
+        )
+    return tuple(found)
+
+
+def identify_fusion(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a fusion's settings that results are known by.
+
+    What a kind's file lists as ``ADDED`` came after results had been stored, so it counts only where it is not the
+    default.
+    """
+    module = load_kind("fusions", str(table.get("kind")))
+    added = {name: module.Settings.model_fields[name].get_default() for name in getattr(module, "ADDED", ())}
+    unused = {name for name, default in added.items() if table.get(name, default) in (default, [])}
+    return {name: value for name, value in table.items() if name not in unused}

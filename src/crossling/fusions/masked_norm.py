@@ -23,13 +23,18 @@ class MaskedBatchNorm(nn.Module):
     branch), it is normalised with the running statistics, which it then moves: their mean towards it, their variance
     towards its squared distance from that mean. A batch without any real position moves nothing.
 
+    Running statistics start at 0 and 1, and after n batches ``(1 - momentum) ** n`` of them is still that start. With
+    ``debias`` each batch moves them by ``momentum / (1 - (1 - momentum) ** n)`` instead: the same weighted mean of all
+    batches without the start, as Adam's moments have it. ``seen`` is that divisor, for n batches so far.
+
     No step depends on a value that the CPU must read, so that a CUDA graph can capture it.
     """
 
     running_mean: Tensor
     running_var: Tensor
+    seen: Tensor | None
 
-    def __init__(self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1, debias: bool = False) -> None:
         super().__init__()
         self.eps = eps
         self.momentum = momentum
@@ -37,6 +42,7 @@ class MaskedBatchNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+        self.register_buffer("seen", torch.zeros(()) if debias else None)
 
     def forward(self, values_NC: Tensor, real: RealPositions) -> Tensor:
         # In float32 whatever the precision around it: sums over thousands of tokens need the digits.
@@ -63,6 +69,9 @@ class MaskedBatchNorm(nn.Module):
         batch_variance_C = real.average(centred_NC.square())
         variance_C = torch.where(real.has_variance, batch_variance_C, self.running_var)
         rate = real.is_any * self.momentum
+        if self.seen is not None:
+            self.seen.lerp_(torch.ones_like(self.seen), rate)
+            rate = rate / self.seen.clamp(min=self.momentum)
         self.running_mean.lerp_(batch_mean_C, rate)
         self.running_var.lerp_(batch_variance_C * real.correction, rate)
         return centred_NC, torch.rsqrt(variance_C + self.eps)

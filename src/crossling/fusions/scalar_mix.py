@@ -1,14 +1,19 @@
-"""A learnt mix of all layers, one weight each, as in ELMo."""
+"""A learnt mix of all layers or of some, one weight each, as in ELMo."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from crossling.fusions import LearningRate, Module
+from pydantic import model_validator
+
+from crossling.fusions import Layers, LearningRate, Module, find_layers
 from crossling.recipe.recipe import FrozenSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+ADDED = ("layers",)
 
 
 class Settings(FrozenSettings):
@@ -20,11 +25,20 @@ class Settings(FrozenSettings):
     lr: LearningRate = None
     """The weights' own learning rate; default: the stage's, at which they hardly leave the plain mean (1e-3 to 1e-2
     is usual)."""
+    layers: Layers = ()
+    """The layers that take part, such as [0, 6, -1]; default: all."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.layers and not self.embeddings:
+            raise ValueError("embeddings = false: with layers, leave out 0 there instead")
+        return self
 
 
 def build(settings: Settings, *, layers: int, width: int) -> ScalarMix:
     """The module for an encoder of this many layers."""
-    return ScalarMix(tuple(range(0 if settings.embeddings else 1, layers + 1)), lr=settings.lr)
+    every = tuple(range(0 if settings.embeddings else 1, layers + 1))
+    return ScalarMix(find_layers(settings.layers, layers=layers) or every, lr=settings.lr)
 
 
 class ScalarMix(Module):

@@ -1,4 +1,4 @@
-"""Cross-lingual adjustment: translations of words are pulled together while the source language stays where it was.
+"""Cross-lingual adjustment: translations of words are pulled together, words of the source language to where they were.
 
 Equation 1 of the adjustment paper, all of its settings, and those of replay (equation 2), which adds it to a task's
 loss in every step: ``task + pull * L_pull + stay * L_stay`` (see ``training/loss.py``).
@@ -71,6 +71,9 @@ class AdjustmentSettings(FrozenSettings):
     """Whose vectors are compared; default: the last layer's."""
     reduction: Literal["mean", "sum"] = "mean"
     """Means over pairs and dimensions, as the published figures had it, or sums, as the equation is written."""
+    distance: Literal["absolute", "relative"] = "absolute"
+    """absolute: squared distances as in the paper, which get smaller when all vectors shrink; relative: divided by the
+    variance of the batch's words, so that shrinking does not lower the loss."""
     dropout: bool = True
     """The encoder's own, while it is adjusted; the reference encoder never has any."""
     pull: float = Field(default=1.0, ge=0, le=LARGEST_NUMBER)
@@ -117,6 +120,20 @@ class ReplaySettings(AdjustmentSettings):
     def is_on(self) -> bool:
         """With both weights 0 there is nothing to replay."""
         return bool(self.pull or self.stay)
+
+
+ADDED = ("distance", "keep")
+"""Settings that came after results had been stored."""
+
+
+def identify_pairs(settings: AdjustmentSettings) -> dict[str, Any]:
+    """The part of the settings that results are known by; data count by content, not by name.
+
+    What was added later counts only where it is not the default, so that stored results stay known.
+    """
+    table = settings.model_dump(mode="json", exclude={"parallel", "links"})
+    fields = type(settings).model_fields
+    return {name: value for name, value in table.items() if name not in ADDED or value != fields[name].default}
 
 
 class PairedExamples(Examples):
@@ -191,13 +208,20 @@ class Objective:
         size = len(batch["links"])
         vectors = self._read(model.encoder, batch)
         source, target = vectors[:size], vectors[size:]
-        L_pull = self._sum_pull(source.detach() if self.settings.moving == "target" else source, target, batch)
+        moving = source.detach() if self.settings.moving == "target" else source
+        L_pull = self._sum_pull(moving, target, batch)
+        is_relative = self.settings.distance == "relative"
+        if is_relative:
+            L_pull = L_pull / average_variance(torch.cat([moving.words, target.words]), batch["words"])
         if self.reference is None:
             return Terms(pull=L_pull, stay=torch.zeros_like(L_pull))
         of_source = {name: values[:size] for name, values in batch.items() if name != "links"}
         with torch.no_grad():
-            before = self._encode(self.reference, of_source)
-        return Terms(pull=L_pull, stay=_sum_stay(source, before, of_source["real"].float()))
+            before = self.encode(self.reference, of_source)
+        L_stay = _sum_stay(source, before, of_source["real"].float())
+        if is_relative:
+            L_stay = L_stay / average_variance(before.words, of_source["words"])
+        return Terms(pull=L_pull, stay=L_stay)
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The two sums of squared distances."""
@@ -207,13 +231,14 @@ class Objective:
 
     def _read(self, encoder: Encoder, batch: dict[str, Tensor]) -> _Vectors:
         if self.settings.dropout or not encoder.training:
-            return self._encode(encoder, batch)
+            return self.encode(encoder, batch)
         encoder.eval()
-        vectors = self._encode(encoder, batch)
+        vectors = self.encode(encoder, batch)
         encoder.train()
         return vectors
 
-    def _encode(self, encoder: Encoder, batch: dict[str, Tensor]) -> _Vectors:
+    def encode(self, encoder: Encoder, batch: dict[str, Tensor]) -> _Vectors:
+        """What is compared of the sentences of a batch, by any encoder with the vocabulary of the one that learns."""
         from crossling.encoders.encoder import pool_words
 
         layers = encoder(batch["ids"], batch["mask"], batch.get("types"), layers=(self.layer,))
@@ -257,6 +282,45 @@ def _sum_stay(now: _Vectors, before: _Vectors, real_B: Tensor) -> Tensor:
     words = ((now.words - before.words) ** 2).sum()
     special_B = ((now.cls - before.cls) ** 2).sum(-1) + ((now.sep - before.sep) ** 2).sum(-1)
     return words + special_B.mul(real_B).sum()
+
+
+def average_variance(vectors_NWD: Tensor, words_NS: Tensor) -> Tensor:
+    """The variance of all words of the batch about their mean, averaged over dimensions.
+
+    It grows with the square of the vectors' scale, as squared distances do: their ratio has no scale. Gradients pass
+    through it, and all processes that train together have the same one.
+    """
+    import torch
+
+    real_NW1 = find_words(words_NS, vectors_NWD.shape[1])[..., None].float()
+    width = vectors_NWD.shape[-1]
+    sums = torch.cat([(vectors_NWD * real_NW1).sum((0, 1)), real_NW1.sum()[None]])
+    sums = sum_over_processes(sums)
+    count = sums[width]
+    squares = ((vectors_NWD - sums[:width] / count.clamp(min=1)) * real_NW1).square().sum()
+    total = sum_over_processes(squares)
+    # One word alone has no variance: distances then stay as they are
+    return torch.where(total > 0, total / (count * width).clamp(min=1), torch.ones_like(total))
+
+
+def sum_over_processes(values: Tensor) -> Tensor:
+    """The sum over all processes that train together, with gradients of all of their losses."""
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return values
+    from torch.distributed.nn.functional import all_reduce
+
+    summed: Tensor = all_reduce(values)  # type: ignore[no-untyped-call]
+    return summed
+
+
+def find_words(words_NS: Tensor, words: int) -> Tensor:
+    """Which of W words a sentence has, N x W: those that have a subword."""
+    import torch
+
+    slot_NS = torch.where(words_NS < 0, words, words_NS).long()
+    return torch.zeros_like(slot_NS[:, :1], dtype=torch.bool).expand(-1, words + 1).scatter(1, slot_NS, True)[:, :words]
 
 
 def _pick(vectors_NWD: Tensor, index_NK: Tensor) -> Tensor:

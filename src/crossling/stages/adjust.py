@@ -1,17 +1,19 @@
 """Cross-lingual adjustment: words and their translations in parallel text get similar vectors (equation 1 of the
-adjustment paper), while the source language stays where the original encoder has it.
+adjustment paper), while a second term pulls words of the source language to where the original encoder has them.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from crossling.limits import LARGEST_NUMBER, MOST_COUNTED, MOST_EPOCHS
-from crossling.objectives.aligned_words import AdjustmentSettings
+from crossling.objectives.aligned_words import AdjustmentSettings, identify_pairs
 from crossling.stages import StageSettings, TrainedStage
+from crossling.stages.source_vectors import compare_source, describe_change, read_source, scale_source
 from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
 from crossling.training.settings import Beta
 
@@ -43,12 +45,19 @@ class Settings(AdjustmentSettings, StageSettings):
     rate_for: int | None = Field(default=None, ge=1, le=MOST_COUNTED)
     """The learning rate is for a text of this number of pairs, and inversely proportional to the actual number."""
 
+    keep: Literal["all", "scale", "direction"] = "all"
+    """What of the change is kept. all: all of it; scale: the encoder as it was, scaled to the variance that adjusting
+    gave to its last layer's source words; direction: the adjusted one, scaled back to the variance before. The latter
+    two are controls that tell shrinking from aligning."""
+
     @model_validator(mode="after")
     def _something_to_do(self) -> Self:
         if not self.parallel:
             raise ValueError('parallel: name sentences with translations, such as "ntrex:en-hi"')
-        if not self.pull:
-            raise ValueError("pull = 0: nothing would be adjusted; leave the stage out")
+        if not self.pull and not self.stay:
+            raise ValueError("pull = 0 and stay = 0: nothing would be learnt; leave the stage out")
+        if self.keep != "all" and self.layer is not None:
+            raise ValueError(f"keep = {self.keep!r}: the scale is the last layer's; leave layer out")
         return self
 
 
@@ -59,10 +68,7 @@ def open_stage_data(settings: Settings, *, source: str, store: Path, progress: P
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     """The part of the identity that is specific to the stage; data count by content, not by name."""
-    return {
-        "settings": settings.model_dump(mode="json", exclude={"parallel", "links"}),
-        "data": data.fingerprints(),
-    }
+    return {"settings": identify_pairs(settings), "data": data.fingerprints()}
 
 
 def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:
@@ -81,13 +87,25 @@ def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage
     reference = freeze_reference(copy_encoder(model.encoder), context.distributed) if settings.stay else None
     objective = Objective("words", settings, model.encoder, reference=reference)
     scaled = scale_rate(settings, len(examples))
+    original = copy_encoder(model.encoder) if settings.keep == "scale" else None
+    read = partial(read_source, model, objective, examples, context.distributed)
+    before = read()
     position = fit(model, Stream(objective, examples), scaled, context.execution("adjusting"))
+    after = read()
+    if original is not None:
+        model.encoder.load_state_dict(original.state_dict())
+        after = scale_source(model.encoder, before, read, variance=after.variance())
+    elif settings.keep == "direction":
+        after = scale_source(model.encoder, after, read, variance=before.variance())
+    change = compare_source(before, after)
+    context.progress.say(describe_change(change, context.source))
     record = {
         "steps": position.step,
         "training_seconds": round(position.seconds, 3),
         "history": position.history,
         "pairs": len(examples),
         "links": int(examples.count_values("links").sum()) // 2,
+        "source_vectors": change,
     }
     return TrainedStage(model, context.describe_model(), record)
 

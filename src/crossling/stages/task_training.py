@@ -17,7 +17,8 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data
 from crossling.errors import RecipeError, UserError
-from crossling.objectives.aligned_words import AdjustmentSettings, ReplaySettings
+from crossling.fusions import identify_fusion
+from crossling.objectives.aligned_words import AdjustmentSettings, ReplaySettings, identify_pairs
 from crossling.objectives.consistency import ConsistencySettings
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
@@ -25,6 +26,7 @@ from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.consistent_task import LEXICON, identify_lexicons, make_consistent_stream, open_lexicons
 from crossling.stages.ensemble import find_shared
 from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
+from crossling.stages.source_vectors import compare_source, describe_change, read_source
 from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
 from crossling.tasks import Task, TaskSettings, build_task, learn_labels
 
@@ -283,10 +285,11 @@ def identify_task(settings: TaskStageSettings, data: TaskData) -> dict[str, Any]
         "temperature": settings.temperature != 1.0,
     }
     table = {name: value for name, value in table.items() if used.get(name, True)}
+    table["fusion"] = identify_fusion(settings.fusion)
     if settings.auxiliary:
         table["auxiliary"] = [one.model_dump(mode="json", exclude={"train"}) for one in settings.auxiliary]
     if settings.replay is not None and settings.replay.is_on():
-        table["replay"] = settings.replay.model_dump(mode="json", exclude={"parallel", "links"})
+        table["replay"] = identify_pairs(settings.replay)
     if settings.consistency is not None:
         table["consistency"] = settings.consistency.model_dump(mode="json", exclude={"lexicon"})
     return {"settings": table, "data": data.fingerprints()}
@@ -332,6 +335,8 @@ def train_task(
         "training_seconds": round(position.seconds, 3),
         "history": position.history,
     }
+    if change := _compare_replayed(model, mixture, context):
+        record["source_vectors"] = change
     if average:
         record["select"] = f"not applied: the mean of {settings.epochs} epochs"
     return TrainedStage(model, card, record)
@@ -414,6 +419,19 @@ def _build_replay(
     reference = _find_reference(settings, model, used, context) if settings.stay else None
     objective = Objective("replay", settings, model.encoder, reference=reference)
     return ReplayStream(Stream(objective, pairs), settings.batch)
+
+
+def _compare_replayed(model: Model, mixture: Mixture, context: StageContext) -> dict[str, Any]:
+    """What became of the source words that were replayed, compared with the encoder that they were held to."""
+    from crossling.objectives.aligned_words import Objective
+
+    stream = mixture.replay.stream if mixture.replay is not None else None
+    if stream is None or not isinstance(stream.objective, Objective) or stream.objective.reference is None:
+        return {}
+    read = partial(read_source, model, stream.objective, stream.examples, context.distributed)
+    change = compare_source(read(encoder=stream.objective.reference), read())
+    context.progress.say(describe_change(change, context.source))
+    return change
 
 
 def _find_reference(settings: ReplaySettings, model: Model, used: Array | None, context: StageContext) -> Encoder:

@@ -23,8 +23,7 @@ from crossling.data.rows import Rows
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
 from crossling.encoders.unlabelled import Chunking, sample_texts
-from crossling.errors import Problems, RecipeError
-from crossling.models.model import build_model
+from crossling.errors import Problems
 from crossling.objectives.changed_copies import ROOM
 from crossling.progress import Progress
 from crossling.recipe.overrides import to_toml
@@ -32,7 +31,7 @@ from crossling.recipe.recipe import Recipe
 from crossling.stages import StageSettings
 from crossling.stages.consistent_task import LEXICON
 from crossling.study.pool import Resources
-from crossling.study.recipe_run import RecipeRun, check_stages, open_recipe, resolve_recipe
+from crossling.study.recipe_run import RecipeRun, check_layers, check_stages, open_recipe, resolve_recipe
 from crossling.tasks import Task, build_task
 from crossling.training.tracking import check_trackers
 
@@ -109,28 +108,13 @@ def inspect_recipe(recipe: Recipe, *, store: Path, progress: Progress | None = N
     loads, data = [], []
     for number, (settings, opened) in enumerate(zip(recipe.stage, stages, strict=True)):
         with problems.collect(f"stage.{number}"):
-            _check_layers(settings, encoder)
+            check_layers(settings, layers=encoder.layers, width=encoder.width)
         problems.raise_all()
         read = [rows for role, rows in opened.described() if role != LEXICON]
         loads.append(measure_load(settings, read, encoder))
         data += [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     data += [(f"evaluate.{recipe.evaluate.index(entry)}", rows) for entry, _, rows in targets]
     return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))
-
-
-def _check_layers(settings: StageSettings, encoder: Encoder) -> None:
-    """Refuse layers that the encoder does not have."""
-    if hasattr(settings, "fusion"):
-        build_model(encoder, settings.fusion)
-    for name, table in (("", settings), ("replay.", getattr(settings, "replay", None))):
-        layer = getattr(table, "layer", None)
-        if layer is not None and layer > encoder.layers:
-            raise RecipeError(
-                f"{name}layer = {layer}: the encoder has {encoder.layers} layers. Valid: 0 to {encoder.layers}."
-            )
-        aligner = getattr(table, "aligner", None) or {}
-        if aligner.get("kind") == "neural" and "encoder" not in aligner and aligner.get("layer", 0) > encoder.layers:
-            raise RecipeError(f"{name}aligner.layer = {aligner['layer']}: the encoder has {encoder.layers} layers.")
 
 
 def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder) -> Load:

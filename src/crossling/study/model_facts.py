@@ -9,6 +9,7 @@ from crossling.data.declarations import load_declaration
 from crossling.data.spec import parse_spec
 from crossling.encoders.offline import OFFLINE_ALIASES
 from crossling.errors import DataError
+from crossling.fusions import identify_fusion
 from crossling.models.model import ModelCard
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.readme import ModelFacts, UsedData
@@ -117,8 +118,8 @@ def _describe_stage(settings: Any) -> str:
     if table.get("average") == "epochs":
         shown["select"] = "the mean of all epochs"
     task = f" on {task_name(settings.task)}" if table.get("task") else ""
-    fusion = table.get("fusion") or {}
-    if fusion.get("kind", "last") != "last":
+    fusion = identify_fusion(table.get("fusion") or {"kind": "last"})
+    if fusion["kind"] != "last":
         shown["fusion"] = " ".join(str(value) for value in fusion.values() if value is not None)
     if table.get("replay"):
         shown["replay"] = "yes"

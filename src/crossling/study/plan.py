@@ -43,7 +43,7 @@ def plan_study(
     setup: Callable[[RunSettings], Distributed] = setup_distributed,
     progress: Progress | None = None,
 ) -> tuple[list[PlannedCell], dict[str, RecipeRun]]:
-    """Open all data and work out identities; whatever is missing for any variant is reported at once.
+    """Open all data and work out identities; whatever is missing for any variant, data or layers, is reported at once.
 
     Returns the cells in the order of work, and by folder the run of each variant. ``setup`` gives the device and the
     precision of a run where it will be run: both count in identities.
@@ -61,6 +61,11 @@ def plan_study(
             runs[variant.folder] = run
         for line in problems.lines():
             faults.setdefault(line, []).append(variant.folder)
+    for name, run in runs.items() if not faults else ():
+        problems = Problems()
+        run.check_layers(problems)
+        for line in problems.lines():
+            faults.setdefault(line, []).append(name)
     if faults:
         raise DataError(_describe_faults(faults, len(study.variants)))
     cells = []

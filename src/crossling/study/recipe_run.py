@@ -26,6 +26,7 @@ from crossling.encoders.cache import EncoderCache
 from crossling.encoders.encoder import Encoder
 from crossling.errors import ArtefactError, Problems, RecipeError
 from crossling.files import copy_atomic, is_filled, temporary_folder, write_atomic
+from crossling.fusions import build_fusion
 from crossling.inference.evaluate import check_kind, encode_ahead, predict_sets
 from crossling.models.model import Model, ModelCard, load_model, save_model
 from crossling.progress import NoProgress, Progress
@@ -34,7 +35,7 @@ from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import EvaluateSettings, Recipe
 from crossling.registry import identify_plugins
 from crossling.scores.predictions import read_predictions, write_predictions
-from crossling.stages import StageData, load_stage
+from crossling.stages import StageData, StageSettings, load_stage
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import DamagedError, Store
 from crossling.store.leases import Lease
@@ -71,7 +72,9 @@ class RecipeRun:
         """Train and predict for every seed; what is already there is not done again."""
         check_stages(self.recipe)
         self.check_targets()
-        self.identify_stages(self.recipe.seeds[0])  # an encoder that is missing is reported now
+        problems = Problems()
+        self.check_layers(problems)  # an encoder that is missing is reported now
+        problems.raise_all()
         self._create_folder()
         stages: dict[str, tuple[str, ...]] = {}
         with open_trackers(self.recipe, self.out, self.distributed) as self.track:
@@ -131,6 +134,13 @@ class RecipeRun:
             self.opened, self.targets = opened, targets
         elif problems is None:
             found.raise_all()
+
+    def check_layers(self, problems: Problems) -> None:
+        """See that the encoder has all layers that the stages name."""
+        layers, width = self.encoders.measure(self.recipe.encoder)
+        for number, settings in enumerate(self.recipe.stage):
+            with problems.collect(f"stage.{number}"):
+                check_layers(settings, layers=layers, width=width)
 
     def identify_stages(self, seed: int, *, count: int | None = None) -> tuple[str, ...]:
         """The identity of each stage's artefact, or of the first few: known without training, from all that affects
@@ -365,6 +375,19 @@ def check_stages(recipe: Recipe) -> None:
     """Refuse a recipe that trains nothing."""
     if not recipe.stage:
         raise RecipeError('stage: missing; a run trains at least once: [[stage]] with kind = "finetune"')
+
+
+def check_layers(settings: StageSettings, *, layers: int, width: int) -> None:
+    """Refuse what an encoder with this number of layers and this width does not have."""
+    if hasattr(settings, "fusion"):
+        build_fusion(settings.fusion, layers=layers, width=width)
+    for name, table in (("", settings), ("replay.", getattr(settings, "replay", None))):
+        layer = getattr(table, "layer", None)
+        if layer is not None and layer > layers:
+            raise RecipeError(f"{name}layer = {layer}: the encoder has {layers} layers. Valid: 0 to {layers}.")
+        aligner = getattr(table, "aligner", None) or {}
+        if aligner.get("kind") == "neural" and "encoder" not in aligner and aligner.get("layer", 0) > layers:
+            raise RecipeError(f"{name}aligner.layer = {aligner['layer']}: the encoder has {layers} layers.")
 
 
 def build_final_task(recipe: Recipe) -> Task | None:

@@ -28,6 +28,7 @@ from crossling.report.run_summary import (
 from crossling.report.teaching import show_rounds
 from crossling.scores.predictions import Predictions, read_predictions
 from crossling.stages.labelling import tell_kept
+from crossling.stages.source_vectors import describe_change
 from crossling.store.artefacts import Store
 from crossling.study.folder import RunRecord, prediction_path, read_run_record, set_name
 from crossling.study.recipe_run import RecipeRun
@@ -75,8 +76,11 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
 
 
 def describe_stages(recipe: Recipe, record: RunRecord, store: Path) -> list[str]:
-    """What the teachers of the first seed's last round labelled, a line for each language, and what was averaged."""
-    if not any(stage.kind in ("teach", "average") for stage in recipe.stage):
+    """Of the first seed: what adjusting and replay did to the source language, what the teachers of the last round
+    labelled, a line for each language, and what was averaged."""
+    if not any(
+        stage.kind in ("adjust", "teach", "average") or getattr(stage, "replay", None) for stage in recipe.stage
+    ):
         return []
     notes = []
     if any(getattr(stage, "transductive", False) for stage in recipe.stage):
@@ -89,6 +93,8 @@ def describe_stages(recipe: Recipe, record: RunRecord, store: Path) -> list[str]
     for languages in taught[-1:]:
         tell_kept(languages, lambda line: notes.append(f"taught {line}"))
     for one in trained:
+        if facts := one.get("source_vectors"):
+            notes.append(describe_change(facts, recipe.source))
         if facts := one.get("averaging"):
             notes.append(f"mean of the models of seeds {', '.join(map(str, facts['seeds']))}{_compare_dev(one)}")
     return notes

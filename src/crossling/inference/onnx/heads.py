@@ -13,7 +13,7 @@ from torch import nn
 from crossling.errors import ArtefactError
 from crossling.fusions.dlfa import DLFA
 from crossling.fusions.last import LastLayer
-from crossling.fusions.mean import TwoLayerMean
+from crossling.fusions.mean import LayerMean
 from crossling.fusions.scalar_mix import ScalarMix
 from crossling.inference.onnx.encoders import emit_encoder
 from crossling.inference.onnx.graph import Graph, to_array
@@ -54,9 +54,8 @@ def emit_fusion(graph: Graph, fusion: Any, hidden: dict[int, str], visible_BS1: 
     """The representation that heads read, B x S x D."""
     if isinstance(fusion, LastLayer):
         return hidden[fusion.reads[0]]
-    if isinstance(fusion, TwoLayerMean):
-        shares = {fusion.last: 1 - fusion.weight, fusion.layer: fusion.weight}
-        return _sum(graph, hidden, shares if fusion.layer != fusion.last else {fusion.last: 1.0})
+    if isinstance(fusion, LayerMean):
+        return _sum(graph, hidden, fusion.shares)
     if isinstance(fusion, ScalarMix):
         weights = to_array(fusion.gamma * fusion.scores.softmax(dim=0))
         return _sum(graph, hidden, dict(zip(fusion.reads, weights.tolist(), strict=True)))
@@ -72,8 +71,8 @@ def _sum(graph: Graph, hidden: dict[int, str], shares: dict[int, float]) -> str:
 
 def _emit_dlfa(graph: Graph, fusion: DLFA, hidden: dict[int, str], visible_BS1: str) -> str:
     """Equation 4; see ``fusions/dlfa.py``."""
-    lower_BSD, last_BSD = hidden[fusion.layer], hidden[fusion.last]
-    mean_BSD = _sum(graph, {1: lower_BSD, 2: last_BSD}, {1: 0.5, 2: 0.5})
+    first_BSD, second_BSD = hidden[fusion.layer], hidden[fusion.second]
+    mean_BSD = _sum(graph, {1: first_BSD, 2: second_BSD}, {1: 0.5, 2: 0.5})
     branches = []
     for place, branch in enumerate(fusion.attention_map.global_branches):
         pooled_B1D = average(graph, mean_BSD, visible_BS1)
@@ -85,7 +84,7 @@ def _emit_dlfa(graph: Graph, fusion: DLFA, hidden: dict[int, str], visible_BS1: 
         share_BSD = graph.add("Mul", mean_BSD, share_BSD)
     if fusion.share_D is not None:
         share_BSD = graph.add("Mul", share_BSD, graph.hold_tensor(fusion.share_D, "fusion.share"))
-    return graph.add("Add", last_BSD, graph.add("Mul", share_BSD, graph.add("Sub", lower_BSD, last_BSD)))
+    return graph.add("Add", second_BSD, graph.add("Mul", share_BSD, graph.add("Sub", first_BSD, second_BSD)))
 
 
 def _emit_branch(graph: Graph, branch: Any, value: str, name: str) -> str:
