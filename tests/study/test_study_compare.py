@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -63,6 +64,10 @@ def test_tables_are_written_in_every_format(finished: Path) -> None:
     comparison = compare_study(finished)
     assert {"compare.md", "comparison.json", "compare-pos-test.csv", "compare-ner-test.tex"} <= set(comparison.files)
     assert "| hi Hindi |" in (finished / "compare.md").read_text(encoding="utf-8")
+    lines = (finished / "seed-scores.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "task,system,seed,data,language,score,percent"
+    plain = [float(line.split(",")[-1]) for line in lines if line.startswith("ner,plain,")]
+    assert len(plain) == 2 and fmean(plain) == pytest.approx(100 * means(comparison, "ner")["plain"], abs=1e-3)
     facts = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     assert [task["task"] for task in facts["tasks"]] == ["ner", "pos"]
     assert facts["tasks"][0]["results"][1]["from_baseline"]["p"] < 0.05

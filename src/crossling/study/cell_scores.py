@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from crossling.data.languages import is_same_language
 from crossling.data.spec import parse_spec
 from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.report.table import Table
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
 from crossling.study.folder import StudyPlan, is_finished, prediction_path, set_name
@@ -27,6 +28,17 @@ class CellScores:
     """By data set and language, as in the recipe."""
     zero_shot: float | None
     """The mean of all scores but those of languages trained on; none where there are no others."""
+
+
+def list_seed_scores(cells: Iterable[CellScores], scores: Mapping[str, str]) -> Table:
+    """Every score of every seed on a line, so that others can test again; ``scores``: the score's name by folder."""
+    head = ("task", "system", "seed", "data", "language", "score", "percent")
+    rows = tuple(
+        (cell.task, cell.label, str(cell.seed), data, language, scores[cell.folder], f"{100 * value:.4f}")
+        for cell in cells
+        for (data, language), value in cell.scores.items()
+    )
+    return Table("Scores of every seed", head, rows, names=6)
 
 
 def score_cells(plan: StudyPlan, out: Path) -> list[CellScores]:

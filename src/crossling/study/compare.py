@@ -17,11 +17,12 @@ from crossling.scores.significance import Comparison, Difference, Result, compar
 from crossling.scores.significance import Settings as TestSettings
 from crossling.scores.significance.holm import correct_results
 from crossling.scores.significance.results import PUBLISHED, Interval
-from crossling.study.cell_scores import trained_languages
+from crossling.study.cell_scores import list_seed_scores, score_cells, trained_languages
 from crossling.study.choose import Choice, make_choices
 from crossling.study.folder import (
     CHOICES,
     COMPARISON,
+    RECIPE,
     CellMarker,
     StudyPlan,
     name_file,
@@ -31,6 +32,7 @@ from crossling.study.folder import (
     set_name,
 )
 
+SEEDS = "seed-scores.csv"
 MACHINE_FACTS = ("torch", "device", "gpu", "precision", "processor", "threads")
 """What can change the last bits of a result, or more."""
 
@@ -90,7 +92,8 @@ def compare_study(
         reasons = "; ".join(line.removeprefix("Note: ").removesuffix(".") for line in result.lines)
         raise ArtefactError(f"{out}: nothing to compare yet; {reasons or 'no cell is finished'}")
     named = "as-published" if as_published else None if interval == "hierarchical" else interval
-    return replace(result, files=_write(result, out, asked=(score, named)))
+    seeds = () if score or named else (_write_seeds(out),)
+    return replace(result, files=(*_write(result, out, asked=(score, named)), *seeds))
 
 
 def gather_comparison(
@@ -326,6 +329,15 @@ def _write(result: StudyComparison, out: Path, *, asked: Sequence[str | None]) -
     for name, text in files.items():
         write_atomic(out / name, text)
     return tuple(files)
+
+
+def _write_seeds(out: Path) -> str:
+    """The scores of every seed, whatever is compared: what a page of results should be archived with."""
+    plan = read_plan(out)
+    cells = score_cells(plan, out)
+    names = {cell.folder: load_recipe(out / cell.folder / RECIPE).main_score for cell in cells}
+    write_atomic(out / SEEDS, list_seed_scores(cells, names).to_csv())
+    return SEEDS
 
 
 def _to_markdown(result: StudyComparison) -> str:
