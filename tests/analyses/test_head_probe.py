@@ -156,12 +156,14 @@ def test_what_training_added_is_compared_with_the_tasks_own_model() -> None:
     assert heads.models == ["cross", "multi"], "what was not trained gained nothing"
     np.testing.assert_allclose(heads.maps["cross", "pos"], 100 * (CROSS - BASE))
     assert find_baselines(heads, {}) == {"pos": "cross"}, "the first that was trained for it"
-    (shared,) = compare_heads(heads, {"pos": "cross"}, ["4"])
+    settings = Settings(tasks=TASKS, languages=("en",), top=("4",), permutations=199)
+    (shared,) = compare_heads(heads, {"pos": "cross"}, settings)
     assert (shared.model, shared.baseline, shared.overlap.shared) == ("multi", "cross", 3)
     assert shared.overlap.ranks.rho == pytest.approx(0.5)
-    sheet = tabulate_shared([shared], Settings(tasks=TASKS, languages=("en",)))
-    assert sheet.rows == (("multi", "4", "3", "0.50"),)
-    assert "share 2 of 4" in sheet.notes[1]
+    sheet = tabulate_shared([shared], settings)
+    assert sheet.rows == (("multi", "4", "3.0", f"{shared.test.expected:.1f}", "0.50"), ("cross", "4", "–", "–", "–"))
+    assert "null = residuals" in sheet.notes[1] and "199 permutations" in sheet.notes[1]
+    assert "2.0 of 4 (the hypergeometric mean)" in sheet.notes[3]
     best = tabulate_best(heads)
     assert best.rows[0][2].startswith("1.1 (8.0), 1.2 (7.0), 1.3 (6.0)")
 
@@ -172,8 +174,8 @@ def test_measure_score_includes_pretrained_encoders() -> None:
     np.testing.assert_allclose(heads.maps["multi", "pos"], 100 * MULTI)
 
 
-def test_seeds_are_averaged() -> None:
-    found = make_found(MAPS, own=OWN, bases=BASES)
+def test_seeds_are_compared_with_seeds_and_maps_are_their_means() -> None:
+    found = make_found(MAPS, own=OWN, bases=BASES, top=("4",), permutations=99)
     table = found.table
     second = table.set_column(2, "seed", pa.array([2] * len(table), pa.int64()))
     second = second.set_column(10, "value", pa.compute.add(table.column("value"), 0.1))
@@ -181,6 +183,10 @@ def test_seeds_are_averaged() -> None:
     both = pa.concat_tables([table, second.filter(trained)])
     heads = collect_heads(replace(found, table=both), score="macro_f1", measure="difference")
     np.testing.assert_allclose(heads.maps["cross", "pos"], 100 * (CROSS - BASE + 0.05))
+    (shared,) = compare_heads(heads, {"pos": "cross"}, found.settings)
+    assert (shared.test.pairs, shared.test.ceiling) == (1, 4), "seed 1 with seed 2; the same heads gain in both"
+    rows = tabulate_shared([shared], found.settings).rows
+    assert rows[1] == ("cross", "4", "seeds 4.0", "–", "–")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +208,7 @@ def test_encoders_of_different_sizes_are_not_compared() -> None:
     maps = {("cross", "pos"): CROSS, ("multi", "pos"): MULTI[:, :2], ("base", "pos"): BASE}
     heads = collect_heads(make_found(maps, own=OWN), score="macro_f1", measure="score")
     with pytest.raises(DataError, match="different sizes"):
-        compare_heads(heads, {"pos": "cross"}, ["2"])
+        compare_heads(heads, {"pos": "cross"}, Settings(tasks=TASKS, languages=("en",), top=("2",)))
 
 
 def test_files_of_head_probing(tmp_path: Path) -> None:

@@ -27,10 +27,8 @@ class RankCorrelation:
     count: int
 
     def __str__(self) -> str:
-        """With a star where significant."""
-        if math.isnan(self.rho):
-            return "–"
-        return f"{self.rho:.2f}{'*' if self.p < SIGNIFICANT else ''}"
+        """With two decimals."""
+        return "–" if math.isnan(self.rho) else f"{self.rho:.2f}"
 
 
 def correlate_ranks(first: Array, second: Array) -> RankCorrelation:

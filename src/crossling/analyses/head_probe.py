@@ -2,11 +2,12 @@
 
 One forward run collects every head's output at every word (at the first token of texts and pairs), and one training
 fits the probes of all heads. The table holds each probe's scores; the summary compares the best heads of models: how
-many of the top K two models share, and how alike they rank those. G heads, R samples, L labels.
+many of the top K two models share (``head_overlap.py``), and how alike they rank those. G heads, R samples, L labels.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,20 +29,15 @@ from crossling.analyses._probes.probing import (
     open_probing_data,
     score_confusions,
 )
-from crossling.analyses.head_maps import (
-    SIGNIFICANT,
-    Array,
-    RankCorrelation,
-    build_map,
-    correlate_ranks,
-    page_map,
-    plot_map,
-)
+from crossling.analyses.head_maps import SIGNIFICANT, Array, build_map, page_map, plot_map
+from crossling.analyses.head_overlap import NULLS, Null, Overlap, OverlapTest, compare_best, compare_models
 from crossling.analyses.models import AnalysedModels, name_model
 from crossling.analyses.settings import ModelsByTask
 from crossling.errors import DataError, nearest
+from crossling.limits import LARGEST_SEED
 from crossling.report.figures import HeatMap, draw_heat_maps
 from crossling.report.table import Table
+from crossling.scores.significance.holm import correct_holm
 
 if TYPE_CHECKING:
     from crossling.analyses import AnalysisContext
@@ -84,6 +80,13 @@ class Settings(ProbingSettings):
     """How many heads are the best: 40,60,80 or 25%; default: in proportion to 40, 60 and 80 of 144."""
     baseline: ModelsByTask = Field(default={}, exclude=True)
     """TASK=MODEL: what others are compared with; default: the first model that was trained for the task."""
+    null: Null = Field(default="residuals", exclude=True)
+    """What is permuted for the overlap that is expected by chance: residuals, of a model's scores given those of the
+    encoder before training; residuals_in_layers, the same within layers; or scores, the model's own."""
+    permutations: int = Field(default=1_999, ge=99, le=100_000, exclude=True)
+    """How many permutations chance is estimated from."""
+    permutation_seed: int = Field(default=1, ge=0, le=LARGEST_SEED, exclude=True)
+    """Draws permutations."""
 
     @field_validator("top")
     @classmethod
@@ -167,9 +170,13 @@ class HeadScores:
     """The scores of the probes of all heads, for every model and task: layers by heads, in percent or points."""
 
     maps: Mapping[tuple[str, str], Array]
-    """By model and probe: the mean over seeds."""
+    """By model and probe: the mean over seeds of what heads rank by."""
     own: frozenset[tuple[str, str]]
     """Models with the tasks that they were trained for."""
+    scores: Mapping[tuple[str, str], Mapping[Any, Array]]
+    """By model and probe: the scores themselves, in percent, of each seed."""
+    bases: Mapping[tuple[str, str], Array]
+    """By model and probe: the mean scores of the encoder that the model is compared with, where there is one."""
 
     @property
     def models(self) -> list[str]:
@@ -195,14 +202,12 @@ def collect_heads(found: AnalysisTable[AnalysisSettings], *, score: str, measure
         if row["own"]:
             own.add(key)
     scores = {
-        key: np.mean([100 * build_map(some, "value") for some in seeds.values()], axis=0)
-        for key, seeds in groups.items()
+        key: {seed: 100 * build_map(some, "value") for seed, some in seeds.items()} for key, seeds in groups.items()
     }
-    if measure == "score":
-        return HeadScores(scores, frozenset(own))
-    bases = found.bases
-    gains = {(m, p): v - scores[bases[m], p] for (m, p), v in scores.items() if m in bases}
-    return HeadScores(gains, frozenset(own))
+    means = {key: np.mean(list(seeds.values()), axis=0) for key, seeds in scores.items()}
+    bases = {(m, p): means[found.bases[m], p] for m, p in means if m in found.bases}
+    maps = means if measure == "score" else {key: means[key] - base for key, base in bases.items()}
+    return HeadScores(maps, frozenset(own), scores, bases)
 
 
 def _choose_rows(rows: Sequence[dict[str, Any]], score: str) -> list[dict[str, Any]]:
@@ -217,36 +222,9 @@ def _choose_rows(rows: Sequence[dict[str, Any]], score: str) -> list[dict[str, A
     ]
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """What the best heads of two models have in common."""
-
-    top: int
-    shared: int
-    expected: float
-    """The number that would be shared if one ranking had nothing to do with the other."""
-    p: float
-    """The probability of sharing at least as many then."""
-    ranks: RankCorrelation
-    """Of the shared heads alone, by their values in both models."""
-
-
 def rank_heads(values: Array) -> Array:
-    """Heads from the best to the worst; of equal ones the one in the lower layer, then the one further left, first."""
+    """Heads from the best to the worst, to be listed; of equal ones the one in the lower layer first."""
     return np.argsort(-values.ravel(), kind="stable")
-
-
-def compare_best(values: Array, baseline: Array, top: int) -> Overlap:
-    """Top-K overlap: how many of the ``top`` best heads two models share, and how alike they rank those."""
-    from scipy.stats import hypergeom
-
-    heads = values.size
-    if not 1 <= top <= heads:
-        raise DataError(f"top {top}: the encoder has {heads} heads; name a number from 1 to {heads}, or a share")
-    shared = np.intersect1d(rank_heads(values)[:top], rank_heads(baseline)[:top])
-    chance = float(hypergeom.sf(len(shared) - 1, heads, top, top))
-    ranks = correlate_ranks(values.ravel()[shared], baseline.ravel()[shared])
-    return Overlap(top, len(shared), top * top / heads, chance, ranks)
 
 
 def parse_top(text: str) -> tuple[float, bool]:
@@ -294,21 +272,41 @@ class Shared:
     model: str
     baseline: str
     overlap: Overlap
+    """Of the maps that are means over seeds."""
+    test: OverlapTest
+    """Of seeds with seeds."""
+    heads: int
+    """Of the encoder."""
+    corrected_p: float
+    """After Holm's correction over all models, tasks and numbers of best heads."""
 
 
-def compare_heads(heads: HeadScores, baselines: Mapping[str, str], tops: Sequence[str]) -> list[Shared]:
+def compare_heads(heads: HeadScores, baselines: Mapping[str, str], settings: Settings) -> list[Shared]:
     """Every model beside every task's baseline."""
     shared = []
     for probe, baseline in baselines.items():
         best = heads.maps[baseline, probe]
+        tops = count_top(settings.top, best.size)
         for model in heads.models:
             if model == baseline or (model, probe) not in heads.maps:
                 continue
-            if heads.maps[model, probe].shape != best.shape:
+            own = heads.maps[model, probe]
+            if own.shape != best.shape:
                 raise DataError(f"{model} and {baseline}: encoders of different sizes; their heads cannot be compared")
-            for top in count_top(tops, best.size):
-                shared.append(Shared(probe, model, baseline, compare_best(heads.maps[model, probe], best, top)))
-    return shared
+            tests = compare_models(
+                heads.scores[model, probe],
+                heads.scores[baseline, probe],
+                base=heads.bases.get((model, probe)),
+                baseline_base=heads.bases.get((baseline, probe)),
+                subtract=settings.measure == "difference",
+                tops=tops,
+                null=settings.null,
+                permutations=settings.permutations,
+                seed=settings.permutation_seed,
+            )
+            shared += [(probe, model, baseline, compare_best(own, best, test.top), test, own.size) for test in tests]
+    corrected = correct_holm([one[4].p for one in shared])
+    return [Shared(*one, p) for one, p in zip(shared, corrected, strict=True)]
 
 
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
@@ -316,7 +314,7 @@ def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     settings = found.settings
     heads = collect_heads(found, score=settings.score, measure=settings.measure)
     baselines = find_baselines(heads, settings.baseline)
-    shared = compare_heads(heads, baselines, settings.top)
+    shared = compare_heads(heads, baselines, settings)
     missing = ", ".join(probe for probe in heads.probes if probe not in baselines)
     notes = (f"No model here was trained for {missing}; --baseline TASK=MODEL names what others are compared with.",)
     best = tabulate_best(heads, notes if missing else ())
@@ -324,29 +322,45 @@ def summarise(found: AnalysisTable[Settings]) -> list[Table]:
 
 
 def tabulate_shared(shared: Sequence[Shared], settings: Settings) -> Table:
-    """Table 4: for each model and number of best heads, how many are shared and how alike those rank."""
+    """Table 4: for each model and number of best heads, how many are shared, how many by chance, how alike they rank.
+
+    The line of a task's baseline has what two of its own seeds share.
+    """
     probes = list(dict.fromkeys(one.probe for one in shared))
-    cells = {(one.model, one.overlap.top, one.probe): one for one in shared}
-    head = ["model", "top", *(name for probe in probes for name in (f"{probe}: shared", "rho"))]
+    cells = {(one.model, one.test.top, one.probe): one for one in shared}
+    ceilings = {(one.baseline, one.test.top, one.probe): one.test.ceiling for one in shared}
+    head = ["model", "top", *(name for probe in probes for name in (f"{probe}: shared", "by chance", "rho"))]
     lines = []
-    for model, top in dict.fromkeys((one.model, one.overlap.top) for one in shared):
+    for model, top in dict.fromkeys(key[:2] for key in (*cells, *ceilings)):
         line = [model, str(top)]
         for probe in probes:
-            one = cells.get((model, top, probe))
-            line += [str(one.overlap.shared), str(one.overlap.ranks)] if one else ["–", "–"]
+            one, ceiling = cells.get((model, top, probe)), ceilings.get((model, top, probe), math.nan)
+            if one is not None:
+                star = "*" if one.corrected_p < SIGNIFICANT else ""
+                line += [f"{one.test.shared:.1f}{star}", f"{one.test.expected:.1f}", str(one.overlap.ranks)]
+            else:
+                line += ["–" if math.isnan(ceiling) else f"seeds {ceiling:.1f}", "–", "–"]
         lines.append(tuple(line))
-    tops = {one.overlap.top: one.overlap.expected for one in shared}
-    chance = ", ".join(f"{expected:.0f} of {top}" for top, expected in tops.items())
+    return Table("Best attention heads that models share", tuple(head), tuple(lines), notes=_explain(shared, settings))
+
+
+def _explain(shared: Sequence[Shared], settings: Settings) -> tuple[str, ...]:
     baselines = ", ".join(f"{p} with {b}" for p, b in dict.fromkeys((one.probe, one.baseline) for one in shared))
-    what = (
-        "what training added to a head's probe" if settings.measure == "difference" else "the score of a head's probe"
+    tops = dict.fromkeys(one.test.top for one in shared)
+    heads = shared[0].heads
+    added = settings.measure == "difference"
+    what = "what training added to a head's probe" if added else "the score of a head's probe"
+    random = ", ".join(f"{top * top / heads:.1f} of {top}" for top in tops)
+    return (
+        f"Compared for {baselines}: how many of the best heads (by {what}, {settings.score}) both have, the mean over "
+        "pairs of different seeds. In the line of the compared model itself: what two of its seeds share, the ceiling.",
+        f"By chance: the mean of {settings.permutations:,} permutations in which models have nothing in common but the "
+        f"encoder that both began as, the base (null = {settings.null}: {NULLS[settings.null]}). * p < {SIGNIFICANT:g} "
+        f"by them, after Holm's correction over {len(shared)} comparisons.",
+        "rho: Spearman's, over the heads that the mean maps of both share alone; not tested, for it is above 0 by the "
+        "common encoder and by the choice of heads.",
+        f"Two random rankings, which subtract nothing in common, would share {random} (the hypergeometric mean).",
     )
-    notes = (
-        f"Compared for {baselines}: how many of the best heads (by {what}, {settings.score}) both have, and Spearman's "
-        f"rho over those alone; * p < {SIGNIFICANT:g}.",
-        f"Rankings that have nothing to do with each other share {chance}.",
-    )
-    return Table("Best attention heads that models share", tuple(head), tuple(lines), notes=notes)
 
 
 def tabulate_best(heads: HeadScores, notes: tuple[str, ...] = ()) -> Table:
@@ -384,17 +398,20 @@ def to_csv(found: AnalysisTable[Settings]) -> dict[str, str]:
         lines.append((name_model(row), seed, *facts, f"{100 * row['value']:.4f}"))
     scores = Table("", ("model", "seed", *columns, "percent"), tuple(lines))
     heads = collect_heads(found, score=found.settings.score, measure=found.settings.measure)
-    shared = compare_heads(heads, find_baselines(heads, found.settings.baseline), found.settings.top)
-    return {"": scores.to_csv(), "shared": shared_to_csv(shared)}
+    shared = compare_heads(heads, find_baselines(heads, found.settings.baseline), found.settings)
+    return {"": scores.to_csv(), "shared": shared_to_csv(shared, found.settings)}
 
 
-def shared_to_csv(shared: Sequence[Shared]) -> str:
-    """Every comparison on a line."""
-    head = ("probe", "model", "baseline", "top", "shared", "expected", "p_shared", "rho", "p_rho")
+def shared_to_csv(shared: Sequence[Shared], settings: Settings) -> str:
+    """Every comparison on a line: of seeds with its test, and of mean maps as the paper has it."""
+    head = ("probe", "model", "baseline", "top", "shared", "expected", "p", "p_corrected", "ceiling", "pairs_of_seeds")
     lines = []
     for one in shared:
-        overlap = one.overlap
-        figures = (overlap.expected, overlap.p, overlap.ranks.rho, overlap.ranks.p)
-        shown = [f"{value:.6g}" for value in figures]
-        lines.append((one.probe, one.model, one.baseline, str(overlap.top), str(overlap.shared), *shown))
-    return Table("", head, tuple(lines)).to_csv()
+        test, ranks = one.test, one.overlap.ranks
+        figures = (test.shared, test.expected, test.p, one.corrected_p, test.ceiling)
+        shown = ["" if math.isnan(value) else f"{value:.6g}" for value in figures]
+        raw = (one.overlap.shared, ranks.rho, test.top * test.top / one.heads)
+        means = ["" if math.isnan(value) else f"{value:.6g}" for value in raw]
+        facts = (one.probe, one.model, one.baseline, str(test.top), *shown, str(test.pairs), settings.null, *means)
+        lines.append(facts)
+    return Table("", (*head, "null", "shared_of_means", "rho_of_means", "hypergeometric"), tuple(lines)).to_csv()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from crossling.analyses.head_maps import Array, build_map, correlate_ranks, page_map, plot_map
+from crossling.analyses.head_overlap import pair_seeds
 from crossling.analyses.models import AnalysedModels, Pretrained, name_model
 from crossling.analyses.settings import AnalysisSettings, ModelPairs
 from crossling.errors import DataError, EncoderError, UserError
@@ -183,40 +184,65 @@ def _divide(above: Array, below: Array) -> Array:
     return quotient
 
 
-def average_maps(found: AnalysisTable[Settings], *, part: str, normalise: str) -> dict[str, Array]:
-    """Each model's map of layers by heads: each seed's on the common scale, then their mean."""
+def collect_maps(found: AnalysisTable[Settings], *, part: str, normalise: str) -> dict[str, dict[Any, Array]]:
+    """Each model's maps of layers by heads, one for each seed, on the common scale."""
     seeds: dict[str, dict[Any, list[Mapping[str, Any]]]] = {}
     for row in found.rows():
         seeds.setdefault(name_model(row), {}).setdefault(row["seed"], []).append(row)
     maps = {
-        name: np.mean(
-            [normalise_map(build_map(some, part), build_map(some, "weight"), normalise) for some in by_seed.values()],
-            axis=0,
-        )
+        name: {
+            seed: normalise_map(build_map(some, part), build_map(some, "weight"), normalise)
+            for seed, some in by_seed.items()
+        }
         for name, by_seed in seeds.items()
     }
-    shapes = {values.shape for values in maps.values()}
+    shapes = {values.shape for by_seed in maps.values() for values in by_seed.values()}
     if len(shapes) > 1:
         raise DataError(f"encoders of {len(shapes)} sizes; heads are compared within one kind of encoder")
     return maps
 
 
+def average_maps(found: AnalysisTable[Settings], *, part: str, normalise: str) -> dict[str, Array]:
+    """Each model's mean map over seeds."""
+    maps = collect_maps(found, part=part, normalise=normalise)
+    return {name: np.mean(list(by_seed.values()), axis=0) for name, by_seed in maps.items()}
+
+
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     """How alike models' updates are, and the mean update of each layer."""
     settings = found.settings
+    seeds = collect_maps(found, part=settings.part, normalise=settings.normalise)
     maps = average_maps(found, part=settings.part, normalise=settings.normalise)
     tables = [tabulate_layers(maps, settings.normalise)]
-    return [tabulate_ranks(maps), *tables] if len(maps) > 1 else tables
+    several = len(maps) > 1 or any(len(some) > 1 for some in seeds.values())
+    return [tabulate_ranks(seeds), *tables] if several else tables
 
 
-def tabulate_ranks(maps: Mapping[str, Array]) -> Table:
-    """Spearman's rho between every two models' updates."""
+def tabulate_ranks(seeds: Mapping[str, Mapping[Any, Array]]) -> Table:
+    """Spearman's rho between every two models' mean updates and between their seeds; the ceiling is a model's own."""
     lines = []
-    for first, second in combinations(maps, 2):
-        ranks = correlate_ranks(maps[first], maps[second])
-        lines.append((first, second, f"{ranks.rho:.3f}", f"{ranks.p:.2g}", str(ranks.count)))
-    head = ("model", "and", "Spearman's rho", "p", "heads")
-    return Table("How alike attention heads rank by their updates", head, tuple(lines), names=2)
+    for first, second in combinations(seeds, 2):
+        means = [np.mean(list(seeds[name].values()), axis=0) for name in (first, second)]
+        ranks = correlate_ranks(means[0], means[1])
+        between = correlate_seeds(seeds[first], seeds[second])
+        lines.append((first, second, f"{ranks.rho:.3f}", f"{ranks.p:.2g}", between, str(ranks.count)))
+    for name, own in seeds.items():
+        if len(own) > 1:
+            heads = str(next(iter(own.values())).size)
+            lines.append((name, "its other seeds", "–", "–", correlate_seeds(own, own), heads))
+    head = ("model", "and", "Spearman's rho", "p", "rho of seeds", "heads")
+    notes = (
+        "rho of the mean maps, with the two-sided p of heads that rank independently; rho of seeds: the mean over "
+        "pairs of different seeds. How alike a model's own seeds rank is the ceiling of that.",
+    )
+    return Table("How alike attention heads rank by their updates", head, tuple(lines), names=2, notes=notes)
+
+
+def correlate_seeds(first: Mapping[Any, Array], second: Mapping[Any, Array]) -> str:
+    """The mean of Spearman's rho over pairs of different seeds."""
+    ours, theirs = list(first.values()), list(second.values())
+    found = [correlate_ranks(ours[i], theirs[j]).rho for i, j in pair_seeds(list(first), list(second))]
+    return f"{np.mean(found):.3f}"
 
 
 def tabulate_layers(maps: Mapping[str, Array], normalise: str) -> Table:

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from crossling.analyses._probes.results import list_results
 from crossling.analyses.head_maps import correlate_ranks
-from crossling.analyses.head_probe import HeadScores, Overlap, collect_heads, compare_best, count_top
+from crossling.analyses.head_overlap import Overlap, compare_best
+from crossling.analyses.head_probe import HeadScores, collect_heads, count_top
 from crossling.analyses.head_updates import Settings as HeadUpdates
 from crossling.analyses.head_updates import average_maps
 from crossling.analyses.probe import find_results
