@@ -77,6 +77,28 @@ def test_smaller_sample_is_part_of_larger_one(folder: Path) -> None:
     assert len(open_words({"data": "panx:hi", "limit": 500}, folder, "train")) == 50
 
 
+def test_a_skipped_row_in_one_language_leaves_samples_and_slices_parallel(folder: Path) -> None:
+    for code, broken in (("hi", ()), ("de", (3, 17, 49))):
+        lines = ["x\n\n" if number in broken else f"w{number}\tO\n\n" for number in range(50)]
+        put(folder, f"panx/train-{code}.tsv", "".join(lines))
+
+    def read(code: str, limit: int | None = None, split: str = "", **more: Any) -> list[str]:
+        table = {"data": f"panx:{code}:train{split}", "on_error": "skip", **more}
+        return open_words({**table, **({"limit": limit} if limit else {})}, folder)
+
+    whole, other = (read(code, 20, sample_seed=1) for code in ("hi", "de"))
+    replaced = {place for place, word in enumerate(whole) if word in ("w3", "w17", "w49")}
+    assert replaced and len(other) == len(set(other)) == 20
+    assert {place for place in range(20) if whole[place] != other[place]} == replaced
+    assert set(read("de", 10, sample_seed=1)) <= set(other)
+    assert len(read("de", sample_seed=1)) == 47
+    assert read("de", split="[2:19]") == [word for word in read("hi", split="[2:19]") if word not in ("w3", "w17")]
+    assert read("de", split="[-3:]") == ["w47", "w48"]
+    inside = [read(code, 5, split="[2:19]", sample_seed=2) for code in ("hi", "de")]
+    assert all(a == b or a in ("w3", "w17") for a, b in zip(*inside, strict=True))
+    assert read("de", 4) == ["w0", "w1", "w2", "w4"], "a number of rows is what was asked for"
+
+
 def test_custom_files_are_read(folder: Path, tmp_path: Path) -> None:
     put(folder, "mine.tsv", bio(3) + "broken\n")
     table = {"format": "bio", "path": str(folder / "mine.tsv"), "language": "sw", "limit": 2}

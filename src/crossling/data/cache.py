@@ -134,7 +134,8 @@ def open_cached(
     """
     path = locate_rows(store, fingerprint)
     rows = _find_stored(path, language=language, name=name, fingerprint=fingerprint)
-    if rows is None or (rows.skipped and on_error == "raise"):
+    # Older versions did not store where broken rows were, without which languages cannot be sampled alike.
+    if rows is None or (rows.skipped and (on_error == "raise" or rows.places is None)):
         bad = BadRows(on_error)
         write_rows(read(bad), path, kind, count_skipped=lambda: bad.count, count_dropped=lambda: bad.dropped)
         bad.log(name)

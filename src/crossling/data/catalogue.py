@@ -7,7 +7,6 @@ its repository on the hub, its home page, languages, splits and row counts. Cust
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -205,12 +204,10 @@ def _pop_on_error(table: dict[str, Any]) -> OnError:
 
 
 def _limit_rows(rows: Rows, limit: int | None, seed: int | None) -> Rows:
-    """The first rows, or a seeded sample; with one seed, a smaller sample is part of a larger one."""
+    """The first rows, or a seeded sample: the same rows in every language of a parallel set."""
     if seed is None:
         return rows if limit is None else rows.head(limit)
-    order = list(range(len(rows)))
-    random.Random(seed).shuffle(order)
-    return rows.take(order[:limit])
+    return rows.sample(limit, seed=seed)
 
 
 def _open_set(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -62,6 +63,7 @@ class Rows:
         fingerprint: str,
         skipped: int = 0,
         dropped: Mapping[str, int] | None = None,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self._table = table
         self.kind = kind
@@ -72,6 +74,9 @@ class Rows:
         """Broken rows that were left out."""
         self.dropped = dict(dropped or {})
         """Valid rows that were left out on purpose: reason and number."""
+        self.places = places
+        """Where broken rows were left out, the number of each row in its files, and last the number of all: so that a
+        translation has the same number in every language. None where rows are numbered as they stand."""
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -140,15 +145,43 @@ class Rows:
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def select(self, start: int | None = None, stop: int | None = None) -> Rows:
-        """Rows from ``start`` to before ``stop``, as Python slices count them, without copying."""
-        begin, end, _ = slice(start, stop).indices(len(self))
-        if (begin, end) == (0, len(self)):
-            return self
-        return self._derive(self._table.slice(begin, max(end - begin, 0)), f"[{begin}:{max(begin, end)}]")
+        """Rows from ``start`` to before ``stop``, as Python slices count them, without copying.
+
+        Broken rows that were left out count: the same slice has the same rows in every language.
+        """
+        if self.places is None:
+            begin, end, _ = slice(start, stop).indices(len(self))
+            return self._slice(begin, end)
+        first, last, _ = slice(start, stop).indices(int(self.places[-1]))
+        begin, end = np.searchsorted(self.places[:-1], (first, max(first, last))).tolist()
+        places = np.append(self.places[begin:end], max(first, last)) - first
+        return self._slice(begin, end)._copy(places=places)
 
     def head(self, limit: int) -> Rows:
         """The first ``limit`` rows, or all where there are fewer."""
-        return self.select(0, max(limit, 0))
+        return self._slice(0, min(max(limit, 0), len(self)))
+
+    def sample(self, limit: int | None, *, seed: int) -> Rows:
+        """Random rows, or all in random order; a smaller sample is part of a larger one.
+
+        What is drawn are numbers of rows in their files, so that translations stay side by side in every language.
+        In the place of a broken row, which was left out, stands the next one drawn.
+        """
+        order = list(range(len(self) if self.places is None else int(self.places[-1])))
+        random.Random(seed).shuffle(order)
+        if self.places is None:
+            return self.take(order[:limit])
+        numbers = {place: number for number, place in enumerate(self.places[:-1].tolist())}
+        drawn = [numbers.get(place) for place in order]
+        first = drawn if limit is None else drawn[:limit]
+        others = iter([number for number in drawn[len(first) :] if number is not None])
+        filled = (next(others, None) if number is None else number for number in first)
+        return self.take([number for number in filled if number is not None])
+
+    def _slice(self, begin: int, end: int) -> Rows:
+        if (begin, end) == (0, len(self)):
+            return self
+        return self._derive(self._table.slice(begin, max(end - begin, 0)), f"[{begin}:{max(begin, end)}]")
 
     def take(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Rows:
         """Rows in the given order; only these are copied into memory."""
@@ -168,7 +201,7 @@ class Rows:
         return self._copy(skipped=before.skipped + self.skipped, dropped=dict(dropped))
 
     def _derive(self, table: pa.Table, how: str) -> Rows:
-        return self._copy(table=table, fingerprint=hash_text(f"{self.fingerprint} {how}"))
+        return self._copy(table=table, fingerprint=hash_text(f"{self.fingerprint} {how}"), places=None)
 
     def _copy(self, **changes: Any) -> Rows:
         values = {
@@ -179,6 +212,7 @@ class Rows:
             "fingerprint": self.fingerprint,
             "skipped": self.skipped,
             "dropped": self.dropped,
+            "places": self.places,
         }
         return Rows(**{**values, **changes})
 
@@ -235,13 +269,21 @@ def write_rows(
 
     ``count_skipped`` and ``count_dropped`` are called after the last record; the file keeps their results.
     """
+    gaps: list[tuple[int, int]] = []
+
+    def note_gaps() -> Iterator[Record]:
+        """Remember how many rows had been skipped before which."""
+        for number, record in enumerate(records):
+            if count_skipped() > (gaps[-1][1] if gaps else 0):
+                gaps.append((number, count_skipped()))
+            yield record
+
+    def count_losses() -> dict[str, str]:
+        skipped = {"skipped": str(count_skipped()), "gaps": json.dumps(gaps)}
+        return {**skipped, "dropped": json.dumps(dict(count_dropped()))}
+
     with replacing(path, seal=True) as partial, partial.open("wb") as stream:
-        return _write_stream(
-            iter(records),
-            stream,
-            kind,
-            lambda: {"skipped": str(count_skipped()), "dropped": json.dumps(dict(count_dropped()))},
-        )
+        return _write_stream(note_gaps(), stream, kind, count_losses)
 
 
 def _write_stream(
@@ -269,8 +311,27 @@ def read_rows(path: Path, *, language: str, name: str, fingerprint: str) -> Rows
         last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
         skipped = int(last.custom_metadata[b"skipped"])
         dropped = json.loads(last.custom_metadata.get(b"dropped", b"{}"))
+        gaps = json.loads(last.custom_metadata.get(b"gaps", b"null"))
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
     except (pa.ArrowInvalid, KeyError, TypeError, ValueError, IndexError) as error:
         raise DataError(f"{path}: not a whole file of rows ({error}); delete it, and it is made again") from error
     table = pa.Table.from_batches(batches, SCHEMAS[kind])
-    return Rows(table, kind, language=language, name=name, fingerprint=fingerprint, skipped=skipped, dropped=dropped)
+    return Rows(
+        table,
+        kind,
+        language=language,
+        name=name,
+        fingerprint=fingerprint,
+        skipped=skipped,
+        dropped=dropped,
+        places=_find_places(len(table), skipped, gaps) if skipped and gaps is not None else None,
+    )
+
+
+def _find_places(rows: int, skipped: int, gaps: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    """The number of each row in its files, and that of all; a gap is a row and how many were skipped before it."""
+    before = np.zeros(rows + 1, np.int64)
+    for number, count in gaps:
+        before[number:] = count
+    before[-1] = skipped
+    return np.arange(rows + 1) + before
