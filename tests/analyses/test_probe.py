@@ -30,6 +30,7 @@ from crossling.analyses._probes.probing import (
     score_confusions,
 )
 from crossling.analyses.attention_heads import capture_heads
+from crossling.analyses.models import AnalysedModels, Pretrained, pretrained_model
 from crossling.data.records import LabelledPair, LabelledText, TaggedSentence
 from crossling.data.rows import SCHEMAS, Rows
 from crossling.errors import DataError, StorageError
@@ -38,10 +39,11 @@ from crossling.models.heads import pool_sentence
 from crossling.models.model import Model, ModelCard, build_model
 from crossling.scores.metrics import score
 from crossling.scores.predictions import Predictions
+from crossling.study.analyse import analyse as analyse_models
 from crossling.tasks import build_task, parse_task
 from crossling.training.distributed import Distributed
 from examples import make_rows
-from tiny import tiny_encoder
+from tiny import save_tiny, tiny_encoder
 
 WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 KINDS = {"tag": TaggedSentence, "classify": LabelledText, "classify_pair": LabelledPair}
@@ -276,6 +278,36 @@ def _read_slowly(model: Model, rows: Rows) -> tuple[np.ndarray, list[str]]:
                 vectors.append(hidden[firsts].half().double().numpy())
             tags += record.tags
     return np.concatenate(vectors), tags
+
+
+def test_an_unchanged_encoder_differs_in_nothing_from_itself_without_its_pooler(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    whole, bare = (save_tiny(tmp_path / name, pooler=True, layers=1) for name in ("whole", "bare"))
+    weights = load_file(bare / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if "pooler" not in name}
+    assert len(kept) == len(weights) - 2
+    save_file(kept, bare / "model.safetensors", metadata={"format": "pt"})
+    table = {"kind": "probe", "tasks": {"nli": {"on": "phrasebook-nli"}}, "languages": ["en", "de"], "rows": 40}
+    found = analyse_models([f"tuned={whole}"], {**table, "test_rows": 12, "against": str(bare)})
+    results = probe.find_results(found)
+    assert results and all(one.result == 0 for one in results)
+    assert isinstance(found.settings, probe.Settings) and found.settings.pooling == "mean"
+    summary = probe.summarise(found)[0]
+    assert summary.rows == (("tuned", "+0.00 [+0.00, +0.00]"),)
+    assert any("by the mean of their tokens" in note for note in summary.notes)
+    both = AnalysedModels(tuple(pretrained_model(Pretrained(str(one))) for one in (whole, bare)))
+    assert probe.choose_pooling("cls", both) == "first"
+    alone = AnalysedModels(both.models[:1])
+    assert (probe.choose_pooling("auto", alone), probe.choose_pooling("first", both)) == ("cls", "first")
+
+
+def test_scores_of_pretrained_encoders_have_no_mean_over_tasks(tmp_path: Path) -> None:
+    rows = [{"task": "", "model": "tiny", "seed": None, **row} for row in analyse(make_model(), tmp_path)]
+    sheet = probe.tabulate_scores(rows, score="accuracy")
+    assert [row[:3] for row in sheet.rows] == [("pos", code, "tiny") for code in ("en", "hi", "all")]
+    with pytest.raises(DataError, match="Did you mean 'accuracy'"):
+        probe.tabulate_scores(rows, score="acuracy")
 
 
 def test_keep_features_decides_whether_features_stay(tmp_path: Path) -> None:

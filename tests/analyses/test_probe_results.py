@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from crossling.analyses._probes.results import (
     Result,
     choose_from_results,
     choose_tasks,
+    estimate_results,
     list_results,
     read_csv,
     results_to_csv,
@@ -18,6 +21,7 @@ from crossling.analyses._probes.results import (
 )
 from crossling.analyses.probe import draw_results, tabulate_languages, tabulate_results
 from crossling.errors import ArtefactError, DataError
+from crossling.scores.significance.counts import find_errors
 
 PUBLISHED = {
     "pos": ({"ner": 3.61, "paraphrase": 3.39, "sentiment": 4.80}, {"ner": 0.05, "paraphrase": 2.79, "sentiment": 1.96}),
@@ -162,3 +166,53 @@ def test_the_figure_has_a_map_for_each_language() -> None:
     assert picture.startswith("<?xml") and picture == draw_results(make_results(), score="macro_f1")
     for text in ("all", "en", "de", "cross", "multi", "paraphrase", "-1.1"):
         assert f">{text}<" in picture.replace("−", "-"), text
+
+
+def make_table(runs: dict[str, list[list[float]]]) -> pa.Table:
+    """A table with each model's share of right answers: for each seed whether it was right on each row."""
+    rows = []
+    for model, seeds in runs.items():
+        for seed, right in enumerate(seeds, 1):
+            counts = np.stack([np.asarray(right, float), np.ones(len(right))], axis=-1)[:, None]
+            errors = find_errors(counts).tolist()
+            rows.append({**make_rows(model, float(np.mean(right)), seed=seed), "errors": errors})
+    return pa.Table.from_pylist(rows)
+
+
+def test_the_interval_of_one_seed_is_that_of_the_paired_differences() -> None:
+    """Against the paired t-test of scipy."""
+    from scipy.stats import ttest_rel
+
+    rng = np.random.default_rng(0)
+    base = (rng.random(80) < 0.5).astype(float)
+    tuned = np.where(rng.random(80) < 0.7, base, 1.0)
+    table = make_table({"tuned": [tuned.tolist()], "base": [base.tolist()]})
+    found = estimate_results(table, {"tuned": "base"}, score="accuracy", confidence=0.95)
+    wanted = ttest_rel(tuned, base).confidence_interval(0.95)
+    one = found["tuned", "pos", "de"]
+    assert (one.low, one.high) == pytest.approx((100 * wanted.low, 100 * wanted.high), abs=1e-3)
+    results = subtract_bases(table.drop_columns(["errors"]).to_pylist(), {"tuned": "base"})
+    sheet = tabulate_results(results, score="accuracy", estimates=found)
+    assert sheet.rows[0][1] == f"{one.value:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
+    assert any("nothing about the next one" in note for note in sheet.notes)
+    assert tabulate_languages(results, score="accuracy", estimates=found).rows[0][5] == sheet.rows[0][1]
+
+
+def test_an_interval_over_seeds_is_wider_than_one_over_examples() -> None:
+    rng = np.random.default_rng(1)
+    base = (rng.random(400) < 0.5).astype(float)
+    seeds = [np.where(rng.random(400) < 1 - share, base, 1.0).tolist() for share in (0.1, 0.4, 0.7)]
+    alone = estimate_results(
+        make_table({"tuned": seeds[1:2], "base": [base.tolist()]}), {"tuned": "base"}, score="accuracy", confidence=0.95
+    )["tuned", "pos", "de"]
+    found = estimate_results(
+        make_table({"tuned": seeds, "base": [base.tolist()]}), {"tuned": "base"}, score="accuracy", confidence=0.95
+    )["tuned", "pos", "de"]
+    spread = np.std([100 * (np.mean(one) - np.mean(base)) for one in seeds], ddof=1)
+    assert found.seeds == 3 and found.high - found.low > 2 * 2.9 * spread / np.sqrt(3)
+    assert found.high - found.low > 3 * (alone.high - alone.low)
+
+
+def test_results_without_errors_of_examples_have_no_interval() -> None:
+    table = pa.Table.from_pylist([make_rows("tuned", 0.7), make_rows("base", 0.5)])
+    assert estimate_results(table, {"tuned": "base"}, score="accuracy", confidence=0.95) == {}

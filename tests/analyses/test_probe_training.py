@@ -56,12 +56,16 @@ def test_probes_are_scikit_learns(l2: float) -> None:
         assert (answers[:, group, 0].numpy() == predicted).mean() > 0.995
 
 
-def test_two_classes_have_the_penalty_of_two_rows_of_weights() -> None:
-    """scikit-learn has one row for two classes and so half the penalty; with the penalty doubled the two agree."""
+@pytest.mark.parametrize("l2", [0.5, 10.0])
+def test_two_classes_have_the_same_penalty_as_scikit_learns(l2: float) -> None:
+    """It has one row of weights for two classes, the difference of ours."""
     features, labels = make(classes=2)
-    probes = train_probes(InMemory(features), labels, classes=2, l2=2.0, tolerance=1e-7)
-    weights, _, _ = fit_reference(features[:, 3], labels, l2=1.0)
-    np.testing.assert_allclose(probes.point[3, 0, :, :-1], weights, atol=2e-3, rtol=2e-3)
+    probes = train_probes(InMemory(features), labels, classes=2, l2=l2, tolerance=1e-7)
+    for group in range(5):
+        weights, biases, _ = fit_reference(features[:, group], labels, l2=l2)
+        np.testing.assert_allclose(probes.point[group, 0, :, :-1], weights, atol=2e-3, rtol=2e-3)
+        found = probes.point[group, 0, :, -1]
+        np.testing.assert_allclose(found - found.mean(), biases, atol=2e-3, rtol=2e-3)
 
 
 def test_the_default_tolerance_is_tight_enough() -> None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from crossling.analyses.settings import AnalysisSettings
     from crossling.models.model import Model, ModelCard
 
-VERSION = 1
+VERSION = 2
 SCHEMA = pa.schema(
     {
         "probe": pa.string(),

@@ -58,6 +58,19 @@ def pretrained_model(encoder: Pretrained, label: str = "") -> AnalysedModel:
     return AnalysedModel("", label, None, encoder, None, find_store(), encoder)
 
 
+def has_pooler(location: ModelLocation) -> bool:
+    """Whether a model's encoder has a pooler; weights are not loaded."""
+    from crossling.encoders.loading import checkpoint_has_pooler, locate_checkpoint
+    from crossling.models.card import read_card
+
+    if isinstance(location, Pretrained):
+        folder = locate_checkpoint(location.name, revision=location.revision)
+    else:
+        card = read_card(location)
+        folder = location if card.files else locate_checkpoint(card.encoder, revision=card.revision)
+    return folder is not None and checkpoint_has_pooler(folder)
+
+
 @dataclass(frozen=True)
 class AnalysedModels:
     """All models of an analysis."""

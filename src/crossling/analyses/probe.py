@@ -6,7 +6,7 @@ fine-tuned encoder (its "ceiling") less that on the pretrained encoder (its "pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,8 @@ from pydantic import Field, field_validator
 
 from crossling.analyses._probes.probing import (
     ALL,
+    EVERYTHING,
+    Array,
     Data,
     ProbePredictions,
     ProbeTask,
@@ -26,23 +28,27 @@ from crossling.analyses._probes.probing import (
 )
 from crossling.analyses._probes.results import (
     MIN_GAIN,
+    Estimates,
     Result,
     choose_from_results,
+    estimate_results,
     find_languages,
     list_axes,
     list_results,
     results_to_csv,
     subtract_bases,
 )
-from crossling.analyses.models import AnalysedModels
+from crossling.analyses.models import AnalysedModels, has_pooler, name_model
 from crossling.analyses.settings import ModelPairs
-from crossling.analyses.summary import summarise_models
-from crossling.errors import UserError
+from crossling.analyses.summary import describe_intervals
+from crossling.errors import DataError, UserError, nearest
 from crossling.limits import MOST_LAYERS
-from crossling.report.figures import HeatMap, draw_heat_maps
+from crossling.report.figures import HeatMap, draw_dots, draw_heat_maps
 from crossling.report.table import Table, format_mean
 from crossling.scores.metrics import explain, score
 from crossling.scores.predictions import SCHEMAS, Kind, Predictions, Scheme
+from crossling.scores.significance.counts import find_errors, find_measure
+from crossling.scores.significance.results import Estimate
 
 if TYPE_CHECKING:
     from crossling.analyses import AnalysisContext
@@ -50,7 +56,7 @@ if TYPE_CHECKING:
     from crossling.analyses.settings import AnalysisSettings
     from crossling.models.model import Model, ModelCard
 
-VERSION = 1
+VERSION = 2
 SCHEMA = pa.schema(
     {
         "probe": pa.string(),
@@ -61,8 +67,17 @@ SCHEMA = pa.schema(
         "sample": pa.int64(),
         "value": pa.float64(),
         "examples": pa.int64(),
+        "errors": pa.list_(pa.float32()),
     }
 )
+CONFIDENCE = 0.95
+POOLINGS = {
+    "auto": "by the pooler where there is one, else by the mean of their tokens",
+    "cls": "by the first token through the pooler, which all of them have",
+    "mean": "by the mean of their tokens",
+    "first": "by the vector of the first token",
+}
+"""What stands for a text, in words."""
 
 
 class Settings(ProbingSettings):
@@ -72,8 +87,9 @@ class Settings(ProbingSettings):
     layer: int | None = Field(default=None, ge=0, le=MOST_LAYERS)
     """The layer that is read, 0 the embeddings; default: the last."""
     pooling: Literal["auto", "cls", "mean", "first"] = "auto"
-    """What stands for a text: auto as a classifier reads it ([CLS] through the pooler where the encoder has one, else
-    the mean), or the first token's vector as it is."""
+    """What stands for a text, in all models and what they are compared with alike: cls, [CLS] through the pooler (first
+    where one of the encoders has none); mean, of all tokens; first, the first token's vector as it is; auto: cls where
+    all encoders have a pooler, else mean."""
     keep_features: bool = Field(default=True, exclude=True)
     """Leave the features on disk, for probes to be trained on them again in seconds."""
     score: str = Field(default="macro_f1", exclude=True)
@@ -96,7 +112,17 @@ class Settings(ProbingSettings):
 def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, AnalysedModels]:
     """Models are compared with the encoders that they were before training."""
     models.check_names([name for pair in settings.choose for name in pair], setting="choose")
-    return settings, models.with_bases()
+    compared = models.with_bases()
+    return settings.model_copy(update={"pooling": choose_pooling(settings.pooling, compared)}), compared
+
+
+def choose_pooling(how: str, models: AnalysedModels) -> str:
+    """One way to read texts for all models: differences between models are not to be differences of pooling."""
+    if how not in ("auto", "cls"):
+        return how
+    if all(has_pooler(model.location) for model in models.models):
+        return "cls"
+    return "mean" if how == "auto" else "first"
 
 
 def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
@@ -127,7 +153,10 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
 
 
 def score_answers(probed: ProbeTask, answers: Sequence[ProbePredictions], *, own: bool) -> list[dict[str, Any]]:
-    """All scores of one task's probe by language and sample; ``all`` is the tests taken together, as one set."""
+    """All scores of one task's probe by language and sample; ``all`` is the tests taken together, as one set.
+
+    ``errors`` are what each test row contributes to the error of a score, for intervals of differences.
+    """
     rows = []
     for sample in range(answers[0].predicted.shape[2]):
         sets = [_predict(probed, [one], sample) for one in answers]
@@ -145,9 +174,22 @@ def score_answers(probed: ProbeTask, answers: Sequence[ProbePredictions], *, own
                         "sample": sample,
                         "value": value,
                         "examples": len(predictions.table),
+                        "errors": find_row_errors(predictions, name, answers) if sample == EVERYTHING else None,
                     }
                 )
     return rows
+
+
+def find_row_errors(predictions: Predictions, name: str, answers: Sequence[ProbePredictions]) -> Array:
+    """What each test row contributes to the error of a score; rows of one number in all languages are one.
+
+    They may be translations of each other; where they are not, adding their errors does not change the variance.
+    """
+    errors = find_errors(find_measure(predictions, name).count(predictions).values)
+    sizes = {one.rows for one in answers}
+    if predictions.language == ALL and len(sizes) == 1:
+        errors = errors.reshape(len(answers), -1).sum(axis=0)
+    return errors.astype(np.float32)
 
 
 def _predict(probed: ProbeTask, answers: Sequence[ProbePredictions], sample: int) -> Predictions:
@@ -168,31 +210,56 @@ def _predict(probed: ProbeTask, answers: Sequence[ProbePredictions], sample: int
 
 def find_results(found: AnalysisTable[AnalysisSettings]) -> list[Result]:
     """The probing results of all models that are compared with another."""
-    return subtract_bases(found.rows(), found.bases)
+    return subtract_bases(list_scores(found), found.bases)
+
+
+def list_scores(found: AnalysisTable[AnalysisSettings]) -> list[dict[str, Any]]:
+    """The rows of the table without the errors of single examples, which are many."""
+    rows: list[dict[str, Any]] = found.table.select([n for n in found.table.column_names if n != "errors"]).to_pylist()
+    return rows
 
 
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     """Table 3, the same by language, and the tasks that are chosen; of pretrained encoders alone their scores."""
     settings, results = found.settings, find_results(found)
     if not results:
-        return [summarise_models(found, ("value",), apart=("probe", "language", "score"), title="Scores of probes")]
+        return [tabulate_scores(list_scores(found), score=settings.score)]
     choices = tuple(
         choose_from_results(
             results, cross=cross, multi=multi, score=settings.score, min_gain=settings.min_gain
         ).describe()
         for cross, multi in settings.choose
     )
+    estimates = estimate_results(found.table, found.bases, score=settings.score, confidence=CONFIDENCE)
+    notes = (f"Texts are read alike in all models and what they are compared with: {POOLINGS[settings.pooling]}.",)
     return [
-        tabulate_results(results, score=settings.score, notes=choices),
-        tabulate_languages(results, score=settings.score),
+        tabulate_results(results, score=settings.score, estimates=estimates, notes=(*notes, *choices)),
+        tabulate_languages(results, score=settings.score, estimates=estimates),
     ]
 
 
-def tabulate_results(results: Sequence[Result], *, score: str, notes: tuple[str, ...] = ()) -> Table:
+def tabulate_scores(rows: Sequence[Mapping[str, Any]], *, score: str) -> Table:
+    """One score of each probe in each language. There is no mean of them: they are scores of different tasks."""
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        if row["score"] == score and row["sample"] == EVERYTHING:
+            key = (row["probe"], row["language"], name_model(row))
+            values.setdefault(key, []).append(100 * float(row["value"]))
+    if not values:
+        known = list(dict.fromkeys(row["score"] for row in rows))
+        raise DataError(f"score {score!r}: the probes have no such score.{nearest(score, known)}")
+    lines = tuple((*key, format_mean(some)) for key, some in values.items())
+    return Table(f"Scores of probes, {score}", ("task", "language", "model", "percent"), lines, names=3)
+
+
+def tabulate_results(
+    results: Sequence[Result], *, score: str, estimates: Estimates | None = None, notes: tuple[str, ...] = ()
+) -> Table:
     """Table 3: a line for each model, a column for each task; in brackets what a model was trained for itself."""
     values, samples = (list_results(results, score=score, samples=choice) for choice in (False, True))
     own = {(one.model, one.probe) for one in results if one.own}
     models, probes = list_axes(values)
+    together = find_languages(results)[0]
     lines = []
     for model in models:
         cells = []
@@ -200,17 +267,23 @@ def tabulate_results(results: Sequence[Result], *, score: str, notes: tuple[str,
             cell = format_mean(values.get(key, []), sign=True)
             if len(values.get(key, [])) == 1 and len(samples.get(key, [])) > 1:
                 cell += f" ± {stdev(samples[key]):.2f}"
+            cell += format_interval((estimates or {}).get((*key, together)))
             cells.append(f"({cell})" if key in own else cell)
         lines.append((model, *cells))
     return Table(
         f"Probing results, {score} of {_describe(results)}",
         ("model", *probes),
         tuple(lines),
-        notes=(*_explain(results, own=bool(own)), *notes),
+        notes=(*_explain(results, own=bool(own), estimates=estimates or {}), *notes),
     )
 
 
-def tabulate_languages(results: Sequence[Result], *, score: str) -> Table:
+def format_interval(found: Estimate | None) -> str:
+    """An interval in square brackets, to stand behind a figure; nothing where there is none."""
+    return "" if found is None else f" [{found.low:+.2f}, {found.high:+.2f}]"
+
+
+def tabulate_languages(results: Sequence[Result], *, score: str, estimates: Estimates | None = None) -> Table:
     """The same in each language, with the scores that they are differences of."""
     lines = []
     chosen = [one for one in results if one.score == score and one.sample == 0]
@@ -219,6 +292,7 @@ def tabulate_languages(results: Sequence[Result], *, score: str) -> Table:
             some = [one for one in chosen if (one.probe, one.language) == (probe, language)]
             for model in dict.fromkeys(one.model for one in some):
                 ours = [one for one in some if one.model == model]
+                interval = format_interval((estimates or {}).get((model, probe, language)))
                 lines.append(
                     (
                         probe,
@@ -226,7 +300,7 @@ def tabulate_languages(results: Sequence[Result], *, score: str) -> Table:
                         model,
                         format_mean([one.ceiling for one in ours]),
                         format_mean([ours[0].base]),
-                        format_mean([one.result for one in ours], sign=True),
+                        format_mean([one.result for one in ours], sign=True) + interval,
                         f"{ours[0].examples:,}",
                     )
                 )
@@ -239,7 +313,7 @@ def _describe(results: Sequence[Result]) -> str:
     return f"{', '.join(languages[1:])} together" if languages[0] == ALL else languages[0]
 
 
-def _explain(results: Sequence[Result], *, own: bool) -> tuple[str, ...]:
+def _explain(results: Sequence[Result], *, own: bool, estimates: Estimates) -> tuple[str, ...]:
     bases = ", ".join(dict.fromkeys(one.against for one in results))
     notes = [
         "Percentage points by which a linear probe on a model's frozen encoder (the ceiling) is better than one on "
@@ -251,6 +325,8 @@ def _explain(results: Sequence[Result], *, own: bool) -> tuple[str, ...]:
         notes.append("± standard deviation over the models' seeds.")
     elif any(one.sample for one in results):
         notes.append("± standard deviation over bootstrap samples of the training rows.")
+    if estimates:
+        notes.append(describe_intervals(estimates.values(), what="result"))
     return tuple(notes)
 
 
@@ -268,14 +344,42 @@ def draw_results(results: Sequence[Result], *, score: str) -> str:
 
 
 def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
-    """A figure, where there are results."""
-    results = find_results(found)
-    return {"": draw_results(results, score=found.settings.score)} if results else {}
+    """Where there are results, a map of them, and the results with their intervals."""
+    results, score = find_results(found), found.settings.score
+    if not results:
+        return {}
+    estimates = estimate_results(found.table, found.bases, score=score, confidence=CONFIDENCE)
+    together = find_languages(results)[0]
+    shown = {(model, probe): one for (model, probe, language), one in estimates.items() if language == together}
+    figures = {"": draw_results(results, score=score)}
+    if shown:
+        figures["intervals"] = draw_dots(
+            {key: [one.value] for key, one in shown.items()},
+            axis="points above the base",
+            title=f"Probing results, {score} of {_describe(results)}, 95 % intervals",
+            intervals={key: (one.low, one.high) for key, one in shown.items()},
+        )
+    return figures
 
 
 def to_csv(found: AnalysisTable[Settings]) -> dict[str, str]:
-    """Every probing result on a line; of pretrained encoders alone the table itself."""
+    """Every probing result on a line, and every interval; of pretrained encoders alone the table itself."""
     from crossling.analyses.result import table_to_csv
 
     results = find_results(found)
-    return {"": results_to_csv(results) if results else table_to_csv(found.table)}
+    if not results:
+        return {"": table_to_csv(found.table)}
+    lines = [
+        (
+            *key[:2],
+            key[2],
+            name,
+            *(f"{value:.4f}" for value in (one.value, one.low, one.high)),
+            f"{one.p:.6g}",
+            one.test,
+        )
+        for name in dict.fromkeys(one.score for one in results)
+        for key, one in estimate_results(found.table, found.bases, score=name, confidence=CONFIDENCE).items()
+    ]
+    head = ("model", "probe", "language", "score", "result", "low", "high", "p", "test")
+    return {"": results_to_csv(results), "intervals": Table("", head, tuple(lines)).to_csv()}

@@ -156,7 +156,9 @@ def _load_files(folder: Path, *, name: str) -> tuple[Any, Any, Mapping[str, Any]
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     # Without this, a pooler that the checkpoint lacks would be initialised at random.
     choice = (
-        {} if _has_pooler(folder) or not find_family(config.model_type, name).pooler else {"add_pooling_layer": False}
+        {}
+        if checkpoint_has_pooler(folder) or not find_family(config.model_type, name).pooler
+        else {"add_pooling_layer": False}
     )
     with quiet_transformers():
         tokenizer = load_tokenizer(folder)
@@ -180,7 +182,8 @@ def list_weights(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("model*.safetensors") if _is_read(path))
 
 
-def _has_pooler(folder: Path) -> bool:
+def checkpoint_has_pooler(folder: Path) -> bool:
+    """Whether the weights in a folder have a pooler; they are not loaded."""
     for path in list_weights(folder):
         with safe_open(path, framework="numpy") as file:
             if any(key.endswith("pooler.dense.weight") for key in file.keys()):  # noqa: SIM118 (not a dict)

@@ -160,19 +160,28 @@ def _write_values(place: Any, grid: Sequence[Sequence[float]], limits: tuple[flo
 
 
 def draw_dots(
-    values: Mapping[tuple[str, str], Sequence[float]], *, axis: str, title: str, logarithmic: bool = False
+    values: Mapping[tuple[str, str], Sequence[float]],
+    *,
+    axis: str,
+    title: str,
+    logarithmic: bool = False,
+    intervals: Mapping[tuple[str, str], tuple[float, float]] | None = None,
 ) -> str:
-    """A dot for each model (colour) and language (group), as SVG: the mean of its seeds ± one standard deviation."""
+    """A dot for each model (colour) and language (group), as SVG: the mean of its seeds ± one standard deviation.
+
+    Where there are intervals (from, to), they are drawn instead.
+    """
     models, languages = (list(dict.fromkeys(key[place] for key in values)) for place in (0, 1))
     width = 2.2 + len(languages) * max(0.8, 0.16 * len(models))
     with draw_figure(size=(min(width, 14), 3.6 + 0.18 * len(models))) as drawing:
         for number, model in enumerate(models):
             shift = GROUP * ((number + 0.5) / len(models) - 0.5)
-            found = [(place, values[model, code]) for place, code in enumerate(languages) if (model, code) in values]
+            keys = [(place, (model, code)) for place, code in enumerate(languages) if (model, code) in values]
+            bars = [_measure_bar(values[key], (intervals or {}).get(key)) for _, key in keys]
             drawing.axes.errorbar(
-                [place + shift for place, _ in found],
-                [fmean(some) for _, some in found],
-                yerr=[stdev(some) if len(some) > 1 else 0.0 for _, some in found],
+                [place + shift for place, _ in keys],
+                [fmean(values[key]) for _, key in keys],
+                yerr=[[below for below, _ in bars], [above for _, above in bars]],
                 markersize=5,
                 capsize=2,
                 color=f"C{number % 10}",
@@ -190,6 +199,14 @@ def draw_dots(
         drawing.figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
         drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return drawing.svg
+
+
+def _measure_bar(seeds: Sequence[float], interval: tuple[float, float] | None) -> tuple[float, float]:
+    """How far the bar of a dot reaches below and above it."""
+    if interval is not None:
+        return max(fmean(seeds) - interval[0], 0.0), max(interval[1] - fmean(seeds), 0.0)
+    spread = stdev(seeds) if len(seeds) > 1 else 0.0
+    return spread, spread
 
 
 def draw_lines(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], *, across: str, title: str) -> str:

@@ -67,6 +67,8 @@ def train_probes(
 
     What is minimised for each is the sum of cross-entropies plus ``l2`` / 2 times the squared weights (of features
     scaled to variance 1, without the bias): scikit-learn's ``LogisticRegression(C=1/l2)`` after a ``StandardScaler``.
+    As there, the weights of two classes are one vector w, their difference, and w is what the penalty is on. Here they
+    are w / 2 and -w / 2, whose squares add up to half of w's, so that the penalty is doubled.
     ``weights_RN`` counts how often a sample has an example; without it there is one sample that has each once.
     ``tolerance`` bounds the derivatives of the mean loss at the end. Features that need at most ``memory`` bytes are
     held, others are read again in every pass, which gives the same probes. ``finished`` is called with the number of
@@ -76,8 +78,9 @@ def train_probes(
     weights_RN = torch.ones(1, features.shape[0]) if weights_RN is None else weights_RN
     moments = measure_moments(features)
     scaled = Standardized(features, moments, width=max(features.shape[2], len(weights_RN) * classes))
+    penalty = 2 * l2 if classes == 2 else l2
     losses = ProbeLosses(
-        scaled, labels_N.to(device), weights_RN.to(device, torch.float32), moments.correlation, classes, l2
+        scaled, labels_N.to(device), weights_RN.to(device, torch.float32), moments.correlation, classes, penalty
     )
     if scaled.bytes <= memory:
         scaled.hold()
