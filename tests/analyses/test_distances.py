@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from pydantic import ValidationError
@@ -29,6 +30,7 @@ from crossling.analyses.distances import (
     prepare,
     share_dimensions,
     shared_edges,
+    summarise,
 )
 from crossling.analyses.models import AnalysedModels, Pretrained, pretrained_model
 from crossling.analyses.result import AnalysisTable
@@ -156,7 +158,12 @@ def test_figures_against_slow_arithmetic() -> None:
     source, target = rng.normal(size=(40, 130)), rng.normal(size=(40, 130)) * np.linspace(0.2, 4, 130)
     related = np.stack([np.arange(40), np.arange(40)], 1)
     unrelated = np.stack([np.arange(30), rng.integers(40, size=30)], 1)
-    found = compare_words(source.astype(np.float32), target.astype(np.float32), related, unrelated, bins=7)
+    inside = np.stack([np.arange(20), rng.integers(40, size=20)], 1)
+    found = compare_words(source.astype(np.float32), target.astype(np.float32), related, unrelated, inside, bins=7)
+    within = [np.linalg.norm(source[i] - target[j]) for i, j in inside]
+    assert found["same_sentence"] == pytest.approx(np.mean(within), abs=1e-5)
+    assert found["same_sentence_relative"] == pytest.approx(found["same_sentence"] / found["unrelated"])
+    assert found["relative"] == pytest.approx(found["related"] / found["unrelated"])
     near = [np.linalg.norm(source[i] - target[j]) for i, j in related]
     far = [np.linalg.norm(source[i] - target[j]) for i, j in unrelated]
     assert found["related"] == pytest.approx(np.mean(near), abs=1e-5)
@@ -208,6 +215,68 @@ def test_unrelated_words_are_linked_nowhere_and_stand_in_other_sentences() -> No
     assert len(set(drawn.unrelated[:, 1].tolist())) > 60
     kept = draw_pairs(sentences, links, count=10**6, drop_identical=False, seed=1, name="text")
     assert len(kept) == 6 * 40
+
+
+def test_unrelated_words_of_one_sentence_are_linked_nowhere() -> None:
+    sentences, links = random_text()
+    drawn = draw_pairs(sentences, links, count=150, drop_identical=True, seed=3, name="x")
+    linked = {
+        (sentences.source[n][i].casefold(), sentences.target[n][j].casefold())
+        for n, found in enumerate(links)
+        for i, j in found
+    }
+    assert len(drawn.same_sentence) > 40
+    for left, right in drawn.same_sentence.tolist():
+        number = drawn.source.sentence[left]
+        assert number == drawn.target.sentence[right]
+        first = sentences.source[number][drawn.source.word[left]].casefold()
+        second = sentences.target[number][drawn.target.word[right]].casefold()
+        assert first != second and (first, second) not in linked
+
+
+def test_where_the_sentence_dominates_only_negatives_of_other_sentences_are_told_apart() -> None:
+    """Each word's vector is its sentence's, and a little noise that says nothing of the word."""
+    rng = np.random.default_rng(5)
+    sentence, width = np.repeat(np.arange(60), 6), 16
+    centres = rng.normal(size=(60, width))
+    source, target = (centres[sentence] + 0.1 * rng.normal(size=(360, width)) for _ in range(2))
+    related = np.stack([np.arange(360), np.arange(360)], 1)
+    others = np.stack([np.arange(360), (np.arange(360) + 6 * rng.integers(1, 59, size=360)) % 360], 1)
+    inside = np.stack([np.arange(360), 6 * sentence + (np.arange(360) + rng.integers(1, 6, size=360)) % 6], 1)
+    found = compare_words(source, target, related, others, inside, bins=20)
+    assert found["auc"] > 0.999 and found["relative"] < 0.2
+    assert found["same_sentence_auc"] == pytest.approx(0.5, abs=0.05)
+    assert found["same_sentence_relative"] == pytest.approx(found["relative"], rel=0.05)
+    words = rng.normal(size=(360, width))
+    both = compare_words(source + words, target + words, related, others, inside, bins=20)
+    assert both["same_sentence_auc"] > 0.999, "words are told apart where their vectors say which they are"
+
+
+def test_relative_distances_do_not_depend_on_the_scale_of_the_space() -> None:
+    rng = np.random.default_rng(6)
+    source, target = rng.normal(size=(2, 40, 8))
+    pairs = [np.stack([np.arange(40), rng.permutation(40)], 1) for _ in range(3)]
+    one, large = (compare_words(size * source, size * target, *pairs, bins=9) for size in (1, 30))
+    for name in ("relative", "same_sentence_relative", "auc", "same_sentence_auc"):
+        assert one[name] == pytest.approx(large[name])
+    assert one["related"] != pytest.approx(large["related"])
+
+
+def test_settings_choose_what_is_shown(tmp_path: Path) -> None:
+    row, _ = measure(make_model(), tmp_path, **write_text(tmp_path))
+    table = pa.Table.from_pylist([{"task": "", "model": "tiny", "seed": None, "language": "fr", **row}])
+    for negatives, shown, distance in (
+        ("both", {"unrelated", "same_sentence", "auc", "same_sentence_auc"}, "l2"),
+        ("other_sentences", {"relative", "auc"}, "relative"),
+        ("same_sentence", {"relative", "same_sentence_relative", "same_sentence_auc"}, "relative"),
+    ):
+        settings = Settings(**write_text(tmp_path), negatives=negatives, distance=distance)
+        (sheet,) = summarise(AnalysisTable(settings, table))
+        assert shown <= set(sheet.head)
+        assert ("auc" in sheet.head) == (negatives != "same_sentence")
+        (figure,) = draw(AnalysisTable(settings, table)).values()
+        assert ("unrelated, same sentence" in figure) == (negatives != "other_sentences")
+        assert ("relative distance" in figure) == (distance == "relative")
 
 
 def test_draws_follow_the_seed() -> None:
@@ -357,12 +426,13 @@ def test_a_figure_for_each_language_with_a_panel_for_each_model(tmp_path: Path, 
         assert f"{text}" in figure, text
     assert (tmp_path / "d-de.svg").is_file()
     head = (tmp_path / "d.csv").read_text(encoding="utf-8").splitlines()[0]
-    assert head.replace('"', "") == "task,model,seed,language,related,unrelated,overlap,auc,top10,top100,pairs"
+    assert head.replace('"', "") == (
+        "task,model,seed,language,related,unrelated,overlap,auc,top10,top100,pairs,relative,same_sentence,"
+        "same_sentence_relative,same_sentence_overlap,same_sentence_auc,same_sentence_pairs"
+    )
 
 
 def test_seeds_of_a_run_are_one_panel() -> None:
-    import pyarrow as pa
-
     def row(seed: int, overlap: float) -> dict[str, Any]:
         near, far = [1.0 + seed, 2.0], [3.0, 4.0 + seed]
         figures = {"overlap": overlap, "auc": 0.9, "related_distances": near, "unrelated_distances": far}

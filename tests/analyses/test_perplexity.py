@@ -25,7 +25,7 @@ from crossling.encoders.loading import load_encoder
 from crossling.encoders.masked_word_head import load_head
 from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.errors import ArtefactError, DataError
-from crossling.models.model import Model, ModelCard, build_model, save_model
+from crossling.models.model import Model, ModelCard, build_model, load_model, save_model
 from crossling.progress import NoProgress
 from crossling.study.analyse import analyse
 from crossling.training.distributed import Distributed
@@ -220,7 +220,8 @@ def test_a_head_is_trained_once_for_all_models_and_kept(tmp_path: Path, monkeypa
     assert len({row["head"] for row in rows}) == 1
     assert all(0 <= row["head_accuracy"] <= 1 for row in rows)
     assert rows[0]["perplexity"] != rows[1]["perplexity"]
-    (table,) = perplexity.summarise(found)
+    table, ratios = perplexity.summarise(found)
+    assert ratios.rows[0][:3] == ("tuned", "de", "original")
     assert "one head" in table.notes[0] and "it predicts" in table.notes[1]
     store = tmp_path / "store"
     assert len(list((store / "heads").glob("*.safetensors"))) == 1
@@ -230,7 +231,8 @@ def test_a_head_is_trained_once_for_all_models_and_kept(tmp_path: Path, monkeypa
     assert len(trained) == 1, "the head lies in the store"
     assert other[0]["head"] == rows[0]["head"]
     _, files = write_result(found, tmp_path / "out.csv")
-    assert {path.name for path in files} == {"out.csv", "out.md", "out-languages.svg", "out.parquet", "out.json"}
+    names = {"out.csv", "out.md", "out-languages.svg", "out-compared.svg", "out.parquet", "out.json"}
+    assert {path.name for path in files} == names
     assert "tuned" in (tmp_path / "out-languages.svg").read_text(encoding="utf-8")
 
 
@@ -254,6 +256,81 @@ def test_training_the_head_leaves_the_encoder_and_its_table_alone(tmp_path: Path
     )
     assert torch.equal(known.table, load_encoder(str(encoder)).model.get_input_embeddings().weight)
     assert set(known.accuracy) == {"en"}
+
+
+def adapt_model(folder: Path, encoder: Path, *, seed: int) -> tuple[Path, Model]:
+    """A model as a stage adapt leaves it: encoder and head have moved together."""
+    model = build_model(load_encoder(str(encoder)), {"kind": "last"})
+    head = load_head(model.encoder)
+    assert head is not None
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in (*model.encoder.parameters(), *head.parameters()):
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    model.kept["words"] = head
+    save_model(model, ModelCard(str(encoder), load_encoder(str(encoder)).identity), folder)
+    return folder, model.eval()
+
+
+def test_an_adapted_encoder_is_scored_with_the_head_that_was_adapted_with_it(tmp_path: Path) -> None:
+    _, words = load_tiny(tmp_path / "encoder", "bert")
+    folder, adapted = adapt_model(tmp_path / "adapted", tmp_path / "encoder", seed=1)
+    table = {"kind": "perplexity", "on": write_text(tmp_path, TEXTS[:2])}
+    models = [f"original={tmp_path / 'encoder'}", f"da={folder}"]
+    own = adapted.encoder.model.get_input_embeddings().weight
+
+    def score(head: Any, weight: Any) -> float:
+        found = [loss for text in TEXTS[:2] for loss in score_one_by_one(adapted, head, weight, text, l2r=False)]
+        return sum(found) / len(found)
+
+    found = analyse(models, table)
+    rows = {row["model"]: row for row in found.rows()}
+    assert rows["da"]["loss"] == pytest.approx(score(adapted.kept["words"], own), abs=1e-5)
+    assert rows["da"]["head"].startswith("adapted ") and not rows["original"]["head"].startswith("adapted ")
+    notes = " ".join(perplexity.summarise(found)[0].notes)
+    assert "adapted with the encoder: da" in notes
+    stale = analyse(models, {**table, "adapted_heads": False}).rows()[1]
+    assert stale["loss"] == pytest.approx(score(words.head, words.table), abs=1e-5)
+
+
+def test_a_fine_tuned_model_is_scored_with_the_head_that_is_named(tmp_path: Path) -> None:
+    load_tiny(tmp_path / "encoder", "bert")
+    folder, adapted = adapt_model(tmp_path / "adapted", tmp_path / "encoder", seed=1)
+    tuned = save_model_of(tmp_path / "tuned", tmp_path / "encoder", add=0.02)
+    table = {"kind": "perplexity", "on": write_text(tmp_path, TEXTS[:2]), "head": str(folder)}
+    found = analyse([str(tuned), str(folder)], table)
+    weight = adapted.encoder.model.get_input_embeddings().weight
+    model = load_model(tuned)[0]
+    losses = [
+        loss for text in TEXTS[:2] for loss in score_one_by_one(model, adapted.kept["words"], weight, text, l2r=False)
+    ]
+    rows = found.rows()
+    assert rows[0]["loss"] == pytest.approx(sum(losses) / len(losses), abs=1e-5)
+    assert rows[0]["head"] == rows[1]["head"], "one head for all"
+    with pytest.raises(ArtefactError, match="no masked-word head is stored beside this model"):
+        analyse([str(folder)], {**table, "head": str(tuned)})
+
+
+def test_times_the_perplexity_of_the_base_has_the_interval_of_paired_texts(tmp_path: Path) -> None:
+    """With one seed and texts of equal length, the paired t-test of texts' mean losses."""
+    from scipy.stats import ttest_rel
+
+    load_tiny(tmp_path / "encoder", "bert")
+    tuned = save_model_of(tmp_path / "tuned", tmp_path / "encoder", add=0.02)
+    texts = [" ".join(pair) for pair in zip(["cat", "dog", "fish", "red", "house"], ["the"] * 5, strict=True)]
+    table = {"kind": "perplexity", "on": write_text(tmp_path, texts)}
+    found = analyse([f"original={tmp_path / 'encoder'}", str(tuned)], table)
+    assert found.bases == {"tuned": "original"}
+    ratios = perplexity.summarise(found)[1]
+    models = [load_model(tuned)[0], build_model(load_encoder(str(tmp_path / "encoder")), {"kind": "last"}).eval()]
+    head, weight = load_head(models[1].encoder), models[1].encoder.model.get_input_embeddings().weight
+    means = [[np.mean(score_one_by_one(model, head, weight, text, l2r=False)) for text in texts] for model in models]
+    wanted = ttest_rel(*means).confidence_interval(0.95)
+    value = np.mean(means[0]) - np.mean(means[1])
+    assert ratios.rows[0][:3] == ("tuned", "de", "original")
+    assert ratios.rows[0][4] == f"{value:+.3f} [{wanted.low:+.2f}, {wanted.high:+.2f}]"
+    assert ratios.rows[0][3].startswith(f"{math.exp(value):.3g} [{math.exp(wanted.low):.3g}")
+    assert set(perplexity.draw(found)) == {"languages", "compared"}
 
 
 def test_models_of_different_encoders_are_refused(tmp_path: Path) -> None:

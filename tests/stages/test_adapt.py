@@ -20,7 +20,7 @@ from crossling.objectives import masked_words
 from crossling.recipe.recipe import EncoderSettings, parse_recipe
 from crossling.stages import adapt
 from crossling.stages.context import StageContext
-from crossling.stages.masked_training import hold_out, repeat_rows
+from crossling.stages.masked_training import describe_scores, hold_out, repeat_rows
 from crossling.store.artefacts import Store
 from crossling.study.recipe_run import run_recipe
 from crossling.training.distributed import Distributed
@@ -169,17 +169,37 @@ def test_masks_change_from_epoch_to_epoch_within_a_run(
     assert met[0] >= met[1] == met[2]
 
 
-def test_stored_model_has_one_table_and_no_head(tmp_path: Path, plain: Path) -> None:
+def test_stored_model_has_one_table_and_its_adapted_head_beside_it(tmp_path: Path, plain: Path) -> None:
     for vocabulary in ("whole", "seen"):
-        model, card, _ = run(tmp_path / vocabulary, plain, vocabulary=vocabulary, epochs=1)
+        model, card, record = run(tmp_path / vocabulary, plain, vocabulary=vocabulary, epochs=1)
         save_model(model, card, tmp_path / vocabulary / "model")
         loaded, _ = load_model(tmp_path / vocabulary / "model")
+        assert not loaded.heads
+        assert equal(bits(loaded.kept["words"]), bits(model.kept["words"]))
+        assert len(loaded.kept["words"].bias) == loaded.encoder.vocabulary
+        if vocabulary == "whole":  # else fewer subwords were chosen from
+            assert measure_loss(loaded, tmp_path) == pytest.approx(record["held_out"]["after"]["loss"], abs=1e-3)
         wide = [name for name, tensor in bits(loaded).items() if len(tensor) == loaded.encoder.vocabulary]
         assert len(wide) == 1
         base = load_encoder(str(plain)).model.get_input_embeddings().weight
         rows = loaded.encoder.model.get_input_embeddings().weight
         changed = (base != rows).any(dim=1)
         assert changed.sum() < len(base) if vocabulary == "seen" else changed.all()
+
+
+def measure_loss(model: Model, folder: Path) -> float:
+    """The loss on held-out words of a loaded model with the head that lies beside it, over the whole vocabulary."""
+    from crossling.encoders.unlabelled import Chunking, encode_unlabelled
+    from crossling.stages.masked_training import score_masked_words
+
+    rows = (make_rows(TaggedSentence, 60), make_rows(LabelledPair, 30, language="de", shift=2))
+    texts = encode_unlabelled(rows, model.encoder, Chunking(), cache=folder)
+    _, held_out = hold_out(texts, QUICK["held_out"])
+    objective = masked_words.Objective("words", masked_words.MaskingSettings(), model.encoder, seed=1)
+    model.heads["words"] = model.kept["words"]
+    found = score_masked_words(model, objective, held_out, distributed=ONE, progress=Listener())
+    del model.heads["words"]
+    return float(describe_scores(found, texts.languages)["loss"])
 
 
 def test_head_and_encoder_share_one_table(tmp_path: Path, plain: Path) -> None:

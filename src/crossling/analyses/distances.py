@@ -2,7 +2,8 @@
 
 Words of a sentence and of its translation that are linked mean the same; a good encoder has them nearer to each other
 than words that have nothing to do with one another. How well the two kinds of pair can be told apart is what numbers
-and histograms show, for models side by side: the links are the same for all.
+and histograms show, for models side by side: the links are the same for all. Unrelated words of other sentences differ
+from related ones in the sentence as well, which an encoder writes into every word; those of the same sentence do not.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from crossling.analyses.result import AnalysisTable
     from crossling.models.model import Model, ModelCard
 
-VERSION = 1
+VERSION = 2
 SCHEMA = pa.schema(
     {
         "language": pa.string(),
@@ -44,16 +45,30 @@ SCHEMA = pa.schema(
         "top10": pa.float64(),
         "top100": pa.float64(),
         "pairs": pa.int64(),
+        "relative": pa.float64(),
+        "same_sentence": pa.float64(),
+        "same_sentence_relative": pa.float64(),
+        "same_sentence_overlap": pa.float64(),
+        "same_sentence_auc": pa.float64(),
+        "same_sentence_pairs": pa.int64(),
         "related_distances": pa.list_(pa.float32()),
         "unrelated_distances": pa.list_(pa.float32()),
+        "same_sentence_distances": pa.list_(pa.float32()),
     }
 )
-MEASURES = ("overlap", "auc")
+MEASURES = ("overlap", "auc", "same_sentence_auc")
 BLOCK = 4_096
 """Pairs whose differences are held at a time."""
 PANELS = 6
 """With more models than this, their panels stand in several columns."""
-COLOURS = ("#3568a8", "#d9772b")
+COLOURS = {"related": "#3568a8", "unrelated": "#d9772b", "same_sentence": "#6b9a3f"}
+NAMES = {"related": "related", "unrelated": "unrelated", "same_sentence": "unrelated, same sentence"}
+COLUMNS = {
+    "other_sentences": ("overlap", "auc"),
+    "same_sentence": ("same_sentence_overlap", "same_sentence_auc"),
+    "both": ("overlap", "auc", "same_sentence_overlap", "same_sentence_auc"),
+}
+"""What is shown of each kind of negatives."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -99,6 +114,12 @@ class Settings(AnalysisSettings):
     """Bins of a histogram, which the overlap depends on."""
     seed: int = Field(default=1, ge=0, le=LARGEST_SEED)
     """Seed of random draws."""
+    negatives: Literal["both", "other_sentences", "same_sentence"] = Field(default="both", exclude=True)
+    """Unrelated pairs that are shown: of words in other_sentences, as in the paper, of words in the same_sentence and
+    its translation, or both."""
+    distance: Literal["l2", "relative"] = Field(default="l2", exclude=True)
+    """What is shown of a distance: l2, itself; relative, divided by the mean distance of unrelated words in other
+    sentences, so that spaces of any scale can be compared."""
 
     @model_validator(mode="after")
     def _fitting(self) -> Settings:
@@ -196,21 +217,31 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
         ]
         (source_ND, source_seen), (target_ND, target_seen) = sides
         related = np.flatnonzero(source_seen & target_seen)
-        unrelated = words.unrelated[source_seen[words.unrelated[:, 0]] & target_seen[words.unrelated[:, 1]]]
+        unrelated, inside = (
+            drawn[source_seen[drawn[:, 0]] & target_seen[drawn[:, 1]]]
+            for drawn in (words.unrelated, words.same_sentence)
+        )
         if not len(related) or not len(unrelated):
             raise DataError(
                 f"{text.rows.name}: {model.encoder.name} reads none of the words; its sentences are too long"
             )
-        pairs = np.stack([related, related], 1), unrelated
+        pairs = np.stack([related, related], 1), unrelated, inside
         rows.append({"language": text.language, **compare_words(source_ND, target_ND, *pairs, bins=settings.bins)})
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def compare_words(source_ND: Array, target_ND: Array, related: Array, unrelated: Array, *, bins: int) -> dict[str, Any]:
-    """All figures of one language; pairs are numbers of a source and a target vector."""
+def compare_words(
+    source_ND: Array, target_ND: Array, related: Array, unrelated: Array, same_sentence: Array, *, bins: int
+) -> dict[str, Any]:
+    """All figures of one language; pairs are numbers of a source and a target vector.
+
+    A relative distance is one divided by the mean of ``unrelated``: 1 for words that have nothing in common.
+    """
     near, near_D = measure_distances(source_ND, target_ND, related)
     far, far_D = measure_distances(source_ND, target_ND, unrelated)
-    shares = share_dimensions(near_D + far_D)
+    inside, _ = measure_distances(source_ND, target_ND, same_sentence)
+    shares, unit = share_dimensions(near_D + far_D), float(far.mean()) or 1.0
+    some = len(inside) > 0
     return {
         "related": float(near.mean()),
         "unrelated": float(far.mean()),
@@ -219,8 +250,15 @@ def compare_words(source_ND: Array, target_ND: Array, related: Array, unrelated:
         "top10": shares[10],
         "top100": shares[100],
         "pairs": len(near),
+        "relative": float(near.mean()) / unit,
+        "same_sentence": float(inside.mean()) if some else None,
+        "same_sentence_relative": float(inside.mean()) / unit if some else None,
+        "same_sentence_overlap": measure_overlap(near, inside, bins=bins) if some else None,
+        "same_sentence_auc": measure_auc(near, inside) if some else None,
+        "same_sentence_pairs": len(inside),
         "related_distances": near.astype(np.float32),
         "unrelated_distances": far.astype(np.float32),
+        "same_sentence_distances": inside.astype(np.float32),
     }
 
 
@@ -250,9 +288,9 @@ def share_dimensions(sums_D: Array) -> dict[int, float]:
     return {count: float(largest[:count].sum() / whole) if whole else 0.0 for count in (10, 100)}
 
 
-def shared_edges(first: Array, second: Array, *, bins: int) -> Array:
-    """Edges of equal bins from the least to the greatest value of both groups."""
-    low, high = min(first.min(), second.min()), max(first.max(), second.max())
+def shared_edges(*groups: Array, bins: int) -> Array:
+    """Edges of equal bins from the least to the greatest value of all groups."""
+    low, high = min(group.min() for group in groups), max(group.max() for group in groups)
     return np.linspace(low, high if high > low else low + 1, bins + 1)
 
 
@@ -265,8 +303,19 @@ def measure_overlap(first: Array, second: Array, *, bins: int) -> float:
 
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     """Distances and how well they tell related words from others."""
-    columns = ("related", "unrelated", "overlap", "auc", "top10", "top100")
-    return [summarise_models(found, columns, title="Distances of related and unrelated words")]
+    settings = found.settings
+    columns = ["relative"] if settings.distance == "relative" else ["related", "unrelated"]
+    if settings.negatives != "other_sentences":
+        columns.append("same_sentence_relative" if settings.distance == "relative" else "same_sentence")
+    columns += [*COLUMNS[settings.negatives], "top10", "top100"]
+    notes = []
+    if settings.distance == "relative":
+        notes.append("relative: divided by the mean distance of unrelated words in other sentences, which is 1.")
+    if settings.negatives == "other_sentences":
+        notes.append("Unrelated words stand in other sentences: overlap and auc tell sentences apart as well as words.")
+    else:
+        notes.append("same_sentence: unrelated words of a sentence and its own translation, which share the sentence.")
+    return [summarise_models(found, columns, title="Distances of related and unrelated words", notes=notes)]
 
 
 def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
@@ -282,42 +331,73 @@ def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
                 models.setdefault(name_model(row), []).append(row)
         language = find_language(code)
         title = f"{language.name if language else code}: distances of words"
-        figures[code] = draw_histograms(models, title=title, axis=f"L2 distance, {layer}", bins=settings.bins)
+        relative = settings.distance == "relative"
+        figures[code] = draw_histograms(
+            models,
+            title=title,
+            axis=f"{'relative' if relative else 'L2'} distance, {layer}",
+            bins=settings.bins,
+            negatives=settings.negatives,
+            relative=relative,
+        )
     return figures
 
 
-def draw_histograms(models: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str, axis: str, bins: int) -> str:
-    """For each model both histograms, each of area 1, one over the other; dashed lines are their means."""
+def draw_histograms(
+    models: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    title: str,
+    axis: str,
+    bins: int,
+    negatives: str = "other_sentences",
+    relative: bool = False,
+) -> str:
+    """For each model the histograms of all kinds of pairs, each of area 1, one over the other, with dashed means."""
+    hidden = {"other_sentences": "same_sentence", "same_sentence": "unrelated"}.get(negatives, "")
+    kinds = [kind for kind in COLOURS if kind != hidden]
     columns = -(-len(models) // PANELS)
     rows = -(-len(models) // columns)
     size = (6.4 * columns, 1.35 * rows + 1.5)
     with draw_figure(rows=rows, columns=columns, size=size, sharex=True, squeeze=False) as drawing:
         panels = list(drawing.axes.T.flat)
         for panel, (name, seeds) in zip(panels, models.items(), strict=False):
-            _draw_panel(panel, name, seeds, bins)
+            _draw_panel(panel, name, seeds, bins, kinds, relative)
         for panel in panels[len(models) :]:
             panel.set_visible(False)
         for column in range(columns):
             lowest = drawing.axes[min(rows, len(models) - column * rows) - 1, column]
             lowest.set_xlabel(axis)
             lowest.tick_params(labelbottom=True)
-        shapes = [make_swatch(colour, alpha=0.6) for colour in COLOURS]
-        names = ("related", "unrelated")
-        drawing.figure.legend(shapes, names, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
+        shapes = [make_swatch(COLOURS[kind], alpha=0.6) for kind in kinds]
+        names = [NAMES[kind] for kind in kinds]
+        drawing.figure.legend(shapes, names, loc="outside upper right", ncols=len(kinds), frameon=False, fontsize=9)
         drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return drawing.svg
 
 
-def _draw_panel(panel: Any, name: str, seeds: Sequence[Mapping[str, Any]], bins: int) -> None:
-    groups = [np.concatenate([row[f"{kind}_distances"] for row in seeds]) for kind in ("related", "unrelated")]
-    edges = shared_edges(*groups, bins=bins)
-    for values, colour in zip(groups, COLOURS, strict=True):
+def _scale(row: Mapping[str, Any], kind: str, relative: bool) -> Array:
+    """The distances of one kind of pairs, divided by the mean of unrelated ones if relative."""
+    unit = float(np.mean(row["unrelated_distances"])) or 1.0 if relative else 1.0
+    return np.asarray(row.get(f"{kind}_distances", ()), float) / unit
+
+
+def _draw_panel(
+    panel: Any, name: str, seeds: Sequence[Mapping[str, Any]], bins: int, kinds: Sequence[str], relative: bool
+) -> None:
+    groups = {kind: np.concatenate([_scale(row, kind, relative) for row in seeds]) for kind in kinds}
+    groups = {kind: values for kind, values in groups.items() if len(values)}
+    edges = shared_edges(*groups.values(), bins=bins)
+    for kind, values in groups.items():
         heights, _ = np.histogram(values, edges, density=True)
-        panel.stairs(heights, edges, fill=True, color=colour, alpha=0.5)
-        panel.stairs(heights, edges, color=colour, linewidth=0.9)
-        panel.axvline(float(values.mean()), color=colour, linestyle="--", linewidth=1)
-    overlap, auc = (float(np.mean([row[measure] for row in seeds])) for measure in ("overlap", "auc"))
-    note = f"overlap {overlap:.2f}, area under the curve {auc:.3f}"
+        panel.stairs(heights, edges, fill=True, color=COLOURS[kind], alpha=0.5)
+        panel.stairs(heights, edges, color=COLOURS[kind], linewidth=0.9)
+        panel.axvline(float(values.mean()), color=COLOURS[kind], linestyle="--", linewidth=1)
+    notes = []
+    for kind, prefix, where in (("unrelated", "", ""), ("same_sentence", "same_sentence_", "same sentence: ")):
+        if kind in groups:
+            overlap, auc = (float(np.mean([row[prefix + measure] for row in seeds])) for measure in ("overlap", "auc"))
+            notes.append(f"{where}overlap {overlap:.2f}, area under the curve {auc:.3f}")
+    note = "; ".join(notes)
     panel.set_title(name, loc="left", fontsize=10)
     panel.set_title(note, loc="right", fontsize=9, color="#555555")
     panel.set_yticks([])

@@ -1,4 +1,5 @@
-"""The one head for masked words that all models of an encoder are scored with: its checkpoint's, or one trained once.
+"""The head for masked words that models of an encoder are scored with: its checkpoint's, one trained once, or one that
+was adapted with the encoder.
 
 A trained head learns on the frozen pretrained encoder over all the languages. It is kept in the store under all that
 affects it, with its accuracy on held-out words.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from crossling.encoders.masked_word_head import MaskedWordHead, build_head, load
 from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 from crossling.errors import ArtefactError, DataError
 from crossling.files import is_intact, replacing
-from crossling.models.model import build_model
+from crossling.models.model import Model, build_model, load_model
 from crossling.objectives.masked_words import MaskingSettings, Objective
 from crossling.recipe.identity import content_hash
 from crossling.stages.masked_training import (
@@ -74,6 +75,35 @@ def find_head(
         _known.clear()
         _known[key] = KnownHead(head.eval(), table, _label(head, table), accuracy)
     return _known[key]
+
+
+def find_own_head(model: Model) -> KnownHead | None:
+    """The head that was adapted with a model's encoder, if it was stored beside it, with the encoder's own table."""
+    from crossling.analyses.perplexity import ADAPTED
+
+    head = model.kept.get(NAME)
+    if not isinstance(head, MaskedWordHead):
+        return None
+    table = model.encoder.model.get_input_embeddings().weight.detach()
+    return KnownHead(head.eval(), table, ADAPTED + _label(head, table), {})
+
+
+def read_named_head(place: str) -> KnownHead:
+    """The head of a saved model or of an encoder, with its table of subwords."""
+    folder = Path(place).expanduser()
+    if (folder / "model.json").is_file():
+        own = find_own_head(load_model(folder)[0])
+        if own is None:
+            raise ArtefactError(
+                f"head = {place!r}: no masked-word head is stored beside this model. Name the encoder after a stage "
+                "adapt, such as runs/da@0. Stages of earlier versions kept no head: run them again in another store."
+            )
+        return replace(own, label=own.label.split()[-1])
+    name, _, revision = place.partition("@") if not folder.is_dir() else (place, "", "")
+    encoder = load_encoder(name, revision=revision or None)
+    head, _ = _own_head(encoder)
+    table = encoder.model.get_input_embeddings().weight.detach()
+    return KnownHead(head.eval(), table, _label(head, table), {})
 
 
 def _facts(rows: tuple[Rows, ...]) -> list[list[str]]:

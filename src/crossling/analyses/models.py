@@ -80,6 +80,8 @@ class AnalysedModels:
     """What the setting ``against`` names, if an analysis has it and it is set."""
     bases: Mapping[str, str] = field(default_factory=dict)
     """For each model that is compared with another: the other's name."""
+    heads: tuple[AnalysedModel, ...] = ()
+    """What the setting ``head`` names, if an analysis has it and it names a model."""
 
     @property
     def encoders(self) -> list[Pretrained]:
@@ -100,8 +102,11 @@ class AnalysedModels:
             if name not in known:
                 raise DataError(f"{setting} {name!r}: no such model.{nearest(name, known)}")
 
-    def with_bases(self) -> AnalysedModels:
-        """Each model with the encoder that it was before training, or with what ``against`` names."""
+    def with_bases(self, *, add: bool = True) -> AnalysedModels:
+        """Each model with the encoder that it was before training, or with what ``against`` names.
+
+        Without ``add``, only where that encoder is among the models.
+        """
         if self.against:
             base = self.against[0]
             if any(other.name != base.name for other in self.against):
@@ -115,6 +120,8 @@ class AnalysedModels:
             if isinstance(model.location, Pretrained):
                 continue
             if model.encoder not in known:
+                if not add:
+                    continue
                 new.append(pretrained_model(model.encoder))
                 known[model.encoder] = new[-1].name
             bases[model.name] = known[model.encoder]
@@ -122,5 +129,6 @@ class AnalysedModels:
 
     def _add(self, models: tuple[AnalysedModel, ...], bases: Mapping[str, str]) -> AnalysedModels:
         found = replace(self, models=(*self.models, *models), bases=bases)
-        found.check_unique()
+        if models:
+            found.check_unique()
         return found

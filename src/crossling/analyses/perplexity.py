@@ -1,9 +1,9 @@
 """Pseudo-perplexity: how well an encoder still knows a language (table 5 of multilingual knowledge).
 
 Every subword of a text is masked in turn and predicted from all the others by the encoder's last layer and the head of
-the pretrained encoder. The pseudo-perplexity of a language is ``exp(-1/N * sum of log P(subword | the rest))`` over all
-N subwords of all of its texts, special ones not counted. Figures can be compared within one head and one vocabulary
-only, so that all models of a call must come from one encoder.
+the pretrained encoder, or the head that was adapted with the model. The pseudo-perplexity of a language is ``exp(-1/N *
+sum of log P(subword | the rest))`` over all N subwords of all of its texts, special ones not counted. Figures can be
+compared within one vocabulary only, so that all models of a call must come from one encoder.
 
 A copy of a text has one subword masked, or with ``within_word_l2r`` also those that follow it in its word. Batches of
 copies are bounded by subwords read and by scores computed, which are those of the masked place only; a copy's score
@@ -12,7 +12,7 @@ does not depend on its batch. B copies, S subwords, D width, V subwords of the t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
-from crossling.analyses.models import AnalysedModels, Pretrained
+from crossling.analyses.intervals import describe_intervals, drop_errors, estimate_differences, format_interval
+from crossling.analyses.models import AnalysedModel, AnalysedModels, ModelLocation, Pretrained, name_model
 from crossling.analyses.settings import AnalysisSettings, Languages
 from crossling.analyses.summary import group_values, summarise_models
 from crossling.data.batching import Array, Batch, Examples, plan_prediction
@@ -30,10 +31,11 @@ from crossling.data.catalogue import choose_split, open_data
 from crossling.data.declarations import load_declaration
 from crossling.data.rows import Rows
 from crossling.data.spec import list_data, parse_spec
-from crossling.errors import ArtefactError, DataError
+from crossling.errors import ArtefactError, DataError, UserError
 from crossling.limits import LARGEST_SEED, MOST_COUNTED
 from crossling.report.figures import draw_dots
 from crossling.report.table import Table
+from crossling.scores.significance.counts import find_errors
 from crossling.training.settings import HeadSettings
 
 if TYPE_CHECKING:
@@ -46,9 +48,10 @@ if TYPE_CHECKING:
     from crossling.models.model import Model, ModelCard
     from crossling.objectives import Arrays
     from crossling.progress import Progress
+    from crossling.scores.significance.results import Estimate
     from crossling.training.distributed import Distributed
 
-VERSION = 1
+VERSION = 2
 SCHEMA = pa.schema(
     {
         "language": pa.string(),
@@ -59,10 +62,13 @@ SCHEMA = pa.schema(
         "texts": pa.int64(),
         "head": pa.string(),
         "head_accuracy": pa.float64(),
+        "errors": pa.list_(pa.float32()),
     }
 )
 
 
+ADAPTED = "adapted "
+"""How the name of a head begins that was adapted with its encoder."""
 TOKENS = 8_192
 """Subwords that a batch of copies has at most, unless one text alone has more."""
 SCORES = 2**26
@@ -91,6 +97,10 @@ class HeadTraining(HeadSettings):
         return list_data(value)
 
 
+KEYWORDS = ("auto", "checkpoint", "trained")
+"""Values of the setting head that are no models."""
+
+
 class Settings(AnalysisSettings):
     """Which texts are scored, how, and with which head."""
 
@@ -111,8 +121,14 @@ class Settings(AnalysisSettings):
     """Two texts of a row are scored apart, or read together."""
     table: Literal["original", "own"] = "original"
     """Subwords are chosen from the pretrained encoder's table, which is part of its head, or from each model's own."""
-    head: Literal["auto", "checkpoint", "trained"] = "auto"
-    """The head that the encoder's checkpoint came with, or one trained for it; auto: the first, where there is one."""
+    head: str = "auto"
+    """The masked-word head of all models: checkpoint, what the encoder's checkpoint came with; trained, one trained for
+    it; auto, the first where there is one; or the model or encoder that has the head, such as runs/da@0, the encoder
+    after a stage adapt. Models that were adapted with a head of their own are scored with it, see adapted_heads."""
+    adapted_heads: bool = True
+    """Score the encoder after a stage adapt with the head that was adapted with it, unless head names another."""
+    against: str = Field(default="", exclude=True)
+    """The model that others are compared with; default: the pretrained encoder, where it is among the models."""
     training: HeadTraining = HeadTraining()
     """How a head is trained."""
 
@@ -121,6 +137,10 @@ class Settings(AnalysisSettings):
         if isinstance(self.on, str) and not self.languages:
             raise ValueError('languages: missing; the codes of the texts to score, such as ["de", "hi"]')
         return self
+
+    def name_models(self) -> dict[str, str]:
+        """Models that settings name: what others are compared with, and what has the head."""
+        return {**super().name_models(), **({} if self.head in KEYWORDS else {"head": self.head})}
 
     def file_stem(self) -> str:
         """The name of the files with its results, which says how texts were scored where it is not the default."""
@@ -142,26 +162,50 @@ class Data:
 
     parts: tuple[Part, ...]
     training: tuple[Rows, ...] = ()
+    named: KnownHead | None = None
+    """The head that the settings name."""
 
     def fingerprints(self) -> list[str]:
         """What of the data affects the result."""
         scored = [f"{part.language} {part.rows.fingerprint}" for part in self.parts]
-        return [*scored, *(f"head {rows.language} {rows.fingerprint}" for rows in self.training)]
+        named = [f"head {self.named.label}"] if self.named else []
+        return [*scored, *(f"head {rows.language} {rows.fingerprint}" for rows in self.training), *named]
 
 
 def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, AnalysedModels]:
     """Which head it is, and what it is trained on; models of different encoders have no head in common."""
     from crossling.encoders.masked_word_head import has_head
 
-    encoders = models.encoders
+    compared = models.with_bases(add=bool(models.against))
+    encoders = compared.encoders
     _refuse_different(encoders)
+    if models.heads:
+        return settings.model_copy(update={"head": _name_place(settings.head, models.heads)}), compared
     head = settings.head
     if head == "auto":
         head = "checkpoint" if has_head(encoders[0].name, revision=encoders[0].revision) else "trained"
     training = settings.training
-    if head == "trained" and not training.train:
+    adapted = settings.adapted_heads and all(_has_own_head(model.location) for model in compared.models)
+    if head == "trained" and not training.train and not adapted:
         training = training.model_copy(update={"train": _default_training(settings)})
-    return settings.model_copy(update={"head": head, "training": training}), models
+    return settings.model_copy(update={"head": head, "training": training}), compared
+
+
+def _has_own_head(location: ModelLocation) -> bool:
+    from crossling.models.model import HEAD_FILE
+
+    return isinstance(location, Path) and (location / HEAD_FILE).is_file()
+
+
+def _name_place(text: str, found: Sequence[AnalysedModel]) -> str:
+    """The one place that a named head is in."""
+    if len(found) > 1:
+        places = ", ".join(f"{model.location} (seed {model.seed})" for model in found)
+        raise UserError(f"head = {text!r}: several models; name the folder of one of them: {places}")
+    location = found[0].location
+    if isinstance(location, Pretrained):
+        return "@".join(filter(None, (location.name, location.revision)))
+    return str(location)
 
 
 def _refuse_different(encoders: Sequence[Pretrained]) -> None:
@@ -202,7 +246,12 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
     else:
         parts = [_open_language(settings, settings.on, code, source, store) for code in settings.languages]
     training = settings.training.train if settings.head == "trained" else ()
-    return Data(tuple(parts), tuple(_open_training(spec, store) for spec in training))
+    named = None
+    if settings.head not in KEYWORDS:
+        from crossling.analyses.masked_word_heads import read_named_head
+
+        named = read_named_head(settings.head)
+    return Data(tuple(parts), tuple(_open_training(spec, store) for spec in training), named)
 
 
 def _codes(rows: Rows) -> list[str]:
@@ -234,15 +283,26 @@ def _open_training(spec: str | dict[str, Any], store: Path) -> Rows:
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """A row for each language."""
-    from crossling.analyses.masked_word_heads import find_head
-
-    training = settings.training if settings.head == "trained" else None
-    known = find_head(card.encoder, card.revision, training=training, rows=data.training, context=context)
+    known = _choose_head(model, card, data, settings, context)
     device = context.distributed.device
     table = known.table if settings.table == "original" else model.encoder.model.get_input_embeddings().weight
     predictor = SubwordPredictor(known.head.to(device), table.detach().to(device))
     rows = [_score(part, model, predictor, known, settings=settings, context=context) for part in data.parts]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _choose_head(model: Model, card: ModelCard, data: Data, settings: Settings, context: AnalysisContext) -> KnownHead:
+    """The head that is named, the one that was adapted with the model, or that of its pretrained encoder."""
+    from crossling.analyses.masked_word_heads import find_head, find_own_head
+
+    if data.named is not None:
+        if data.named.table.shape != model.encoder.model.get_input_embeddings().weight.shape:
+            raise ArtefactError(f"head = {settings.head!r}: is of an encoder with another vocabulary or width")
+        return data.named
+    if settings.adapted_heads and (own := find_own_head(model)) is not None:
+        return own
+    training = settings.training if settings.head == "trained" else None
+    return find_head(card.encoder, card.revision, training=training, rows=data.training, context=context)
 
 
 def _score(
@@ -276,17 +336,17 @@ def _score(
         progress=context.progress,
     )
     loss = float(found.loss.mean())
-    with np.errstate(over="ignore"):
-        perplexity = float(np.exp(np.float64(loss)))
+    sums = [np.bincount(found.text, weights, minlength=len(examples)) for weights in (found.loss, None)]
     return {
         "language": part.language,
-        "perplexity": perplexity,
+        "perplexity": exponentiate(loss),
         "loss": loss,
         "accuracy": float(found.right.mean()),
         "subwords": len(found.loss),
         "texts": len(examples),
         "head": known.label if settings.table == "original" else f"{known.label} own",
         "head_accuracy": known.accuracy.get(part.language.partition("_")[0]),
+        "errors": find_errors(np.stack(sums, axis=-1)[:, None]).astype(np.float32),
     }
 
 
@@ -396,26 +456,78 @@ def score_copies(
 
 
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
-    """Table 5, with the head that all figures are of; figures of different heads are refused."""
-    rows = found.rows()
-    heads = sorted({row["head"] for row in rows})
+    """Table 5, with the head that figures are of, and how many times the perplexity of the base a model has.
+
+    Figures of different heads are refused, but for heads that were adapted with their encoders.
+    """
+    rows = drop_errors(found.table)
+    heads = sorted({row["head"] for row in rows if not row["head"].startswith(ADAPTED)})
     if len(heads) > 1:
         raise ArtefactError(
             f"the models were scored with different heads ({', '.join(heads)}), whose perplexities cannot be compared. "
             "Score them in one store, or one at a time."
         )
-    notes = [f"All figures are of one head ({heads[0]}) and are comparable with no others."]
+    adapted = list(dict.fromkeys(name_model(row) for row in rows if row["head"].startswith(ADAPTED)))
+    notes = [f"All figures are of one head ({heads[0]}) and are comparable with no others."] if heads else []
+    if adapted:
+        notes = [f"Figures are of one head ({heads[0]})."] if heads else []
+        notes.append(
+            f"Scored with the head that was adapted with the encoder: {', '.join(adapted)}. Such a figure is that of "
+            "encoder and head together; it is comparable within one vocabulary."
+        )
     accuracy = {row["language"]: row["head_accuracy"] for row in rows if row["head_accuracy"] is not None}
     if accuracy:
         shares = ", ".join(f"{code} {100 * value:.1f}" for code, value in accuracy.items())
         notes.append(f"The head was trained on the frozen encoder; of held-out subwords it predicts, in %: {shares}.")
     columns = ("perplexity", "accuracy", "subwords")
-    return [summarise_models(found, columns, title="Pseudo-perplexity of languages", notes=notes)]
+    tables = [summarise_models(found, columns, title="Pseudo-perplexity of languages", notes=notes)]
+    estimates = estimate_differences(found.table, found.bases, value="loss", by=("language",))
+    return [*tables, tabulate_ratios(estimates, found.bases)] if estimates else tables
+
+
+def tabulate_ratios(estimates: Mapping[tuple[Any, ...], Estimate], bases: Mapping[str, str]) -> Table:
+    """By what a model's perplexity is the base's multiplied: differences of the loss, on the scale of perplexities."""
+    lines = [
+        (
+            model,
+            language,
+            bases[model],
+            f"{exponentiate(one.value):.3g} [{exponentiate(one.low):.3g}, {exponentiate(one.high):.3g}]",
+            f"{one.value:+.3f}{format_interval(one)}",
+        )
+        for (model, language), one in estimates.items()
+    ]
+    notes = (
+        "Times: the perplexity of the model divided by that of the base on the same subwords (of seeds the geometric "
+        "mean); difference of the loss: its natural logarithm.",
+        describe_intervals(estimates, what="difference"),
+    )
+    head = ("model", "language", "base", "times", "difference of the loss")
+    return Table("Compared with the base", head, tuple(lines), names=3, notes=notes)
+
+
+def exponentiate(loss: float) -> float:
+    """The perplexity of a mean loss."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(np.float64(loss)))
 
 
 def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
-    """A dot for each model and language, on a logarithmic scale."""
+    """A dot for each model and language, on a logarithmic scale; and times the base's perplexity, with intervals."""
     on = found.settings.on
     title = f"pseudo-perplexity on {on if isinstance(on, str) else 'own text'}"
-    values = group_values(found.rows(), "perplexity")
-    return {"languages": draw_dots(values, axis="perplexity", title=title, logarithmic=True)}
+    values = group_values(drop_errors(found.table), "perplexity")
+    figures = {"languages": draw_dots(values, axis="perplexity", title=title, logarithmic=True)}
+    estimates = estimate_differences(found.table, found.bases, value="loss", by=("language",))
+    if estimates:
+        figures["compared"] = draw_dots(
+            {(model, language): [exponentiate(one.value)] for (model, language), one in estimates.items()},
+            axis="times the base's perplexity",
+            title=f"{title}, compared with the base, 95 % intervals",
+            logarithmic=True,
+            intervals={
+                (model, language): (exponentiate(one.low), exponentiate(one.high))
+                for (model, language), one in estimates.items()
+            },
+        )
+    return figures

@@ -38,9 +38,9 @@ from crossling.analyses._probes.results import (
     results_to_csv,
     subtract_bases,
 )
+from crossling.analyses.intervals import describe_intervals, drop_errors, format_interval
 from crossling.analyses.models import AnalysedModels, has_pooler, name_model
 from crossling.analyses.settings import ModelPairs
-from crossling.analyses.summary import describe_intervals
 from crossling.errors import DataError, UserError, nearest
 from crossling.limits import MOST_LAYERS
 from crossling.report.figures import HeatMap, draw_dots, draw_heat_maps
@@ -48,7 +48,6 @@ from crossling.report.table import Table, format_mean
 from crossling.scores.metrics import explain, score
 from crossling.scores.predictions import SCHEMAS, Kind, Predictions, Scheme
 from crossling.scores.significance.counts import find_errors, find_measure
-from crossling.scores.significance.results import Estimate
 
 if TYPE_CHECKING:
     from crossling.analyses import AnalysisContext
@@ -70,7 +69,6 @@ SCHEMA = pa.schema(
         "errors": pa.list_(pa.float32()),
     }
 )
-CONFIDENCE = 0.95
 POOLINGS = {
     "auto": "by the pooler where there is one, else by the mean of their tokens",
     "cls": "by the first token through the pooler, which all of them have",
@@ -210,27 +208,21 @@ def _predict(probed: ProbeTask, answers: Sequence[ProbePredictions], sample: int
 
 def find_results(found: AnalysisTable[AnalysisSettings]) -> list[Result]:
     """The probing results of all models that are compared with another."""
-    return subtract_bases(list_scores(found), found.bases)
-
-
-def list_scores(found: AnalysisTable[AnalysisSettings]) -> list[dict[str, Any]]:
-    """The rows of the table without the errors of single examples, which are many."""
-    rows: list[dict[str, Any]] = found.table.select([n for n in found.table.column_names if n != "errors"]).to_pylist()
-    return rows
+    return subtract_bases(drop_errors(found.table), found.bases)
 
 
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     """Table 3, the same by language, and the tasks that are chosen; of pretrained encoders alone their scores."""
     settings, results = found.settings, find_results(found)
     if not results:
-        return [tabulate_scores(list_scores(found), score=settings.score)]
+        return [tabulate_scores(drop_errors(found.table), score=settings.score)]
     choices = tuple(
         choose_from_results(
             results, cross=cross, multi=multi, score=settings.score, min_gain=settings.min_gain
         ).describe()
         for cross, multi in settings.choose
     )
-    estimates = estimate_results(found.table, found.bases, score=settings.score, confidence=CONFIDENCE)
+    estimates = estimate_results(found.table, found.bases, score=settings.score)
     notes = (f"Texts are read alike in all models and what they are compared with: {POOLINGS[settings.pooling]}.",)
     return [
         tabulate_results(results, score=settings.score, estimates=estimates, notes=(*notes, *choices)),
@@ -278,11 +270,6 @@ def tabulate_results(
     )
 
 
-def format_interval(found: Estimate | None) -> str:
-    """An interval in square brackets, to stand behind a figure; nothing where there is none."""
-    return "" if found is None else f" [{found.low:+.2f}, {found.high:+.2f}]"
-
-
 def tabulate_languages(results: Sequence[Result], *, score: str, estimates: Estimates | None = None) -> Table:
     """The same in each language, with the scores that they are differences of."""
     lines = []
@@ -326,7 +313,7 @@ def _explain(results: Sequence[Result], *, own: bool, estimates: Estimates) -> t
     elif any(one.sample for one in results):
         notes.append("± standard deviation over bootstrap samples of the training rows.")
     if estimates:
-        notes.append(describe_intervals(estimates.values(), what="result"))
+        notes.append(describe_intervals(estimates, what="result"))
     return tuple(notes)
 
 
@@ -348,7 +335,7 @@ def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
     results, score = find_results(found), found.settings.score
     if not results:
         return {}
-    estimates = estimate_results(found.table, found.bases, score=score, confidence=CONFIDENCE)
+    estimates = estimate_results(found.table, found.bases, score=score)
     together = find_languages(results)[0]
     shown = {(model, probe): one for (model, probe, language), one in estimates.items() if language == together}
     figures = {"": draw_results(results, score=score)}
@@ -379,7 +366,7 @@ def to_csv(found: AnalysisTable[Settings]) -> dict[str, str]:
             one.test,
         )
         for name in dict.fromkeys(one.score for one in results)
-        for key, one in estimate_results(found.table, found.bases, score=name, confidence=CONFIDENCE).items()
+        for key, one in estimate_results(found.table, found.bases, score=name).items()
     ]
     head = ("model", "probe", "language", "score", "result", "low", "high", "p", "test")
     return {"": results_to_csv(results), "intervals": Table("", head, tuple(lines)).to_csv()}

@@ -22,6 +22,11 @@ class AnalysisSettings(FrozenSettings):
         on = getattr(self, "on", "")
         return f"{self.kind}-{on if isinstance(on, str) else 'own'}" if on else self.kind
 
+    def name_models(self) -> dict[str, str]:
+        """Models that settings name besides those that are analysed, by setting."""
+        against = str(getattr(self, "against", ""))
+        return {"against": against} if against else {}
+
     def describe(self) -> str:
         """The settings that are not the default, as JSON."""
         shown = self.model_dump(mode="json", exclude_defaults=True)

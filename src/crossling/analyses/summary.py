@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from crossling.analyses.models import name_model
 from crossling.report.table import Table
-from crossling.scores.significance.results import Estimate
 
 if TYPE_CHECKING:
     from crossling.analyses.result import AnalysisTable
@@ -62,18 +61,6 @@ def group_values(rows: Sequence[Row], column: str, *, by: str = "language") -> d
     for row in rows:
         found.setdefault((name_model(row), str(row[by])), []).append(float(row[column]))
     return found
-
-
-def describe_intervals(estimates: Iterable[Estimate], *, what: str) -> str:
-    """What intervals are about, in a sentence for the reader."""
-    seeds = sorted({one.seeds for one in estimates})
-    paired = (
-        f"In square brackets: the 95 % interval of the {what}, by Student's t, paired with what it is compared with"
-    )
-    if seeds[-1] < 2:
-        return f"{paired}, over the test's examples. There is one seed: it says nothing about the next one."
-    counts = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-    return f"{paired}, over the models' seeds ({counts}) and the test's examples."
 
 
 def _key(row: Row, apart: Sequence[str]) -> tuple[str, ...]:

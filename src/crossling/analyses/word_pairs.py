@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,8 @@ class WordPairs:
     target: WordPositions
     unrelated: Array
     """Two columns: the number of a source word, and that of a target word which has nothing to do with it."""
+    same_sentence: Array
+    """The same of words of one sentence pair, whose context does not tell them apart."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -60,10 +62,10 @@ def draw_pairs(
     seed: int,
     name: str,
 ) -> WordPairs:
-    """At most ``count`` of all links, at random, and for each source word a random target word that is not related.
+    """At most ``count`` of all links, at random, and for each source word random target words that are not related.
 
-    A pair is unrelated if its words stand in different sentence pairs, are not the same string, and are linked nowhere
-    in the text; capitals do not count.
+    A pair is unrelated if its words are not the same string and are linked nowhere in the text; capitals do not count.
+    Its words stand in different sentence pairs, or in one.
     """
     places = [
         (number, source, target)
@@ -78,21 +80,35 @@ def draw_pairs(
     generator = np.random.default_rng([seed, 1])
     chosen = np.sort(generator.permutation(len(table))[:count])
     source, target = (WordPositions(table[chosen, 0], table[chosen, column]) for column in (1, 2))
-    unrelated = _draw_unrelated(_Relations(sentences, links), source, target, generator)
+    relations = _Relations(sentences, links)
+    unrelated = _draw_unrelated(relations, source, target, lambda some: generator.integers(len(target), size=len(some)))
     if not len(unrelated):
         raise DataError(f"{name}: every word is related to every other one; take more sentences")
-    return WordPairs(sentences, source, target, unrelated)
+    inside = _draw_within(target, np.random.default_rng([seed, 2]))
+    same_sentence = _draw_unrelated(relations, source, target, inside, one_sentence=True)
+    return WordPairs(sentences, source, target, unrelated, same_sentence)
+
+
+def _draw_within(target: WordPositions, generator: np.random.Generator) -> Callable[[Array], Array]:
+    """Draws, for given pairs, a random target word of the same sentence pair; pairs are in the order of sentences."""
+    first, after = (np.searchsorted(target.sentence, target.sentence, side=side) for side in ("left", "right"))
+    return lambda some: first[some] + generator.integers(after[some] - first[some])
 
 
 def _draw_unrelated(
-    relations: _Relations, source: WordPositions, target: WordPositions, generator: np.random.Generator
+    relations: _Relations,
+    source: WordPositions,
+    target: WordPositions,
+    draw: Callable[[Array], Array],
+    *,
+    one_sentence: bool = False,
 ) -> Array:
     """For each source word a target word that it is not related to; the few go without one that find none."""
     found = np.full(len(source), -1, np.int64)
     seeking = np.arange(len(source))
     for _ in range(ATTEMPTS):
-        drawn = generator.integers(len(target), size=len(seeking))
-        fine = ~relations.hold(source.take(seeking), target.take(drawn))
+        drawn = draw(seeking)
+        fine = ~relations.hold(source.take(seeking), target.take(drawn), one_sentence=one_sentence)
         found[seeking[fine]] = drawn[fine]
         seeking = seeking[~fine]
         if not len(seeking):
@@ -102,7 +118,7 @@ def _draw_unrelated(
 
 
 class _Relations:
-    """Which words are related: linked somewhere in the text, the same, or of one sentence pair."""
+    """Which words are related: linked somewhere in the text, the same, or, if asked for, of one sentence pair."""
 
     def __init__(self, sentences: Sentences, links: Sequence[Sequence[Link]]) -> None:
         self._numbers: dict[str, int] = {}
@@ -118,12 +134,12 @@ class _Relations:
     def _join(self, source: Any, target: Any) -> Any:
         return source * np.int64(1 << 32) + target
 
-    def hold(self, source: WordPositions, target: WordPositions) -> Array:
-        """Whether source word i and target word i are related."""
+    def hold(self, source: WordPositions, target: WordPositions, *, one_sentence: bool = False) -> Array:
+        """Whether source word i and target word i are related; with ``one_sentence`` they may share a sentence pair."""
         left, right = (
             np.asarray([side[n][w] for n, w in zip(places.sentence.tolist(), places.word.tolist(), strict=True)])
             for side, places in zip(self._sides, (source, target), strict=True)
         )
         linked = np.isin(self._join(left.astype(np.int64), right.astype(np.int64)), self._linked)
-        found: Array = linked | (left == right) | (source.sentence == target.sentence)
-        return found
+        found: Array = linked | (left == right)
+        return found if one_sentence else found | (source.sentence == target.sentence)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import list_weights, locate_checkpoint
-from crossling.errors import EncoderError
+from crossling.errors import ArtefactError, EncoderError
 
 
 class MaskedWordHead(nn.Module):
@@ -31,6 +31,7 @@ class MaskedWordHead(nn.Module):
 
         super().__init__()
         self.dense = nn.Linear(width, width)
+        self.activation_name = activation
         self.activation = ACT2FN[activation]
         self.norm = nn.LayerNorm(width, eps=eps)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
@@ -44,6 +45,12 @@ class MaskedWordHead(nn.Module):
     def keep_rows(self, rows: np.ndarray[Any, Any]) -> None:
         """Keep the biases of these rows, in their order: the table was trimmed to them."""
         self.bias = nn.Parameter(self.bias.detach()[torch.from_numpy(rows).to(self.bias.device)].clone())
+
+    def restore_rows(self, rows: np.ndarray[Any, Any], whole: Tensor) -> None:
+        """Undo :meth:`keep_rows`: the biases of other rows are taken from ``whole``."""
+        bias = whole.clone().to(self.bias.device)
+        bias[torch.from_numpy(rows).to(bias.device)] = self.bias.detach()
+        self.bias = nn.Parameter(bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,25 @@ def store_head(head: MaskedWordHead, folder: Path, *, model: Any) -> None:
         for stored in [f"{own[part]}.{kind}"] if part in own else names.biases:
             weights[stored] = tensor.clone().contiguous()
     save_file(weights, path, metadata={"format": "pt"})
+
+
+def save_head(head: MaskedWordHead, path: Path) -> None:
+    """Write a head alone, to stand beside the encoder that it was trained with; see :func:`read_head`."""
+    weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in head.state_dict().items()}
+    save_file(weights, path, metadata={"activation": head.activation_name, "eps": repr(head.norm.eps)})
+
+
+def read_head(path: Path, encoder: Encoder) -> MaskedWordHead:
+    """A head that :func:`save_head` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = file.metadata()
+            settings = {"activation": facts["activation"], "eps": float(facts["eps"])}
+            head = MaskedWordHead(encoder.width, encoder.vocabulary, **settings)
+            head.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: no masked-word head of its encoder ({error}); run the recipe again") from None
+    return head
 
 
 def has_head(name: str, *, revision: str | None = None) -> bool:

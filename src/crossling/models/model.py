@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import join_digests, load_encoder, load_folder
+from crossling.encoders.masked_word_head import MaskedWordHead, read_head, save_head
 from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.files import explain_failures
@@ -44,6 +45,9 @@ __all__ = [
     "write_card",
 ]
 
+MASKED_WORDS = "words"
+"""The name of the masked-word head among a model's heads."""
+HEAD_FILE = "masked_word_head.safetensors"
 ROWS = "vocabulary.rows"
 """The name under which a weights file lists the subword rows that it holds."""
 
@@ -57,6 +61,8 @@ class Model(nn.Module):
         self.fusion = fusion
         self.heads = nn.ModuleDict(heads or {})
         self.trimmed: Trimmed | None = None
+        self.kept: dict[str, nn.Module] = {}
+        """What is saved beside the model without being part of it: the masked-word head that was adapted with it."""
 
     def represent(self, batch: dict[str, Tensor]) -> Tensor:
         """The representation that heads read, B x S x D."""
@@ -129,6 +135,9 @@ def save_model(model: Model, card: ModelCard, folder: Path) -> None:
     path = folder / "model.safetensors"
     with explain_failures(path, needed=count_bytes(weights)):
         save_file(weights, path)
+    if (head := model.kept.get(MASKED_WORDS)) is not None:
+        assert isinstance(head, MaskedWordHead)
+        save_head(head, folder / HEAD_FILE)
     base = Path(card.encoder).expanduser()
     # The full path of a folder, so that the model is found from any working directory.
     encoder = str(base.resolve()) if base.is_dir() else card.encoder
@@ -236,6 +245,8 @@ def load_model(
             load_weights(model, read_weights(folder / "model.safetensors"))
     except (RuntimeError, KeyError, IndexError) as error:
         raise ArtefactError(f"{folder}: its weights do not fit its card: {error}. Run the recipe again.") from None
+    if (folder / HEAD_FILE).is_file():
+        model.kept[MASKED_WORDS] = read_head(folder / HEAD_FILE, encoder).eval()
     return model.eval(), card
 
 

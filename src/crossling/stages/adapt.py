@@ -21,7 +21,10 @@ from crossling.stages.parsing import DataSpecs
 from crossling.training.settings import HeadSettings
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from crossling.data.batching import Examples
+    from crossling.encoders.masked_word_head import MaskedWordHead
     from crossling.encoders.unlabelled import TextExamples
     from crossling.models.model import Model
     from crossling.objectives.masked_words import Objective
@@ -94,7 +97,7 @@ def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
 def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:
     """Train a head where the encoder has none, then encoder and head; held-out text is measured before and after."""
     from crossling.data.batching import ExampleSubset
-    from crossling.stages.masked_training import repeat_rows
+    from crossling.stages.masked_training import NAME, repeat_rows
     from crossling.training.loop import fit
     from crossling.training.mixture import Stream
 
@@ -111,6 +114,7 @@ def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage
     )
     record["held_out"]["after"] = work.measure()
     work.report(record["held_out"])
+    work.model.kept[NAME] = work.restore_head()
     work.model.heads.clear()  # later stages use the encoder alone
     record |= {
         "steps": position.step,
@@ -132,6 +136,8 @@ class _Work:
     learnt: Examples
     held_out: Examples
     has_head: bool
+    bias: Tensor
+    """The first bias of every subword, of which training changes those in use."""
 
     def build_objective(self, *, frozen: bool) -> Objective:
         from crossling.objectives.masked_words import Objective
@@ -156,6 +162,17 @@ class _Work:
             "training_seconds": round(position.seconds, 3),
             "history": position.history,
         }
+
+    def restore_head(self) -> MaskedWordHead:
+        """The trained head, with a bias for every subword of the encoder again."""
+        from crossling.encoders.masked_word_head import MaskedWordHead
+        from crossling.stages.masked_training import NAME
+
+        head = self.model.heads[NAME]
+        assert isinstance(head, MaskedWordHead)
+        if self.model.trimmed is not None:
+            head.restore_rows(self.model.trimmed.rows, self.bias)
+        return head
 
     def measure(self) -> dict[str, Any] | None:
         """How well held-out words are predicted now, by the main process alone."""
@@ -208,10 +225,11 @@ def _prepare(settings: Settings, data: Data, context: StageContext) -> _Work:
     stored = load_head(encoder)
     learnt, held_out = hold_out(texts, settings.held_out)
     head = stored or build_head(encoder, count_words(learnt, encoder))
+    bias = head.bias.detach().clone()
     model = build_model(encoder, {"kind": "last"})
     if settings.vocabulary == "seen":
         model.trim(np.unique(np.concatenate([texts.examples.distinct_ids(), encoder.changed_rows])))
         assert model.trimmed is not None
         head.keep_rows(model.trimmed.rows)
     model.heads[NAME] = head
-    return _Work(settings, context, model, texts, learnt, held_out, stored is not None)
+    return _Work(settings, context, model, texts, learnt, held_out, stored is not None, bias)

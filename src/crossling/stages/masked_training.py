@@ -12,7 +12,7 @@ from crossling.data.batching import Array, Batch, Examples, ExampleSubset, plan_
 from crossling.data.draws import draw
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.unlabelled import TextExamples
-from crossling.models.model import Model
+from crossling.models.model import MASKED_WORDS, Model
 from crossling.objectives.masked_words import MaskingSettings, Objective
 from crossling.progress import Progress
 from crossling.training.checkpoint import Position
@@ -21,7 +21,7 @@ from crossling.training.loop import Execution, fit, predict_examples
 from crossling.training.mixture import Stream
 from crossling.training.settings import HeadSettings
 
-NAME = "words"
+NAME = MASKED_WORDS
 """The head's name among a model's."""
 HELD_OUT_SEED = 0
 """Held-out texts and their masks are the same for every seed, so that runs can be compared."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -39,8 +40,9 @@ def analyse(
     progress = progress or NoProgress()
     settings = parse_settings(settings) if isinstance(settings, Mapping) else settings
     found = find_models([models] if isinstance(models, str | Path) else models)
-    kind, against = load_analysis(settings.kind), getattr(settings, "against", "")
-    selected = AnalysedModels(found.models, find_models([against]).models if against else ())
+    kind = load_analysis(settings.kind)
+    named = {setting: find_models([text]).models for setting, text in settings.name_models().items()}
+    selected = AnalysedModels(found.models, named.get("against", ()), heads=named.get("head", ()))
     if isinstance(kind, Prepares):
         settings, selected = kind.prepare(settings, selected)
     table = _analyse_all(selected.models, settings, source, progress)
@@ -100,4 +102,7 @@ def average_models(table: pa.Table, measures: Sequence[str]) -> dict[tuple[str, 
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in table.select(["task", "model", *measures]).to_pylist():
         rows.setdefault((row["task"], row["model"]), []).append(row)
-    return {key: {name: fmean(row[name] for row in some) for name in measures} for key, some in rows.items()}
+    return {
+        key: {name: fmean([row[name] for row in some if row[name] is not None] or [math.nan]) for name in measures}
+        for key, some in rows.items()
+    }

@@ -9,21 +9,18 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crossling.analyses.intervals import estimate_differences
 from crossling.analyses.models import name_model
 from crossling.errors import ArtefactError, DataError, nearest
 from crossling.report.table import Table, restore_cell
-from crossling.scores.significance.hierarchical import estimate
 from crossling.scores.significance.results import Estimate
-from crossling.scores.spans import Array
 
 ALL = "all"
 """The name of all languages' tests taken together."""
@@ -96,47 +93,14 @@ def subtract_bases(rows: Iterable[Mapping[str, Any]], bases: Mapping[str, str]) 
     return results
 
 
-Estimates = Mapping[tuple[str, str, str], Estimate]
+Estimates = Mapping[tuple[Any, ...], Estimate]
 """By model, probe and language: a result with its interval, in percentage points."""
 
 
-def estimate_results(
-    table: pa.Table, bases: Mapping[str, str], *, score: str, confidence: float
-) -> dict[tuple[str, str, str], Estimate]:
-    """The mean result over seeds with its interval, by Student's t over seeds and the rows of the test, paired.
-
-    ``table`` is an analysis's, with what each row of the test contributes to the error of a score. Where the model that
-    others are compared with has several seeds, their mean counts and is taken as given.
-    """
-    if "errors" not in table.column_names:
-        return {}
+def estimate_results(table: pa.Table, bases: Mapping[str, str], *, score: str) -> dict[tuple[Any, ...], Estimate]:
+    """The mean result over seeds with its interval; ``table`` is that of an analysis."""
     chosen = table.filter((pc.field("score") == score) & (pc.field("sample") == 0))
-    errors = read_lists(chosen.column("errors"))
-    found: dict[tuple[str, str, str], list[tuple[float, Array]]] = {}
-    for row, own in zip(
-        chosen.select(["task", "model", "probe", "language", "value"]).to_pylist(), errors, strict=True
-    ):
-        key = (name_model(row), row["probe"], row["language"])
-        found.setdefault(key, []).append((100 * float(row["value"]), 100 * own.astype(np.float64)))
-    estimates = {}
-    for (model, probe, language), seeds in found.items():
-        base = found.get((bases.get(model, ""), probe, language))
-        if base is None or any(len(own) != len(base[0][1]) for _, own in (*seeds, *base)):
-            continue
-        mean, common = fmean(value for value, _ in base), np.mean([own for _, own in base], axis=0)
-        scores = np.array([value - mean for value, _ in seeds])
-        paired = np.stack([own - common for _, own in seeds], axis=1)
-        estimates[model, probe, language] = estimate(scores, [paired], confidence)
-    return estimates
-
-
-def read_lists(column: pa.ChunkedArray) -> list[Array]:
-    """A column of lists as arrays, without a Python object for each number; nothing where a list is missing."""
-    return [
-        np.asarray(chunk.values)[start:end]
-        for chunk in column.chunks
-        for start, end in pairwise(np.asarray(chunk.offsets).tolist())
-    ]
+    return estimate_differences(chosen, bases, value="value", by=("probe", "language"), scale=100)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
