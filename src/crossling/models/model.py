@@ -246,6 +246,7 @@ def load_model(
     except (RuntimeError, KeyError, IndexError) as error:
         raise ArtefactError(f"{folder}: its weights do not fit its card: {error}. Run the recipe again.") from None
     if (folder / HEAD_FILE).is_file():
+        read_weights(folder / HEAD_FILE)  # refuses what is damaged or lies elsewhere
         model.kept[MASKED_WORDS] = read_head(folder / HEAD_FILE, encoder).eval()
     return model.eval(), card
 
