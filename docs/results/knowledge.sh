@@ -26,8 +26,12 @@ crossling analyse probe "${models[@]}" "${tasks[@]}" --rows 3000 --test-rows 100
     --choose sentiment:sentiment-multi --choose paraphrase:paraphrase-multi
 crossling analyse head_updates "${models[@]}" --compare pos:pos-multi --compare ner:ner-multi \
     --compare sentiment:sentiment-multi --compare paraphrase:paraphrase-multi
+# The scores of every head are kept beside the page (analyses/head_probe.parquet), so that other nulls can be tried.
 crossling analyse head_probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300
+crossling analyse head_probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300 --null residuals_in_layers \
+    --out analyses/head_probe-in-layers.csv
 crossling analyse perplexity original=multilingual-e5-small "${models[@]}" pos+DA=studies/knowledge-pos/pos/DA \
     ner+FA=studies/knowledge-ner-5000/ner/FA ner+DA=studies/knowledge-ner-5000/ner/DA \
+    pos-adapted=studies/knowledge-pos/pos/DA@0 ner-adapted=studies/knowledge-ner-5000/ner/DA@0 \
     --on ud --languages en_ewt,de_gsd,es_gsd,fr_gsd --sentences 200 \
     --set 'training.train=["ud:en_ewt:train","ud:de_gsd:dev","ud:es_gsd:dev","ud:fr_gsd:dev","panx:en:train[:10000]","panx:de:train[:10000]","panx:es:train[:10000]","panx:fr:train[:10000]"]'
