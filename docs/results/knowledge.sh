@@ -26,7 +26,7 @@ crossling analyse probe "${models[@]}" "${tasks[@]}" --rows 3000 --test-rows 100
     --choose sentiment:sentiment-multi --choose paraphrase:paraphrase-multi
 crossling analyse head_updates "${models[@]}" --compare pos:pos-multi --compare ner:ner-multi \
     --compare sentiment:sentiment-multi --compare paraphrase:paraphrase-multi
-# The scores of every head are kept beside the page (analyses/head_probe.parquet), so that other nulls can be tried.
+# Keep analyses/head_probe.parquet: it has the scores of every head and seed, from which any null can be computed.
 crossling analyse head_probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300
 crossling analyse head_probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300 --null residuals_in_layers \
     --out analyses/head_probe-in-layers.csv
