@@ -92,6 +92,11 @@ def _check_groups(out: Path) -> None:
     assert enf == {1: pytest.approx(fmean([right["en"], right["de"]]))}
     assert others == {1: pytest.approx(fmean(value for code, value in right.items() if code not in ("en", "de")))}
     assert everything == {1: pytest.approx(fmean(right.values()))}
+    marked = CellSource(task="PAWS-X", system="D_10")
+    for languages, group, name in ((("de",), "", ""), ((), "", "macro_f1"), ((), "avg_noenf", "")):
+        source = marked.model_copy(update={"languages": languages, "group": group, "score": name})
+        assert results.mark(source) in ("", "▲", "▼")
+    assert len(results._marks) == 2 and all(len(lines) > 8 for lines in results._marks.values()), "by task and score"
     among = CellSource(task="PAWS-X", systems=("D_10", "D_6"))
     scores = {name: results.score(among, name)[1] for name in among.systems}
     assert MEASURES["best"](results, among) == {1: max(scores.values())}
@@ -155,7 +160,8 @@ def test_figures_are_drawn_from_the_studys_models(encoder: Path, tmp_path: Path)
     assert len({values[row, "related"] for row in plan.table.rows}) == 4, "four models, one of them between two stages"
     assert list((tmp_path / "distances").glob("distances*hi*.svg"))
 
-    small = [f"encoder.name={encoder}", "POS.stage.1.train=phrasebook-pos:en:train[:8]", *QUICK]
+    small = [f"encoder.name={encoder}", *QUICK]
+    small += [f"POS.stage.{number}.train=phrasebook-pos:en:train[:8]" for number in (1, 2)]
     plan = plan_table("knowledge/figure-1", "small", small, rows=["POS"])
     made = reproduce_table(plan, out=tmp_path / "updates", store=Store(find_store()), pool=InlinePool())
     (rho,) = [one.value for one in made.cells if one.cell.source]

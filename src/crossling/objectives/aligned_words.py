@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, field_validator
 
 from crossling.data.batching import Array, Batch, Examples
 from crossling.data.spec import list_data
@@ -81,12 +81,6 @@ class AdjustmentSettings(FrozenSettings):
     stay: float = Field(default=1.0, ge=0, le=LARGEST_NUMBER)
     """The weight of the distance of every source word from its vector in the reference encoder."""
 
-    @model_serializer(mode="wrap")
-    def _omit_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """By default the settings are those of versions without this one, and so are the identities of results."""
-        table: dict[str, Any] = dump(self)
-        return {name: value for name, value in table.items() if name != "align_on" or value != "drawn"}
-
     @field_validator("parallel", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
@@ -122,7 +116,7 @@ class ReplaySettings(AdjustmentSettings):
         return bool(self.pull or self.stay)
 
 
-ADDED = ("distance", "keep")
+ADDED = ("distance", "keep", "align_on")
 """Settings that came after results had been stored."""
 
 

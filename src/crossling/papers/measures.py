@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -44,7 +44,7 @@ class Results:
     analyses: dict[str, AnalysisTable[AnalysisSettings]] = field(default_factory=dict)
     _known: dict[Path, dict[str, float]] = field(default_factory=dict)
     _heads: dict[str, HeadScores] = field(default_factory=dict)
-    _marks: dict[str, dict[tuple[str, str, str, str], str]] = field(default_factory=dict)
+    _marks: dict[tuple[str, str], dict[tuple[str, str, str], str]] = field(default_factory=dict)
 
     @cached_property
     def seeds(self) -> dict[SystemKey, tuple[str, list[int]]]:
@@ -94,20 +94,20 @@ class Results:
             title = f"{source.group}: {title}"
         elif len(languages) not in (1, len(plain)):
             return ""  # an average that no comparison has
-        key = (source.task, set_name(entry), title, source.system)
-        return self._compare(source.score).get(key, "")
+        return self._compare(source.task, source.score).get((set_name(entry), title, source.system), "")
 
-    def _compare(self, score: str) -> dict[tuple[str, str, str, str], str]:
-        """Marks by task, data set, line and system."""
-        if score not in self._marks:
+    def _compare(self, task: str, score: str) -> dict[tuple[str, str, str], str]:
+        """Marks of a task by data set, line and system."""
+        if (task, score) not in self._marks:
             plan = read_plan(self.out)
+            plan = replace(plan, variants=tuple(variant for variant in plan.variants if variant.task == task))
             found = gather_comparison(plan, self.out, groups=("enf",), score=score or None, choose_again=False)
-            self._marks[score] = {
-                (part.task, result.data, result.language, result.system): result.mark
+            self._marks[task, score] = {
+                (result.data, result.language, result.system): result.mark
                 for part in found.parts
                 for result in part.comparison.results
             }
-        return self._marks[score]
+        return self._marks[task, score]
 
     def rows(self, source: CellSource) -> list[dict[str, Any]]:
         """The rows of an analysis on a cell's model."""

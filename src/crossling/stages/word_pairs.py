@@ -17,7 +17,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.errors import DataError
 from crossling.files import is_intact
-from crossling.objectives.aligned_words import AdjustmentSettings, PairedExamples
+from crossling.objectives.aligned_words import AdjustmentSettings, PairedExamples, identify_pairs
 from crossling.recipe.identity import content_hash
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def open_pairs(settings: AdjustmentSettings, *, source: str, store: Path) -> Pai
 
 def encode_pairs(settings: AdjustmentSettings, data: PairData, context: StageContext) -> PairedExamples:
     """Linked sentence pairs as examples, from the cache if they were made before."""
-    table = settings.model_dump(mode="json", include=_MADE_BY)
+    table = {name: value for name, value in identify_pairs(settings).items() if name in _MADE_BY}
     base = (context.encoder_settings.name, context.encoder_settings.revision)
     facts = ["pairs", VERSION, table, data.fingerprints(), context.encoder.identity, base, context.seed]
     path = context.encoded / f"{content_hash(facts)}.arrow"
