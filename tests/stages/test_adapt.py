@@ -24,6 +24,7 @@ from crossling.stages.masked_training import describe_scores, hold_out, repeat_r
 from crossling.store.artefacts import Store
 from crossling.study.recipe_run import run_recipe
 from crossling.training.distributed import Distributed
+from crossling.training.settings import LoraSettings
 from crossling.training.steps import PlainSteps, build_optimiser
 from examples import make_rows
 from tiny import save_tiny, save_with_head, tiny_encoder
@@ -330,3 +331,14 @@ def test_adapt_then_finetune_on_the_phrasebook(tmp_path: Path, plain: Path) -> N
     name = next(name for name in base if "query.weight" in name)
     assert not torch.equal(base[name], adapted[name])
     assert not torch.equal(adapted[name], final[name])
+
+
+def test_low_rank_adapters_and_frozen_embeddings_predict_masked_words_better(tmp_path: Path, plain: Path) -> None:
+    """The head learns in full; the table that it shares with the encoder does not change."""
+    model, _, record = run(tmp_path, plain, epochs=2, lr=1e-2, held_out=0.4, lora=LoraSettings(rank=4))
+    assert record["held_out"]["after"]["loss"] < record["held_out"]["before"]["loss"]
+    before, after = (one.model.get_input_embeddings().weight for one in (load_encoder(str(plain)), model.encoder))
+    assert torch.equal(before, after)
+    assert not {"lora", "freeze"} & set(
+        adapt.identity_inputs(adapt.Settings(train="made:en"), adapt.Data(()))["settings"]
+    )

@@ -332,3 +332,14 @@ def test_aligning_keeps_the_number_of_threads(tmp_path: Path) -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_low_rank_adapters_pull_translations_together(tmp_path: Path) -> None:
+    data = describe(make_linked())
+    model, _, record = _train(tmp_path, data, lora={"rank": 4, "targets": "all"}, freeze=1, lr=1e-2)
+    pulls = [entry["words_pull"] for entry in record["history"]]
+    assert pulls[-1] < 0.9 * pulls[0]
+    before = dict(_context(tmp_path).encoder.named_parameters())
+    changed = {name for name, p in model.encoder.named_parameters() if not torch.equal(p, before[name])}
+    assert {name.split(".")[3] for name in changed if ".layer." in name} == {"1", "2"}, "the lowest layer is frozen"
+    assert not {"lora", "freeze"} & set(adjust.identity_inputs(_settings(), data)["settings"])

@@ -161,6 +161,20 @@ def test_unused_settings_do_not_change_identity() -> None:
     rows = finetune.Data((make_rows(TaggedSentence),), None)
     known = finetune.identity_inputs(finetune.Settings.model_validate(PLAIN), rows)["settings"]
     unused = {"auxiliary", "auxiliary_temperature", "temperature", "replay", "average", "initial_head"}
+    unused |= {"lora", "freeze", "optimizer_states"}
     assert not unused & set(known) and "select" in known
     assert load_kind("stages", "finetune").VERSION == 2
     assert np.isfinite(known["lr"])
+
+
+def test_low_rank_adapters_learn_beside_replay_and_consistency_and_are_stored_as_weights(tmp_path: Path) -> None:
+    """The reference stays the original encoder, and a stored model is read as one that was trained in full."""
+    data = finetune.Data((make_rows(TaggedSentence),), None, (), describe(make_linked()))
+    changes = {"lora": {"rank": 4}, "replay": PAIRS, "consistency": {"subwords": 0.5}, "average": "epochs"}
+    model, card, record = _train(tmp_path, "lora", data, lr=1e-2, **changes)
+    assert {"replay_stay", "tag_consistency"} <= set(record["history"][0])
+    save_model(model, card, tmp_path / "saved")
+    stored, _ = load_model(tmp_path / "saved")
+    base = dict(load_encoder(str(tmp_path / "encoder")).named_parameters())
+    changed = {name for name, p in stored.encoder.named_parameters() if not torch.equal(p, base[name])}
+    assert changed == {name for name in base if ".attention." in name and "LayerNorm" not in name and "weight" in name}

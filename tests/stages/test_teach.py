@@ -36,6 +36,8 @@ KINDS: dict[str, Any] = {
     "answer": Question,
 }
 
+QUERY = "encoder.model.encoder.layer.1.attention.self.query.weight"
+
 
 def write_set(
     folder: Path, kind: str, name: str, count: int = 24, *, shift: int = 0, language: str = "en", shuffled: bool = False
@@ -444,6 +446,28 @@ def test_a_student_may_go_on_from_its_teacher(tmp_path: Path, tiny_folder: Path)
     )
     head = "heads.tag.linear.weight"
     torch.testing.assert_close(student[head], teacher[head])
+
+
+def test_a_student_takes_low_rank_adapters_from_the_stage_before_unless_it_says_false(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    """They are adapters of the teacher's merged weights: both models have the weights of an ordinary one."""
+    recipe = make_recipe(tmp_path, tiny_folder, start="teacher", teachers=1)
+    tables = recipe.model_dump(mode="json")
+    tables["stage"][0]["lora"] = {"rank": 2}
+    del tables["stage"][1]["lora"]
+    adapted = parse_recipe(tables)
+    assert adapted.stage[1].lora == adapted.stage[0].lora != None  # noqa: E711
+    done = run(adapted, tmp_path)
+    teacher, student = (
+        read_weights(done.store.artefact(name) / "model.safetensors") for name in done.identify_stages(1)
+    )
+    assert teacher.keys() == student.keys() and not any("lora" in name for name in student)
+    rank = torch.linalg.matrix_rank(student[QUERY] - teacher[QUERY], rtol=1e-3)
+    assert int(rank) == 2
+    tables["stage"][1]["lora"] = False
+    full = parse_recipe(tables)
+    assert full.stage[1].lora is None and parse_recipe(full.model_dump(mode="json")) == full
 
 
 def test_seeds_that_are_counted_up_share_no_teacher() -> None:

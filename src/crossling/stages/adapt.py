@@ -18,7 +18,7 @@ from crossling.errors import DataError, EncoderError
 from crossling.objectives.masked_words import MaskingSettings
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.parsing import DataSpecs
-from crossling.training.settings import HeadSettings
+from crossling.training.settings import HeadSettings, drop_unused
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,7 +91,8 @@ def open_stage_data(settings: Settings, *, source: str, store: Path, progress: P
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     """The part of the identity that is specific to the stage; data count by content, not by name."""
-    return {"settings": settings.model_dump(mode="json", exclude={"train"}), "data": data.fingerprints()}
+    table = drop_unused(settings.model_dump(mode="json", exclude={"train"}))
+    return {"settings": table, "data": data.fingerprints()}
 
 
 def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:

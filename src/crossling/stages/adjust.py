@@ -15,7 +15,7 @@ from crossling.objectives.aligned_words import AdjustmentSettings, identify_pair
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.source_vectors import compare_source, describe_change, read_source, scale_source
 from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
-from crossling.training.settings import Beta
+from crossling.training.settings import Beta, drop_unused
 
 if TYPE_CHECKING:
     from crossling.progress import Progress
@@ -68,7 +68,7 @@ def open_stage_data(settings: Settings, *, source: str, store: Path, progress: P
 
 def identity_inputs(settings: Settings, data: Data) -> dict[str, Any]:
     """The part of the identity that is specific to the stage; data count by content, not by name."""
-    return {"settings": identify_pairs(settings), "data": data.fingerprints()}
+    return {"settings": drop_unused(identify_pairs(settings)), "data": data.fingerprints()}
 
 
 def train(settings: Settings, data: Data, context: StageContext) -> TrainedStage:

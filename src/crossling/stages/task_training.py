@@ -29,6 +29,7 @@ from crossling.stages.parsing import DataSpec, DataSpecs, ParsedTask
 from crossling.stages.source_vectors import compare_source, describe_change, read_source
 from crossling.stages.word_pairs import PairData, copy_encoder, encode_pairs, freeze_reference, open_pairs
 from crossling.tasks import Task, TaskSettings, build_task, learn_labels
+from crossling.training.settings import drop_unused
 
 if TYPE_CHECKING:
     from crossling.aligners.lexicon import Lexicon
@@ -284,7 +285,7 @@ def identify_task(settings: TaskStageSettings, data: TaskData) -> dict[str, Any]
         "auxiliary_temperature": bool(settings.auxiliary),
         "temperature": settings.temperature != 1.0,
     }
-    table = {name: value for name, value in table.items() if used.get(name, True)}
+    table = {name: value for name, value in drop_unused(table).items() if used.get(name, True)}
     table["fusion"] = identify_fusion(settings.fusion)
     if settings.auxiliary:
         table["auxiliary"] = [one.model_dump(mode="json", exclude={"train"}) for one in settings.auxiliary]

@@ -32,8 +32,9 @@ from crossling.training.fast.cpu_operations import replace_operations
 from crossling.training.loss import name_terms, weigh_terms
 from crossling.training.mixture import Mixture, Step, Stream
 from crossling.training.out_of_memory import Halving, explain_full_memory
-from crossling.training.settings import TrainingSettings
+from crossling.training.settings import OptimiserSettings
 from crossling.training.steps import PlainSteps, StepLosses, build_optimiser
+from crossling.training.trained_parts import TrainedParts
 
 if TYPE_CHECKING:
     from crossling.models.model import Model
@@ -75,7 +76,7 @@ class Execution:
 def fit(
     model: Model,
     main: Stream | Mixture,
-    settings: TrainingSettings,
+    settings: OptimiserSettings,
     execution: Execution,
     *,
     evaluate: Callable[[], float] | None = None,
@@ -90,17 +91,18 @@ def fit(
     if any(not len(stream.examples) for stream in mixture.streams()):
         raise UserError(f"{execution.what}: no examples to train on")
     trainer = Trainer(model, mixture, settings, execution)
-    trainer.position = trainer.checkpoints.restore(model, trainer.optimiser)
-    execution.progress.begin(execution.what, trainer.total_steps, trainer.position.step)
-    while trainer.position.step < trainer.total_steps:
-        with explain_full_memory(execution.what, settings):
-            trainer.train_epoch()
-        if average:
-            trainer.add_to_mean()
-        elif evaluate is not None:
-            trainer.keep_if_best(evaluate())
-        if trainer.is_time_to_save():
-            trainer.save_checkpoint()
+    with trainer.parts.training():
+        trainer.position = trainer.checkpoints.restore(model, trainer.optimiser)
+        execution.progress.begin(execution.what, trainer.total_steps, trainer.position.step)
+        while trainer.position.step < trainer.total_steps:
+            with explain_full_memory(execution.what, settings):
+                trainer.train_epoch()
+            if average:
+                trainer.add_to_mean()
+            elif evaluate is not None:
+                trainer.keep_if_best(evaluate())
+            if trainer.is_time_to_save():
+                trainer.save_checkpoint()
     execution.progress.end()
     if average or evaluate is not None:
         trainer.load_best()
@@ -112,9 +114,10 @@ def fit(
 class Trainer:
     """The state of one call of :func:`fit`."""
 
-    def __init__(self, model: Model, mixture: Mixture, settings: TrainingSettings, execution: Execution) -> None:
+    def __init__(self, model: Model, mixture: Mixture, settings: OptimiserSettings, execution: Execution) -> None:
         self.model, self.mixture, self.settings, self.execution = model, mixture, settings, execution
         self.distributed = execution.distributed
+        self.parts = TrainedParts(model, settings, seed=execution.seed)
         model.to(self.distributed.device)
         if settings.gradient_checkpointing:
             model.encoder.checkpoint_gradients(partial(replace_operations, self.distributed.device))
@@ -126,8 +129,8 @@ class Trainer:
         self.total_steps = settings.epochs * self.steps_per_epoch
         self._saved_at = time.monotonic()
         self._best: dict[str, Tensor] | None = None
-        """The best epoch's weights, or the mean of all epochs', in main memory; they are on disk only where a
-        checkpoint refers to them."""
+        """The best epoch's weights, or the mean of all epochs', in main memory and without adapters; they are on disk
+        only where a checkpoint refers to them."""
         self._losses: list[StepLosses] = []
         self._subwords = 0
 
@@ -223,7 +226,7 @@ class Trainer:
         agreed = self.report_score(score, f"epoch {position.step // self.steps_per_epoch}")
         if position.best_score is None or agreed > position.best_score:
             position.best_score, position.best_step = agreed, position.step
-            self._best = {name: weight.clone() for name, weight in weights_of(self.model).items()}
+            self._best = {name: weight.clone() for name, weight in self._merge_weights().items()}
 
     def report_score(self, score: float, what: str) -> float:
         """Report a dev score; gives that of the first process, which all use."""
@@ -239,11 +242,15 @@ class Trainer:
         """Let this epoch's weights count in the mean of all epochs', which is kept as the best epoch's would be."""
         epochs = self.position.step // self.steps_per_epoch
         mean = self._read_best() if epochs > 1 else None
-        self._best = update_mean(mean, weights_of(self.model), epochs)
+        self._best = update_mean(mean, self._merge_weights(), epochs)
         self.position.best_step = self.position.step
 
+    def _merge_weights(self) -> dict[str, Tensor]:
+        """The weights as they are now, each adapter added to its own."""
+        return self.parts.merge_weights(weights_of(self.model))
+
     def load_best(self) -> None:
-        """Load the best epoch's weights, or the mean of all epochs'."""
+        """Load the best epoch's weights, or the mean of all epochs', into the model without adapters."""
         load_weights(self.model, self._read_best())
 
     def _read_best(self) -> dict[str, Tensor]:
@@ -293,7 +300,7 @@ def delay_by_one(items: Iterable[T]) -> Iterator[T]:
     yield from held
 
 
-def learning_rate_at(step: int, total: int, settings: TrainingSettings) -> float:
+def learning_rate_at(step: int, total: int, settings: OptimiserSettings) -> float:
     """The learning rate of a step: a linear rise, then a linear fall to 0 or none."""
     warm = round(settings.warmup * total)
     if step < warm:

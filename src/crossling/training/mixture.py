@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossling.data.batching import Batch, Examples, batch_by_length, choose_lengths, plan_epoch
-from crossling.training.settings import TrainingSettings
+from crossling.training.settings import OptimiserSettings
 
 if TYPE_CHECKING:
     from crossling.objectives import Objective
@@ -74,16 +74,16 @@ class Mixture:
         replayed = [self.replay.stream] if self.replay else []
         return [self.main, *(one.stream for one in self.auxiliary), *replayed]
 
-    def count_steps(self, settings: TrainingSettings) -> int:
+    def count_steps(self, settings: OptimiserSettings) -> int:
         """Updates in an epoch."""
         main = self._count_main(settings)
         return main + sum(_count_auxiliary(one, main) for one in self.auxiliary)
 
-    def _count_main(self, settings: TrainingSettings) -> int:
+    def _count_main(self, settings: OptimiserSettings) -> int:
         batches = -(-len(self.main.examples) // settings.batch)
         return -(-batches // settings.accumulate)
 
-    def plan_steps(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[Step]:
+    def plan_steps(self, settings: OptimiserSettings, *, seed: int, epoch: int) -> list[Step]:
         """The steps of an epoch."""
         main = self._count_main(settings)
         parts = [self._plan_main(settings, seed=seed, epoch=epoch)]
@@ -95,7 +95,7 @@ class Mixture:
         replayed = _plan_replay(self.replay, len(steps), seed=seed, epoch=epoch)
         return [(*step, batch) for step, batch in zip(steps, replayed, strict=True)]
 
-    def _plan_main(self, settings: TrainingSettings, *, seed: int, epoch: int) -> list[Step]:
+    def _plan_main(self, settings: OptimiserSettings, *, seed: int, epoch: int) -> list[Step]:
         plan = plan_epoch(self.main.examples.lengths, settings.batch, seed=seed, epoch=epoch)
         batches = [StepBatch(self.main, batch, settings.batch) for batch in plan]
         return [tuple(batches[i : i + settings.accumulate]) for i in range(0, len(batches), settings.accumulate)]
@@ -111,7 +111,7 @@ def _count_auxiliary(one: AuxiliaryStream, main: int) -> int:
 
 
 def _plan_auxiliary(
-    one: AuxiliaryStream, place: int, settings: TrainingSettings, *, seed: int, epoch: int, main: int
+    one: AuxiliaryStream, place: int, settings: OptimiserSettings, *, seed: int, epoch: int, main: int
 ) -> list[Step]:
     """An auxiliary stream's steps in an epoch of the main one: its own epochs may be longer or shorter."""
     wanted = _count_auxiliary(one, main)

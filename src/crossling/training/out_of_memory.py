@@ -11,7 +11,7 @@ import torch
 
 from crossling.data.batching import Batch
 from crossling.errors import OutOfMemoryError
-from crossling.training.settings import TrainingSettings
+from crossling.training.settings import OptimiserSettings, TrainingSettings
 
 T = TypeVar("T")
 CPU_MESSAGES = ("can't allocate memory", "not enough memory")
@@ -62,7 +62,7 @@ def _try(batch: Batch, work: Callable[[Batch], T]) -> tuple[T] | None:
 
 
 @contextmanager
-def explain_full_memory(what: str, settings: TrainingSettings) -> Iterator[None]:
+def explain_full_memory(what: str, settings: OptimiserSettings) -> Iterator[None]:
     """Turn an error of full memory in training into one that says what to set: other batches are other results, so that
     nothing is changed unasked."""
     try:
@@ -75,6 +75,8 @@ def explain_full_memory(what: str, settings: TrainingSettings) -> Iterator[None]
         advice = advice if settings.batch > 1 else ["a smaller length of the task's examples"]
         if not settings.gradient_checkpointing:
             advice.append("gradient_checkpointing = true (the same result, a third more time)")
+        if isinstance(settings, TrainingSettings) and settings.lora is None:
+            advice.append("lora = { rank = 16 } with ten times the lr (other weights are trained)")
         raise OutOfMemoryError(
             f"{what}: memory is full with batches of {settings.batch} examples. Set {', or '.join(advice)}; or use an "
             "encoder with fewer weights. crossling check shows what a recipe needs."

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FieldSerializationInfo, field_serializer, field_validator, model_validator
 
-from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, MOST_EPOCHS
+from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, MOST_EPOCHS, MOST_LAYERS
 from crossling.recipe.recipe import FrozenSettings
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class TrainingSettings(FrozenSettings):
+class OptimiserSettings(FrozenSettings):
     """How long, how fast and with what optimiser."""
 
     epochs: int = Field(default=5, ge=1, le=MOST_EPOCHS)
@@ -47,7 +47,77 @@ class TrainingSettings(FrozenSettings):
         return table
 
 
-class HeadSettings(TrainingSettings):
+class LoraSettings(FrozenSettings):
+    """Low-rank adapters: a linear layer's change is the product of two small matrices, and only these are trained."""
+
+    rank: int = Field(default=16, ge=1, le=4096)
+    """The smaller side of the two matrices."""
+    alpha: float = Field(default=32.0, gt=0, le=LARGEST_NUMBER)
+    """The change is multiplied by alpha / rank."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Of what adapters read, beside the encoder's own dropout; more than 0 takes more memory for activations."""
+    targets: Literal["attention", "all"] | tuple[str, ...] = "attention"
+    """Which linear layers get adapters: those of attention, all, or those whose names end so: ["query", "value"]."""
+    embeddings: bool = False
+    """Train the embeddings in full, too."""
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _told_by_shape(cls, value: Any) -> Any:
+        named = (
+            isinstance(value, list | tuple) and bool(value) and all(isinstance(name, str) and name for name in value)
+        )
+        if not named and value not in ("attention", "all"):
+            raise ValueError(f'{value!r}: write "attention", "all", or a list of names such as ["query", "value"]')
+        return tuple(value) if named else value
+
+
+class TrainingSettings(OptimiserSettings):
+    """How a stage trains: how long, how fast, with what optimiser, and which parts of the encoder."""
+
+    lora: LoraSettings | None = None
+    """Train low-rank adapters instead of the encoder's weights; they are merged into the weights at the end of the
+    stage. { rank = 16, alpha = 32, targets = "all" }, with an lr of about ten times the usual one; false: none."""
+    freeze: Literal["none", "embeddings"] | Annotated[int, Field(ge=1, le=MOST_LAYERS)] = "none"
+    """What stays as it is: embeddings, or, as a number, embeddings and this many of the lowest layers."""
+    optimizer_states: Literal["float32", "8bit"] = "float32"
+    """What AdamW's two means are stored in between updates; 8bit takes a quarter of the memory and rounds them."""
+
+    @field_validator("lora", mode="before")
+    @classmethod
+    def _false_is_no_lora(cls, value: Any) -> Any:
+        return None if value is False else value
+
+    @field_serializer("lora")
+    def _no_lora_is_false(self, value: LoraSettings | None, info: FieldSerializationInfo) -> Any:
+        """A stage that says nothing of it may take it from the stage before when its stored recipe is read again."""
+        return False if value is None else value.model_dump(mode=info.mode)
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _freeze_by_shape(cls, value: Any) -> Any:
+        counted = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_LAYERS
+        if not counted and value not in ("none", "embeddings"):
+            raise ValueError(f'{value!r}: write "none", "embeddings", or the number of lowest layers, from 1')
+        return value
+
+    @model_validator(mode="after")
+    def _embeddings_one_way(self) -> Self:
+        if self.lora is not None and self.lora.embeddings and self.freeze != "none":
+            raise ValueError(f"lora.embeddings = true: freeze = {self.freeze!r} keeps them as they are; leave one out")
+        return self
+
+
+UNUSED: dict[str, Any] = {"lora": False, "freeze": "none", "optimizer_states": "float32"}
+"""Settings that were added when results had been stored, with the values at which they do nothing."""
+
+
+def drop_unused(table: dict[str, Any]) -> dict[str, Any]:
+    """A stage's dumped settings without those that do nothing, so that stored results stay known."""
+    return {name: value for name, value in table.items() if name not in UNUSED or value != UNUSED[name]}
+
+
+class HeadSettings(OptimiserSettings):
     """How a head for masked words is trained while its encoder stays as it is."""
 
     epochs: int = Field(default=1, ge=1, le=MOST_EPOCHS)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from crossling.errors import RecipeError
 from crossling.models.model import Model, to_device
 from crossling.training.distributed import Distributed
+from crossling.training.eight_bit import EightBitAdamW
 from crossling.training.fast.bf16_weights import Bf16Weights
 from crossling.training.fast.cpu_operations import replace_operations
 from crossling.training.loss import add_terms
-from crossling.training.settings import TrainingSettings
+from crossling.training.settings import OptimiserSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from crossling.objectives import Objective
@@ -29,7 +31,7 @@ class PlainSteps:
     """Updates launched operation by operation: what runs everywhere, and what defines the result."""
 
     def __init__(
-        self, model: Model, optimiser: torch.optim.Optimizer, settings: TrainingSettings, distributed: Distributed
+        self, model: Model, optimiser: torch.optim.Optimizer, settings: OptimiserSettings, distributed: Distributed
     ) -> None:
         self.model, self.optimiser, self.settings, self.distributed = model, optimiser, settings, distributed
         self._bf16: Bf16Weights | None = None
@@ -86,8 +88,8 @@ class PlainSteps:
                 group["lr"] = rate * group["rate"]
 
 
-def build_optimiser(model: Model, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW; biases and normalisation do not decay, and a fusion may have its own learning rate."""
+def build_optimiser(model: Model, settings: OptimiserSettings, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW for all that is trained; biases and normalisation do not decay, a fusion may have its own learning rate."""
     groups = []
     fusion_rate = (getattr(model.fusion, "lr", None) or settings.lr) / settings.lr
     for part, rate in (("encoder", 1.0), ("fusion", fusion_rate), ("heads", 1.0)):
@@ -98,6 +100,10 @@ def build_optimiser(model: Model, settings: TrainingSettings, device: torch.devi
         ):
             if chosen:
                 groups.append({"params": chosen, "weight_decay": decay, "rate": rate, "lr": _rate(settings.lr, device)})
+    if not groups:
+        raise RecipeError("nothing is left to train: freeze fewer layers")
+    if isinstance(settings, TrainingSettings) and settings.optimizer_states == "8bit":
+        return EightBitAdamW(groups, betas=settings.betas, eps=settings.eps)
     on_gpu = device.type == "cuda"
     return torch.optim.AdamW(
         groups, lr=_rate(settings.lr, device), betas=settings.betas, eps=settings.eps, fused=True, capturable=on_gpu

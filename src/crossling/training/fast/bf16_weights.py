@@ -32,8 +32,7 @@ class Bf16Weights:
         self.model, self.precision = model, precision
         named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
         encoder = {name: p for name, p in named.items() if name.startswith(PREFIX)}
-        self._originals = list(encoder.values())
-        self._side = SideStream(self._originals[0].device)
+        self._side = SideStream(next(iter(encoder.values())).device)
         self._fused: dict[int, tuple[FusedLinear, int]] = {}
         """By the identity of a weight's copy: the fused layer that it is part of, and its place there."""
         joined = self._fuse_layers(encoder)
@@ -48,6 +47,7 @@ class Bf16Weights:
         """The parameters that gradients are for."""
         self._sources = [copy for _, copy in learning] + others
         """What the passes read in their place."""
+        self._learning = learning
         self._converted: dict[Tensor, Tensor] = {}
         self._functions = ReplacedFunctions(
             {functional.linear: self._linear, functional.embedding: FusedEmbedding(tables, self._side)}
@@ -79,9 +79,10 @@ class Bf16Weights:
         return fused.apply(place, x, self._side)
 
     def refresh(self) -> None:
-        """Copy the weights as they are now."""
-        with torch.no_grad():
-            torch._foreach_copy_(list(self._copies.values()), self._originals)
+        """Copy the weights that learn, as they are now."""
+        if self._learning:
+            with torch.no_grad():
+                torch._foreach_copy_([copy for _, copy in self._learning], [p for p, _ in self._learning])
 
     def backward(self, objective: Objective, batch: dict[str, Tensor], weights: Tensor) -> Tensor:
         """Add a batch's gradients to those of the parameters; gives the weighted terms of its loss."""

@@ -134,7 +134,7 @@ class CapturedSteps(PlainSteps):
         self.optimiser.zero_grad(set_to_none=False)
 
     def _snapshot(self) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-        weights = [(p.data, p.data.clone()) for p in self.model.parameters()]
+        weights = [(p.data, p.data.clone()) for p in self.model.parameters() if p.requires_grad]
         states = [(v, v.clone()) for state in self.optimiser.state.values() for v in state.values()]
         return weights, states
 
