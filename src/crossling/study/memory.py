@@ -1,10 +1,19 @@
 """Forecast the memory of a recipe (``crossling check``), and open all data that it names.
 
 Measured on Linux as the most memory that was ever resident, with the offline encoder (12 layers, width 384, 250,037
-subwords) on a CPU; the constants come from single steps of 32 x 16 to 8 x 384 subwords. Whole runs, forecast against
-measured, in GB: NER in batches of 32 x 24 subwords 2.0 / 1.9 trimmed and 3.5 / 3.5 whole, NLI of 16 x 24 1.9 / 1.9 and
-3.5 / 3.4, QA of 32 x 104 3.5 / 3.0 and 5.1 / 4.5, QA with recomputed activations 2.4 / 2.2 trimmed, adapting of 16 x 96
-with all subwords to choose from 4.8 / 4.3, averaging of two models 2.7 / 2.7.
+subwords) on a CPU, in GB; ``python benchmarks/memory.py --device cpu`` does it. QA in batches of 32 x 90 subwords:
+
+    settings                          trimmed: forecast, measured    whole: forecast, measured
+    none                              3.1  3.1                       4.6  4.5
+    lora, attention                   2.6  2.6                       3.4  3.3
+    freeze = 6                        2.2  2.2                       2.9  2.9
+    optimizer_states = "8bit"         2.9  3.0                       3.9  3.8
+    gradient_checkpointing = true     2.3  2.2                       3.9  3.6
+
+Activations of single steps, without weights and optimiser: 2.8 / 2.8 for 8 x 384 subwords, 3.2 / 3.2 for 6 x 500. So QA
+in batches of 32 windows of 384 subwords takes 13 GB on a CPU, and 36 GB with consistency, whose copies double the batch
+and may be 1.3 times as long. Other whole runs: NER of 32 x 22 with the whole vocabulary 3.4 / 3.2; measured earlier:
+adapting of 16 x 96 with all subwords to choose from 4.6 / 4.3, averaging of two models 2.7 / 2.7.
 """
 
 from __future__ import annotations
@@ -14,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,18 +42,23 @@ from crossling.stages.consistent_task import LEXICON
 from crossling.study.pool import Resources
 from crossling.study.recipe_run import RecipeRun, check_layers, check_stages, open_recipe, resolve_recipe
 from crossling.tasks import Task, build_task
+from crossling.training.eight_bit import BLOCK
+from crossling.training.settings import LoraSettings, TrainingSettings
 from crossling.training.tracking import check_trackers
+from crossling.training.trained_parts import choose_layers, find_stack, list_frozen
 
 MEGABYTE = 1e6
 OVERHEAD = 750 * MEGABYTE
 """Resident before any weight: Python, torch, transformers, pyarrow and a tokenizer of 250,000 pieces."""
-TRAINED = 16
-"""Bytes for each trained number: itself, its gradient and AdamW's two moments."""
-LAYER_FLOATS = 26
-"""Floats that a layer keeps for its backward pass, for each subword and unit of width: what 16 x 256, 8 x 384 and
-32 x 64 or 128 subwords took (24 are in use, the rest is what the system's allocator does not give back)."""
-SCORE_FLOATS = 3
-"""The same for each pair of subwords and each head of attention."""
+WEIGHT, GRADIENT = 4, 4
+"""Bytes for each number of a model, and for the gradient of each that is trained."""
+STATES = {"float32": 8.0, "8bit": 2 * (1 + 4 / BLOCK)}
+"""Bytes of AdamW's two means for each trained number: in 8 bits, with the scale of each block."""
+LAYER_FLOATS = 22
+"""Floats that a layer keeps for its backward pass, for each subword and unit of width: 18.5 are in use, the rest is
+what one layer's backward pass takes and what the system's allocator does not give back."""
+SCORE_FLOATS = 2.3
+"""The same for each pair of subwords and each head of attention, of which 2 are in use."""
 CHECKPOINTED_FLOATS = 12
 """Instead of both, where activations are recomputed; one layer at a time keeps all."""
 WORD_FLOATS = 3
@@ -56,6 +70,12 @@ PREDICTED_SUBWORDS = 16_384
 SAMPLE = 2_000
 """Rows of a data set that are encoded to see how long they are and how many subwords they use."""
 
+GPU_LAYER_BYTES = 36
+"""Bytes that a layer keeps on a GPU in bf16 for each subword and unit of width: 17 numbers and two dropout masks, while
+attention's kernel keeps no scores. Counted from its operations, not measured."""
+GPU_CHECKPOINT_BYTES = 4
+"""Instead, where activations are recomputed: the layer's input in float32. One layer at a time keeps twice the above,
+since autocast keeps numbers in both precisions."""
 GPU_OVERHEAD = 1_500 * MEGABYTE
 """A process's CUDA context, its libraries and their work space."""
 CAPTURE_FACTOR = 1.5
@@ -109,6 +129,7 @@ def inspect_recipe(recipe: Recipe, *, store: Path, progress: Progress | None = N
     for number, (settings, opened) in enumerate(zip(recipe.stage, stages, strict=True)):
         with problems.collect(f"stage.{number}"):
             check_layers(settings, layers=encoder.layers, width=encoder.width)
+            count_trained(settings, encoder)  # refuses adapters of linear layers that the encoder does not have
         problems.raise_all()
         read = [rows for role, rows in opened.described() if role != LEXICON]
         loads.append(measure_load(settings, read, encoder))
@@ -131,10 +152,16 @@ def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder
         used, met = np.union1d(used, ids), met + len(ids)
         expected += _extrapolate(examples, len(ids), share=len(rows) / min(len(rows), SAMPLE))
     subwords = len(used) * expected / met if met else 0
-    batch = min(settings.batch, sum(map(len, data))) * (1 + (settings.kind == "adjust"))  # both sides of a pair
-    if getattr(settings, "consistency", None) is not None:
-        batch, longest = 2 * batch, min(math.ceil(ROOM * longest), max(longest, encoder.max_length))
+    batch, longest = _add_copies(settings, encoder, min(settings.batch, sum(map(len, data))), longest)
     return Load(batch, pad_length(longest), min(int(subwords), encoder.vocabulary))
+
+
+def _add_copies(settings: StageSettings, encoder: Encoder, batch: int, length: int) -> tuple[int, int]:
+    """Rows of a batch and their length, with both sides of a pair, and with changed copies, which may be longer."""
+    batch, length = batch * (1 + (settings.kind == "adjust")), min(length, encoder.max_length)
+    if getattr(settings, "consistency", None) is None:
+        return batch, length
+    return 2 * batch, min(math.ceil(ROOM * length), encoder.max_length)
 
 
 def length_of(settings: StageSettings) -> int:
@@ -174,6 +201,9 @@ def forecast_memory(recipe: Recipe, encoder: Encoder, loads: Sequence[Load]) -> 
         )
         if need.is_trimmed:
             facts[f"stage.{number}"] += f"; trimmed to about {load.subwords:,} of {encoder.vocabulary:,} subwords"
+        if recipe.stage[number].kind != "average":
+            on_gpu = GPU_OVERHEAD + forecast_gpu_stage(recipe, number, encoder, load)
+            facts[f"stage.{number}"] += f"; about {on_gpu / 1e9:.1f} GB on a GPU"
     return facts
 
 
@@ -182,25 +212,84 @@ def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) ->
     settings, whole = recipe.stage[number], _count_parameters(encoder)
     trims = _is_trimmed(recipe, number)
     width = int(encoder.model.get_input_embeddings().weight.shape[1])
-    trained = whole - ((encoder.vocabulary - load.subwords) * width if trims else 0)
+    left_out = (encoder.vocabulary - load.subwords) * width if trims else 0
     batch = max((entry.batch for entry in recipe.evaluate), default=1)
     if settings.kind == "average":  # nothing is trained: the mean, one model after the other, and room to read it
         return Need(12.0 * whole, _prediction_bytes(encoder, batch, load.length), OVERHEAD + 4.0 * whole, False)
     activations = max(_activation_bytes(settings, encoder, load), _prediction_bytes(encoder, batch, load.length))
+    trained = count_trained(settings, encoder, left_out=left_out)
+    held = float(WEIGHT * (whole - left_out))
+    # Where gradients and means take less than the weights, most is needed once they are gone: for a copy of these.
+    weights = held + max(trained.count_bytes(settings), held)
     # Once more the whole encoder: the best epoch's weights are read back, and what predicts is not trimmed.
-    return Need(float(TRAINED * trained), activations, OVERHEAD + 4.0 * whole, trims)
+    return Need(weights, activations, OVERHEAD + 4.0 * whole, trims)
+
+
+class Trained(NamedTuple):
+    """How many numbers a stage trains, and how many of them are adapters', which the encoder itself does not have."""
+
+    numbers: int
+    adapters: int
+
+    def count_bytes(self, settings: TrainingSettings) -> float:
+        """What training adds to a model's weights: gradients and the optimiser's means, and adapters themselves."""
+        return WEIGHT * self.adapters + self.numbers * (GRADIENT + STATES[settings.optimizer_states])
+
+
+def count_trained(settings: TrainingSettings, encoder: Encoder, *, left_out: int = 0) -> Trained:
+    """What of an encoder a stage trains; ``left_out``: numbers that a trimmed embedding table does not have."""
+    if settings.lora is None:
+        frozen = sum(p.numel() for p in list_frozen(encoder, settings.freeze))
+        return Trained(_count_parameters(encoder) - (frozen or left_out), 0)
+    adapted = choose_layers(encoder, settings.lora, skipped=_count_frozen(settings))
+    adapters = sum(settings.lora.rank * (one.in_features + one.out_features) for one in adapted.values())
+    others = sum(p.numel() for p in encoder.pooler.parameters()) if encoder.pooler is not None else 0
+    if settings.lora.embeddings:
+        others += sum(p.numel() for p in list_frozen(encoder, "embeddings")) - left_out
+    return Trained(adapters + others, adapters)
+
+
+def _count_frozen(settings: TrainingSettings) -> int:
+    """Lowest layers that are not trained."""
+    return settings.freeze if isinstance(settings.freeze, int) else 0
+
+
+def forecast_gpu_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) -> float:
+    """Bytes that training a stage allocates on a GPU at most, without the CUDA context: counted, not measured."""
+    settings, reduced = recipe.stage[number], recipe.run.precision != "float32"
+    width = int(encoder.model.get_input_embeddings().weight.shape[1])
+    left_out = (encoder.vocabulary - load.subwords) * width if _is_trimmed(recipe, number) else 0
+    held = _count_parameters(encoder) - left_out
+    trained = count_trained(settings, encoder, left_out=left_out)
+    weights = WEIGHT * held + trained.count_bytes(settings)
+    numbers = load.batch * load.length * encoder.width
+    layer = numbers * (GPU_LAYER_BYTES + 2 * count_adapter_floats(settings, encoder)) * (1 if reduced else 2)
+    layers = max(1, encoder.layers - _count_frozen(settings))
+    words = _count_word_floats(settings, encoder, load) * 4
+    if settings.gradient_checkpointing:
+        return weights + layers * numbers * GPU_CHECKPOINT_BYTES + 2 * layer + words
+    # Copies in bf16, and one of the trained weights while the update is captured.
+    copies = 2 * (held + trained.adapters) if reduced else 0
+    return weights + copies + WEIGHT * trained.numbers + layers * layer + words
 
 
 def forecast_gpu_bytes(recipe: Recipe, encoder: Encoder) -> float:
-    """GPU memory that one run takes at most, with the CUDA context and the captured steps' own buffers."""
+    """GPU memory to set aside for one run, with the CUDA context and the captured steps' own buffers.
+
+    Activations count as in float32 on a CPU, which is more than they take: runs side by side must not fill the memory.
+    """
     longest = [
-        Load(settings.batch, min(length_of(settings), encoder.max_length), encoder.vocabulary)
+        Load(*_add_copies(settings, encoder, settings.batch, length_of(settings)), encoder.vocabulary)
         for settings in recipe.stage
     ]
-    activations = max(
-        _activation_bytes(settings, encoder, load) for settings, load in zip(recipe.stage, longest, strict=True)
-    )
-    return GPU_OVERHEAD + TRAINED * _count_parameters(encoder) + CAPTURE_FACTOR * activations
+    whole = WEIGHT * _count_parameters(encoder)
+    needs = [
+        whole
+        + count_trained(settings, encoder).count_bytes(settings)
+        + CAPTURE_FACTOR * _activation_bytes(settings, encoder, load)
+        for settings, load in zip(recipe.stage, longest, strict=True)
+    ]
+    return GPU_OVERHEAD + max(needs)
 
 
 def fit_gpu_memory(resources: Resources, runs: Mapping[str, RecipeRun]) -> Resources:
@@ -230,14 +319,43 @@ def _count_parameters(encoder: Encoder) -> int:
 
 def _activation_bytes(settings: Any, encoder: Encoder, load: Load) -> float:
     numbers = load.batch * load.length * encoder.width
-    layer = numbers * LAYER_FLOATS + load.batch * encoder.heads * load.length**2 * SCORE_FLOATS
-    words = 0.0
-    if hasattr(settings, "vocabulary"):
-        rows = encoder.vocabulary if settings.vocabulary == "whole" else load.subwords
-        words = load.batch * load.length * settings.share * rows * WORD_FLOATS
+    layer = (
+        numbers * (LAYER_FLOATS + count_adapter_floats(settings, encoder))
+        + load.batch * encoder.heads * load.length**2 * SCORE_FLOATS
+    )
+    words = _count_word_floats(settings, encoder, load)
+    layers = encoder.layers - _count_frozen(settings)
     if settings.gradient_checkpointing:
-        return 4.0 * (encoder.layers * numbers * CHECKPOINTED_FLOATS + layer + words)
-    return 4.0 * (encoder.layers * layer + words)
+        return 4.0 * (layers * numbers * CHECKPOINTED_FLOATS + layer + words)
+    return 4.0 * (max(layers, 1) * layer + words)
+
+
+def _count_word_floats(settings: Any, encoder: Encoder, load: Load) -> float:
+    """For a stage that predicts masked words: scores of all subwords at masked places."""
+    if not hasattr(settings, "vocabulary"):
+        return 0.0
+    rows = encoder.vocabulary if settings.vocabulary == "whole" else load.subwords
+    return float(load.batch * load.length * settings.share * rows * WORD_FLOATS)
+
+
+def count_adapter_floats(settings: TrainingSettings, encoder: Encoder) -> float:
+    """What adapters change in the floats that a layer keeps, for each subword and unit of width.
+
+    A linear layer that is not trained does not keep its input, unless an adapter reads it: of those with the same
+    parent module, one input is counted. An adapter's dropout keeps a mask for each number that it reads.
+    """
+    if settings.lora is None:
+        return 0.0
+    adapted = choose_layers(encoder, settings.lora)
+    inputs: dict[str, int] = {}
+    for name, linear in choose_layers(encoder, LoraSettings(targets="all")).items():
+        parent = name.rpartition(".")[0]
+        inputs[parent] = max(inputs.get(parent, 0), linear.in_features)
+    read = {name.rpartition(".")[0] for name in adapted}
+    floats = -float(sum(size for parent, size in inputs.items() if parent not in read))
+    if settings.lora.dropout:
+        floats += sum(linear.in_features for linear in adapted.values())
+    return floats / (len(encoder.model.get_submodule(find_stack(encoder))) * encoder.width)
 
 
 def _prediction_bytes(encoder: Encoder, batch: int, length: int) -> float:

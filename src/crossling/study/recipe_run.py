@@ -381,6 +381,8 @@ def check_layers(settings: StageSettings, *, layers: int, width: int) -> None:
     """Refuse what an encoder with this number of layers and this width does not have."""
     if hasattr(settings, "fusion"):
         build_fusion(settings.fusion, layers=layers, width=width)
+    if isinstance(settings.freeze, int) and settings.freeze > layers:
+        raise RecipeError(f"freeze = {settings.freeze}: the encoder has {layers} layers.")
     for name, table in (("", settings), ("replay.", getattr(settings, "replay", None))):
         layer = getattr(table, "layer", None)
         if layer is not None and layer > layers:
