@@ -110,11 +110,9 @@ def test_features_of_heads_are_deleted_after_probing(tmp_path: Path) -> None:
     assert not list((tmp_path / "features").rglob("*.f16"))
 
 
-def test_encoder_without_known_heads_fails_before_features_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_encoder_without_known_heads_fails_before_features_are_read(tmp_path: Path) -> None:
     model = make_model()
-    monkeypatch.setattr(model.encoder.model.config, "model_type", "mamba")
+    model.encoder.model.encoder.layer[0].attention.output.dense = torch.nn.Identity()
     with pytest.raises(EncoderError, match="no attention heads are known"):
         analyse(model, tmp_path)
     assert not (tmp_path / "features").exists()

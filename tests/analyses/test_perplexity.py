@@ -372,7 +372,7 @@ def test_settings_and_texts_that_cannot_be_scored_are_refused(tmp_path: Path) ->
     with pytest.raises(DataError, match=r"training\.train"):
         prepare(own, Pretrained(str(encoder)))
     model = build_model(load_encoder(str(encoder)), {"kind": "last"}).eval()
-    with pytest.raises(ArtefactError, match="came without a head"):
+    with pytest.raises(ArtefactError, match="holds no head for masked words"):
         run(model, encoder, tmp_path, on=write_text(tmp_path, TEXTS), head="checkpoint")
     alone = perplexity.Settings(on="phrasebook-parallel", languages=("en",))
     with pytest.raises(DataError, match="another language"):

@@ -87,8 +87,11 @@ def test_wrong_folders_are_refused_with_reason(tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match=r"pytorch_model\.bin, which would have to be unpickled.*save_pretrained"):
         load_encoder(str(pickled))
     other = save_tiny(tmp_path / "other")
+    break_config(other, model_type="vit")
+    with pytest.raises(EncoderError, match=r"'vit'.*distilbert, electra,.* roberta, .*xlm-roberta, .*are supported"):
+        load_encoder(str(other))
     break_config(other, model_type="gpt2")
-    with pytest.raises(EncoderError, match=r"'gpt2'.*bert, distilbert, modernbert, roberta, xlm-roberta"):
+    with pytest.raises(EncoderError, match=r"not complete: it lacks h\.0\.attn"):
         load_encoder(str(other))
     taller = save_tiny(tmp_path / "taller")
     break_config(taller, num_hidden_layers=4)

@@ -154,17 +154,17 @@ def test_weights_under_a_name_that_the_identity_does_not_cover_are_never_loaded(
 def test_files_that_the_identity_does_not_cover_are_not_seen(
     extra: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformers import AutoModel
+    from transformers import BertModel
 
     before = load_encoder(str(folder))
     (folder / extra).write_text('{"base_model_name_or_path": "elsewhere"}')
-    load, seen = AutoModel.from_pretrained, []
+    load, seen = BertModel.from_pretrained, []
 
     def watch(place: Path, **settings: object) -> object:
         seen.extend(path.name for path in Path(place).iterdir())
         return load(place, **settings)
 
-    monkeypatch.setattr(AutoModel, "from_pretrained", watch)
+    monkeypatch.setattr(BertModel, "from_pretrained", watch)
     after = load_encoder(str(folder))
     assert "model.safetensors" in seen and extra not in seen
     assert after.identity == before.identity

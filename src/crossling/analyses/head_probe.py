@@ -117,6 +117,8 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
     from crossling.analyses.attention_heads import find_attention
 
     find_attention(model.encoder)
+    if not all(probed.of_words for probed in data.probed):
+        model.encoder.check_cls()  # heads are read at a text's first token
     tables = []
     for probed in data.probed:
         answers = probe_task(

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from crossling.analyses import AnalysisContext
-    from crossling.analyses.attention_heads import Attention
     from crossling.analyses.result import AnalysisTable
     from crossling.encoders.encoder import Encoder
+    from crossling.encoders.structure import Attention
     from crossling.models.model import Model, ModelCard
 
 VERSION = 1

@@ -114,8 +114,10 @@ def _own_head(encoder: Encoder) -> tuple[MaskedWordHead, dict[str, float]]:
     head = load_head(encoder)
     if head is None:
         raise ArtefactError(
-            f'{encoder.name}: came without a head for masked words; set head = "trained", and training.train to the '
-            "text that one is to learn from"
+            f"{encoder.name}: its checkpoint holds no head for masked words of the form that is read here (a dense "
+            "layer, a normalisation, the encoder's own table of subwords), as those of discriminators (ELECTRA, "
+            'DeBERTa-v3) and sentence encoders do not; set head = "trained", and training.train to the text that one '
+            "is to learn from"
         )
     return head, {}
 

@@ -283,6 +283,9 @@ def _open_training(spec: str | dict[str, Any], store: Path) -> Rows:
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """A row for each language."""
+    from crossling.encoders.masked_word_head import check_masking
+
+    check_masking(model.encoder)
     known = _choose_head(model, card, data, settings, context)
     device = context.distributed.device
     table = known.table if settings.table == "original" else model.encoder.model.get_input_embeddings().weight

@@ -73,6 +73,7 @@ POOLINGS = {
     "auto": "by the pooler where there is one, else by the mean of their tokens",
     "cls": "by the first token through the pooler, which all of them have",
     "mean": "by the mean of their tokens",
+    "last": "by the vector of the last token",
     "first": "by the vector of the first token",
 }
 """What stands for a text, in words."""
@@ -84,10 +85,10 @@ class Settings(ProbingSettings):
     kind: Literal["probe"] = "probe"
     layer: int | None = Field(default=None, ge=0, le=MOST_LAYERS)
     """The layer that is read, 0 the embeddings; default: the last."""
-    pooling: Literal["auto", "cls", "mean", "first"] = "auto"
+    pooling: Literal["auto", "cls", "mean", "last", "first"] = "auto"
     """What stands for a text, in all models and what they are compared with alike: cls, [CLS] through the pooler (first
-    where one of the encoders has none); mean, of all tokens; first, the first token's vector as it is; auto: cls where
-    all encoders have a pooler, else mean."""
+    where one of the encoders has none); mean, of all tokens; last, the last token's vector; first, the first token's
+    vector as it is; auto: cls where all encoders have a pooler, else mean."""
     keep_features: bool = Field(default=True, exclude=True)
     """Leave the features on disk, for probes to be trained on them again in seconds."""
     score: str = Field(default="macro_f1", exclude=True)

@@ -88,21 +88,28 @@ def show_cleaning(data: str | dict[str, Any], rows: Rows) -> None:
 
 def show_encoder(encoder: Encoder) -> None:
     """Sizes of an encoder."""
+    from crossling.encoders.structure import UNLIMITED
+
     parameters = sum(p.numel() for p in encoder.parameters())
     facts = {
         "name": encoder.name,
         "identity": encoder.identity[:16],
         "family": encoder.model.config.model_type,
+        "attention": encoder.attention,
         "layers": encoder.layers,
         "heads": f"{encoder.heads} a layer, {encoder.layers * encoder.heads} in all",
         "width": encoder.width,
         "vocabulary": f"{encoder.vocabulary:,} subwords",
-        "longest input": f"{encoder.max_length} subwords",
+        "longest input": "no limit" if encoder.max_length == UNLIMITED else f"{encoder.max_length} subwords",
         "parameters": f"{parameters / 1e6:.1f} million",
-        "pooler": "yes" if encoder.has_pooler else "no: sentences are read by the mean of their tokens",
+        "pooler": "yes" if encoder.has_pooler else f"no: sentences are read by {_describe_pooling(encoder)}",
         "segments": "yes" if encoder.uses_token_types else "no",
     }
     print_facts(facts)
+
+
+def _describe_pooling(encoder: Encoder) -> str:
+    return "their last token, which alone has seen all" if encoder.is_causal else "the mean of their tokens"
 
 
 def show_coverage(coverage: Coverage) -> None:

@@ -7,52 +7,55 @@ from dataclasses import dataclass, field
 
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
+from crossling.encoders.structure import Direction
 from crossling.errors import ArtefactError
 from crossling.recipe.recipe import EncoderSettings
 
+Key = tuple[str, str | None, Direction | None]
 KEPT_BYTES = 1.5e9
 """Larger encoders are loaded each time instead of kept twice in memory."""
 
 
 @dataclass
 class EncoderCache:
-    """Encoders by name and revision, each with the identity that it was first loaded with."""
+    """Encoders by name, revision and attention, each with the identity that it was first loaded with."""
 
     keep: bool = False
     """Keep the last encoder unchanged and return copies of it."""
-    _identities: dict[tuple[str, str | None], str] = field(default_factory=dict)
-    _labels: dict[tuple[str, str | None], str] = field(default_factory=dict)
-    _shapes: dict[tuple[str, str | None], tuple[int, int]] = field(default_factory=dict)
-    _kept: tuple[tuple[str, str | None], Encoder] | None = None
+    _identities: dict[Key, str] = field(default_factory=dict)
+    _labels: dict[Key, str] = field(default_factory=dict)
+    _shapes: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    _kept: tuple[Key, Encoder] | None = None
 
     def identify(self, settings: EncoderSettings) -> str:
         """The hash of an encoder's content."""
-        name = (settings.name, settings.revision)
-        if name not in self._identities:
-            self.load(*name)
-        return self._identities[name]
+        key = (settings.name, settings.revision, settings.attention)
+        if key not in self._identities:
+            self.load(*key)
+        return self._identities[key]
 
     def label(self, settings: EncoderSettings) -> str:
         """An encoder's name in tables; 4-bit blocks have that of the encoder that they were trimmed from."""
         self.identify(settings)
-        return self._labels[(settings.name, settings.revision)]
+        return self._labels[(settings.name, settings.revision, settings.attention)]
 
     def measure(self, settings: EncoderSettings) -> tuple[int, int]:
         """An encoder's number of layers and its width."""
         self.identify(settings)
-        return self._shapes[(settings.name, settings.revision)]
+        return self._shapes[(settings.name, settings.revision, settings.attention)]
 
-    def load(self, name: str, revision: str | None = None) -> Encoder:
+    def load(self, name: str, revision: str | None = None, attention: Direction | None = None) -> Encoder:
         """An encoder to train or to predict with; an error if it changed since it was first loaded."""
-        if self._kept is not None and self._kept[0] == (name, revision):
+        key = (name, revision, attention)
+        if self._kept is not None and self._kept[0] == key:
             return _copy(self._kept[1])
-        encoder = load_encoder(name, revision=revision)
-        if self._identities.setdefault((name, revision), encoder.identity) != encoder.identity:
+        encoder = load_encoder(name, revision=revision, attention=attention)
+        if self._identities.setdefault(key, encoder.identity) != encoder.identity:
             raise ArtefactError(f"{name}: was changed while it was in use; run again")
-        self._labels[(name, revision)] = encoder.name
-        self._shapes[(name, revision)] = encoder.layers, encoder.width
+        self._labels[key] = encoder.name
+        self._shapes[key] = encoder.layers, encoder.width
         if self.keep and 4 * sum(p.numel() for p in encoder.parameters()) < KEPT_BYTES:
-            self._kept = ((name, revision), encoder)
+            self._kept = (key, encoder)
             return _copy(encoder)
         return encoder
 

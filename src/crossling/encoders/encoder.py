@@ -9,52 +9,55 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
+from crossling.encoders.structure import (
+    Direction,
+    choose_direction,
+    describe_model,
+    end_texts,
+    make_mask,
+    pool_first,
+    take_encoder,
+)
+from crossling.encoders.tokenization import special_layout
 from crossling.errors import EncoderError, nearest
 
 _PASSING = ("transformers_version", "_name_or_path", "dtype")
 """Settings that do not affect what an encoder computes."""
-_MASKED = torch.finfo(torch.float16).min  # finite in every precision, and exp of it is 0 in each
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Where a model architecture keeps its layers, and what its forward pass needs."""
-
-    layers: str
-    pooler: bool = True
-    positions_after_pad: bool = False
-    own_mask: bool = True
-    """Whether it takes an attention mask that is made outside."""
-
-
-FAMILIES = {
-    "bert": Family("encoder.layer"),
-    "distilbert": Family("transformer.layer", pooler=False),
-    "modernbert": Family("layers", pooler=False, own_mask=False),  # it makes its sliding-window mask itself
-    "roberta": Family("encoder.layer", positions_after_pad=True),
-    "xlm-roberta": Family("encoder.layer", positions_after_pad=True),
-}
 
 
 class Encoder(nn.Module):
     """A pretrained encoder and its tokenizer; its forward pass returns the hidden states of chosen layers."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, name: str, identity: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        identity: str | None = None,
+        attention: Direction | None = None,
+    ) -> None:
+        """``attention``: whether subwords see those after them, where it is not as the model was trained."""
         super().__init__()
-        config = model.config
-        self._family = find_family(config.model_type, name)
+        model = take_encoder(model)
+        self.structure = describe_model(model, name)
         if not getattr(tokenizer, "is_fast", False):
             raise EncoderError(f"{name}: has no fast tokenizer. Convert it to one with a tokenizer.json.")
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
+        if self.structure.is_decoder:
+            end_texts(tokenizer)
+        self.attention = choose_direction(self.structure, attention, name)
         # The pooler is separate, so that a tagger neither computes it nor waits for its gradients.
         self.pooler: nn.Module | None = getattr(model, "pooler", None)
         if self.pooler is not None:
@@ -62,21 +65,48 @@ class Encoder(nn.Module):
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
-        self.layers = int(config.num_hidden_layers)
-        self.width = int(config.hidden_size)
-        self.heads = int(config.num_attention_heads)
+        self.layers = self.structure.calls
+        self.width = self.structure.width
+        self.heads = self.structure.heads
         self.vocabulary = int(model.get_input_embeddings().num_embeddings)
-        self._position_offset = int(config.pad_token_id) if self._family.positions_after_pad else -1
-        self.max_length = int(config.max_position_embeddings) - self._position_offset - 1
+        self.max_length = self.structure.max_length
         self.uses_token_types = (
-            int(getattr(config, "type_vocab_size", 0) or 0) > 1 and "token_type_ids" in tokenizer.model_input_names
+            int(getattr(model.config, "type_vocab_size", 0) or 0) > 1
+            and "token_type_ids" in tokenizer.model_input_names
         )
         self.train(model.training)
         self.trimmed_rows: np.ndarray[Any, Any] | None = None
         self.blocks_file: Path | None = None
         self.origin: tuple[str, str | None] | None = None
         self.changed_rows: np.ndarray[Any, Any] = np.zeros(0, np.int64)
-        self.identity = identity if identity is not None else hash_weights(self)
+        if identity is None:
+            self.identity = hash_weights(self)
+        else:
+            self.identity = _hash_text(f"{identity} {self.attention}") if identity and self.is_changed else identity
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a subword sees those before it only, so that a word is read at its last subword."""
+        return self.attention == "causal"
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether subwords see each other in another way than the model was trained with."""
+        return self.is_causal != self.structure.is_decoder
+
+    @cached_property
+    def has_cls(self) -> bool:
+        """Whether every input begins with a special token that can stand for all of it."""
+        return not self.is_causal and bool(special_layout(self.tokenizer).prefix)
+
+    def check_cls(self) -> None:
+        """Refuse to read a first token that stands for nothing."""
+        if not self.has_cls:
+            why = "sees nothing but itself" if self.is_causal else "is an ordinary subword"
+            raise EncoderError(
+                f"{self.name}: the first token of its inputs {why}, so that it cannot stand for a text. Use pooling = "
+                '"mean" or "last".'
+            )
 
     @property
     def has_pooler(self) -> bool:
@@ -86,43 +116,44 @@ class Encoder(nn.Module):
     @property
     def counts_from_pad(self) -> bool:
         """Whether positions begin after the pad id, as XLM-R's do."""
-        return self._family.positions_after_pad
+        return self.structure.counts_from_pad
+
+    def get_layers(self) -> nn.ModuleList:
+        """Its layers in their order; fewer than :attr:`layers` where they share their weights."""
+        layers = self.model.get_submodule(self.structure.layers)
+        assert isinstance(layers, nn.ModuleList)
+        return layers
 
     def forward(
         self, ids_BS: Tensor, mask_BS: Tensor, types_BS: Tensor | None = None, *, layers: Sequence[int]
     ) -> dict[int, Tensor]:
         """Hidden states of the given layers: 0 is the embeddings' output, L the model's.
 
-        Forward hooks keep these states only; ``output_hidden_states`` would keep all of them in memory.
+        Hooks keep these states only; ``output_hidden_states`` would keep all of them in memory.
         """
         self._check_layers(layers)
-        inputs: dict[str, Tensor] = {"input_ids": ids_BS}
-        if self._family.own_mask:
-            # Made here: from a mask of two dimensions, transformers would ask the device whether anything is padded.
-            visible_B11S = mask_BS[:, None, None, :].bool()
-            blank_B11S = torch.zeros_like(visible_B11S, dtype=self._mask_type())
-            inputs["attention_mask"] = blank_B11S.masked_fill(~visible_B11S, _MASKED)
-        else:
-            inputs["attention_mask"] = mask_BS
-        if self._family.positions_after_pad:
+        mask = make_mask(self.structure, mask_BS, self.attention, self._mask_type())
+        inputs: dict[str, Any] = {"input_ids": ids_BS, "attention_mask": mask}
+        if self.structure.keeps_cache:
+            inputs["use_cache"] = False
+        if self.counts_from_pad:
             # The model would find padding by the pad id, which has another row in a trimmed vocabulary.
             real_BS = mask_BS.long()
-            inputs["position_ids"] = real_BS.cumsum(1) * real_BS + self._position_offset
+            inputs["position_ids"] = real_BS.cumsum(1) * real_BS + self.structure.positions_from
         if types_BS is not None and self.uses_token_types:
             inputs["token_type_ids"] = types_BS
         return self._run(inputs, layers)
 
-    def _run(self, inputs: dict[str, Tensor], layers: Sequence[int]) -> dict[int, Tensor]:
+    def _run(self, inputs: dict[str, Any], layers: Sequence[int]) -> dict[int, Tensor]:
         kept: dict[int, Tensor] = {}
-        modules = (self.model.embeddings, *self.model.get_submodule(self._family.layers))
         # Layers above the highest one asked for are skipped, except in training, whose steps run all of them.
         enough = max(layers, default=self.layers)
         stop = enough if enough < self.layers and not self.training and not torch.is_grad_enabled() else None
-        handles = [
-            modules[layer].register_forward_hook(_keep(kept, layer, last=layer == stop))
-            for layer in set(layers)
-            if layer < self.layers
-        ]
+        hook, hooked = (
+            _keep_inputs(kept, frozenset(layers), stop),
+            self.get_layers() if min(layers) < self.layers else (),
+        )
+        handles = [module.register_forward_pre_hook(hook, with_kwargs=True) for module in hooked]
         weight: Tensor = self.model.get_input_embeddings().weight
         whole = weight.dtype == torch.float32
         # bf16 weights need no autocast; their outputs are converted back to float32 below.
@@ -154,8 +185,7 @@ class Encoder(nn.Module):
         """The first token's vector through the checkpoint's pretrained pooler (dense layer and tanh)."""
         if self.pooler is None:
             raise EncoderError(f'{self.name}: its checkpoint has no pooler. Use pooling = "mean".')
-        pooled_BD: Tensor = self.pooler(hidden_BSD)
-        return pooled_BD
+        return pool_first(self.pooler, hidden_BSD)
 
     def checkpoint_gradients(self, surround: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         """Gradient checkpointing: recompute each layer in the backward pass; less memory, a third more time.
@@ -164,29 +194,61 @@ class Encoder(nn.Module):
         cut the gradients of the states that hooks keep.
         """
         settings = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), surround())}
-        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+        if self.model.supports_gradient_checkpointing:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+        else:
+            for layer in self.get_layers():
+                layer.forward = partial(_checkpoint, layer, type(layer).forward, settings)
 
 
 class _EnoughError(Exception):
     """Stops a forward pass after the highest layer that was asked for."""
 
 
-def _keep(kept: dict[int, Tensor], layer: int, *, last: bool) -> Callable[..., None]:
-    def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        kept[layer] = output[0] if isinstance(output, tuple) else output
-        if last:
+def _keep_inputs(kept: dict[int, Tensor], layers: frozenset[int], stop: int | None) -> Callable[..., None]:
+    """A hook that all layers share: the input of the n-th call is the state of layer n, as transformers counts them.
+
+    What stands between two layers is thereby part of the lower one's state, and layers that share their weights are
+    told apart.
+    """
+    calls = count()
+
+    def hook(_module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        layer = next(calls)
+        if layer in layers:
+            kept[layer] = inputs[0] if inputs else named["hidden_states"]
+        if layer == stop:
             raise _EnoughError
 
     return hook
 
 
-def find_family(model_type: str, name: str) -> Family:
-    if model_type not in FAMILIES:
-        raise EncoderError(
-            f"{name}: a model of type {model_type!r}; encoders of the families "
-            f"{', '.join(sorted(FAMILIES))} (E5 is one of bert or xlm-roberta) are supported."
-        )
-    return FAMILIES[model_type]
+def _checkpoint(
+    layer: nn.Module, forward: Callable[..., Any], settings: dict[str, Any], *inputs: Any, **named: Any
+) -> Any:
+    """A layer's forward pass that is recomputed in the backward pass."""
+    if not layer.training or not torch.is_grad_enabled():
+        return forward(layer, *inputs, **named)
+    return torch.utils.checkpoint.checkpoint(partial(forward, layer), *inputs, **settings, **named)
+
+
+def try_out(encoder: Encoder) -> None:
+    """Refuse an encoder of a family that no test runs, unless its states are complete and padding does not count."""
+    ids_BS = (torch.arange(18).view(2, 9) * 7 + 3) % encoder.vocabulary
+    mask_BS = torch.ones_like(ids_BS)
+    mask_BS[0, 6:] = 0
+    kind = f"{encoder.name}: a model of type {encoder.model.config.model_type!r}, a family that is not tested;"
+    try:
+        with torch.no_grad():
+            padded = encoder(ids_BS, mask_BS, layers=range(encoder.layers + 1))
+            alone = encoder(ids_BS[:1, :6], mask_BS[:1, :6], layers=range(encoder.layers + 1))
+    except Exception as error:  # a model of transformers raises almost anything at inputs that it does not expect
+        raise EncoderError(f"{kind} it cannot be run as an encoder: {error or type(error).__name__}") from error
+    for layer, states_BSD in alone.items():
+        if states_BSD.shape != (1, 6, encoder.width):
+            raise EncoderError(f"{kind} the states of its layer {layer} have the shape {tuple(states_BSD.shape)}")
+        if not torch.allclose(states_BSD[0], padded[layer][0, :6], rtol=1e-3, atol=1e-3):
+            raise EncoderError(f"{kind} the states of its layer {layer} depend on padding")
 
 
 def pool_words(hidden_BSD: Tensor, word_BS: Tensor, *, words: int, how: str = "mean") -> Tensor:
@@ -217,7 +279,13 @@ def hash_weights(encoder: Encoder) -> str:
     settings = {key: value for key, value in encoder.model.config.to_dict().items() if key not in _PASSING}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     digest.update(encoder.tokenizer.backend_tokenizer.to_str().encode())
+    if encoder.is_changed:
+        digest.update(encoder.attention.encode())
     for name, tensor in sorted(encoder.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,13 +14,22 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from crossling.encoders.encoder import Encoder, find_family
+from crossling.encoders.encoder import Encoder, try_out
 from crossling.encoders.offline import (
     OFFLINE_ALIASES,
     find_offline_file,
     is_blocks_folder,
     load_blocks,
     load_blocks_folder,
+)
+from crossling.encoders.structure import (
+    FAMILIES,
+    Direction,
+    choose_direction,
+    find_class,
+    find_foreign,
+    takes_pooler,
+    to_saved,
 )
 from crossling.encoders.tokenization import name_padding
 from crossling.encoders.untrusted import check_checkpoint, check_weights
@@ -55,11 +65,14 @@ _FILES = (
     "merges.txt",
     "sentencepiece*.model",
     "spiece.model",
+    "spm.model",
 )
-_TOKENIZERS = ("tokenizer*.json", "tokenizer.model", "vocab.*", "sentencepiece*.model", "spiece.model")
+_TOKENIZERS = ("tokenizer*.json", "tokenizer.model", "vocab.*", "sentencepiece*.model", "spiece.model", "spm.model")
 """Files that a tokenizer can be made from, of which a folder has one at least."""
-_TABLES = ("word_embeddings.weight", "tok_embeddings.weight")
+_TABLES = ("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight", "shared.weight", "wte.weight")
 """How the names of embedding tables end."""
+_POOLER = re.compile(r"(\w+\.)?pooler\.(dense\.)?weight")
+"""The weight of a pooler; ALBERT's is a bare linear layer."""
 
 
 def hash_folder(folder: Path) -> str:
@@ -91,24 +104,28 @@ def view_read_files(folder: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def load_encoder(name: str, *, revision: str | None = None) -> Encoder:
-    """An encoder by name: ``multilingual-e5-small`` (no network), a folder, or a name on the hub."""
-    encoder = _find_encoder(name, revision)
+def load_encoder(name: str, *, revision: str | None = None, attention: Direction | None = None) -> Encoder:
+    """An encoder by name: ``multilingual-e5-small`` (no network), a folder, or a name on the hub.
+
+    ``attention``: which way its subwords see each other; default: as it was trained.
+    """
+    encoder = _find_encoder(name, revision, attention)
     encoder.origin = (name, revision)
     return encoder
 
 
-def _find_encoder(name: str, revision: str | None) -> Encoder:
-    if name in OFFLINE_ALIASES:
-        return load_blocks(find_offline_file())
+def _find_encoder(name: str, revision: str | None, attention: Direction | None) -> Encoder:
+    blocks = Path(name).expanduser() if is_folder(name) else None
+    if name in OFFLINE_ALIASES or (blocks is not None and is_blocks_folder(blocks)):
+        encoder = load_blocks(find_offline_file()) if blocks is None else load_blocks_folder(blocks)
+        choose_direction(encoder.structure, attention, encoder.name)
+        return encoder
     if is_folder(name):
         folder = Path(name).expanduser()
-        if is_blocks_folder(folder):
-            return load_blocks_folder(folder)
-        return load_folder(folder, name=folder.resolve().name)
+        return load_folder(folder, name=folder.resolve().name, attention=attention)
     if is_path_like(name):
         raise EncoderError(f"encoder {name!r}: no such folder.")
-    return load_folder(_download(name, revision), name=name)
+    return load_folder(_download(name, revision), name=name, attention=attention)
 
 
 def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
@@ -118,7 +135,7 @@ def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
     return Path(name).expanduser() if is_folder(name) else _download(name, revision)
 
 
-def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
+def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direction | None = None) -> Encoder:
     """A checkpoint in a folder: safetensors only, because anything else would have to be unpickled.
 
     ``identity`` is the hash of its files, where it is known already.
@@ -142,35 +159,34 @@ def load_folder(folder: Path, *, name: str, identity: str = "") -> Encoder:
         except Exception as error:  # at broken files transformers raises almost anything
             reason = (str(error) or type(error).__name__).replace(str(view), str(folder))
             raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {reason}") from error
-    if report["missing_keys"]:
-        raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
+    _check_keys(report, model, folder, name=name)
     check_weights(model, name=name)
     model.config._name_or_path = tokenizer.name_or_path = str(folder)
-    return Encoder(model.eval(), tokenizer, name=name, identity=identity or hash_folder(folder))
+    identity = identity or hash_folder(folder)
+    encoder = Encoder(model.eval(), tokenizer, name=name, identity=identity, attention=attention)
+    if model.config.model_type not in FAMILIES:
+        try_out(encoder)
+    return encoder
 
 
 def _load_files(folder: Path, *, name: str) -> tuple[Any, Any, Mapping[str, Any]]:
     """Model, tokenizer, and what transformers reports of the weights."""
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    # Without this, a pooler that the checkpoint lacks would be initialised at random.
-    choice = (
-        {}
-        if checkpoint_has_pooler(folder) or not find_family(config.model_type, name).pooler
-        else {"add_pooling_layer": False}
-    )
+    model_class = find_class(config)
+    # Else a pooler that the checkpoint lacks would be initialised at random.
+    choice = {"add_pooling_layer": checkpoint_has_pooler(folder)} if takes_pooler(model_class) else {}
     with quiet_transformers():
         tokenizer = load_tokenizer(folder)
         check_sizes(folder, name=name, config=config, tokenizer=tokenizer)
-        model, report = AutoModel.from_pretrained(
+        model, report = model_class.from_pretrained(
             folder,
             config=config,
             dtype=torch.float32,
-            attn_implementation="sdpa",
+            attn_implementation="sdpa" if model_class._supports_sdpa else "eager",
             use_safetensors=True,
             local_files_only=True,
-            trust_remote_code=False,
             output_loading_info=True,
             **choice,
         )
@@ -182,11 +198,24 @@ def list_weights(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("model*.safetensors") if _is_read(path))
 
 
+def _check_keys(report: Mapping[str, Any], model: Any, folder: Path, *, name: str) -> None:
+    """Refuse weights that lack some of the encoder's, or that are of another architecture."""
+    if foreign := find_foreign(report["unexpected_keys"], model):
+        raise EncoderError(
+            f"encoder {name!r}: {folder / 'config.json'} says model_type = {model.config.model_type!r} with "
+            f"{model.config.num_hidden_layers} layers, but the weights hold {foreign[0]}, which such a model has no "
+            "place for: they are of another architecture, and vectors would be wrong. Use a checkpoint that "
+            "transformers reads by itself (a native type, or a conversion to one)."
+        )
+    if report["missing_keys"]:
+        raise EncoderError(f"encoder {name!r}: {folder} is not complete: it lacks {min(report['missing_keys'])}.")
+
+
 def checkpoint_has_pooler(folder: Path) -> bool:
     """Whether the weights in a folder have a pooler; they are not loaded."""
     for path in list_weights(folder):
         with safe_open(path, framework="numpy") as file:
-            if any(key.endswith("pooler.dense.weight") for key in file.keys()):  # noqa: SIM118 (not a dict)
+            if any(_POOLER.fullmatch(key) for key in file.keys()):  # noqa: SIM118 (not a dict)
                 return True
     return False
 
@@ -242,7 +271,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> Path:
         encoder.model.pooler = encoder.pooler
     try:
         with quiet_transformers():
-            encoder.model.save_pretrained(folder)
+            to_saved(encoder.model).save_pretrained(folder)
     finally:
         if encoder.pooler is not None:
             encoder.model.pooler = None

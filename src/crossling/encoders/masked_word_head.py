@@ -1,13 +1,13 @@
 """The masked-word head: a dense layer, an activation, layer normalisation, then the encoder's embedding table.
 
 The tied embedding table is an argument of every call: it is one tensor, which is trimmed, moved, trained and stored in
-one place. Shapes: K masked positions, D width, V subwords.
+one place. Shapes: K masked positions, D width, E width of the table (D in most families), V subwords.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,24 @@ from crossling.errors import ArtefactError, EncoderError
 class MaskedWordHead(nn.Module):
     """Logits of all subwords at each masked position, by the embedding table."""
 
-    def __init__(self, width: int, vocabulary: int, *, activation: str = "gelu", eps: float = 1e-12) -> None:
+    def __init__(
+        self, width: int, vocabulary: int, *, table: int | None = None, activation: str = "gelu", eps: float = 1e-12
+    ) -> None:
+        """``table``: its width, where it is not the encoder's."""
         from transformers.activations import ACT2FN
 
         super().__init__()
-        self.dense = nn.Linear(width, width)
+        self.dense = nn.Linear(width, table or width)
         self.activation_name = activation
         self.activation = ACT2FN[activation]
-        self.norm = nn.LayerNorm(width, eps=eps)
+        self.norm = nn.LayerNorm(table or width, eps=eps)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         nn.init.normal_(self.dense.weight, std=0.02)
         nn.init.zeros_(self.dense.bias)
 
-    def forward(self, vectors_KD: Tensor, table_VD: Tensor) -> Tensor:
-        hidden_KD = self.norm(self.activation(self.dense(vectors_KD)))
-        return functional.linear(hidden_KD, table_VD, self.bias)
+    def forward(self, vectors_KD: Tensor, table_VE: Tensor) -> Tensor:
+        hidden_KE = self.norm(self.activation(self.dense(vectors_KD)))
+        return functional.linear(hidden_KE, table_VE, self.bias)
 
     def keep_rows(self, rows: np.ndarray[Any, Any]) -> None:
         """Keep the biases of these rows, in their order: the table was trimmed to them."""
@@ -72,21 +75,52 @@ _BERT = _Names(
 )
 _ROBERTA = _Names("lm_head.dense", "lm_head.layer_norm", ("lm_head.bias", "lm_head.decoder.bias"))
 HEADS = {
+    "albert": _Names(
+        "predictions.dense", "predictions.LayerNorm", ("predictions.bias", "predictions.decoder.bias"), "hidden_act"
+    ),
     "bert": _BERT,
+    "camembert": _ROBERTA,
+    "deberta-v2": _BERT,
+    "distilbert": _Names("vocab_transform", "vocab_layer_norm", ("vocab_projector.bias",), "activation"),
+    "electra": _Names("generator_predictions.dense", "generator_predictions.LayerNorm", ("generator_lm_head.bias",)),
+    "gte": _Names("lm_head.dense", "lm_head.norm", ("lm_head.decoder.bias",)),
+    "jina_embeddings_v3": _ROBERTA,
+    "modernbert": _Names("head.dense", "head.norm", ("decoder.bias",), "classifier_activation"),
+    "mpnet": _ROBERTA,
+    "nomic_bert": replace(_BERT, norm="cls.predictions.transform.layer_norm"),
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
-    "distilbert": _Names("vocab_transform", "vocab_layer_norm", ("vocab_projector.bias",), "activation"),
-    "modernbert": _Names("head.dense", "head.norm", ("decoder.bias",), "classifier_activation"),
+    "xlm-roberta-xl": _ROBERTA,
 }
+"""Families whose masked-word heads have this form. ELECTRA's generators have one, its discriminators have none;
+EuroBERT's and RemBERT's heads have embedding tables of their own."""
 
 
 def build_head(encoder: Encoder, counts: np.ndarray[Any, Any] | None = None) -> MaskedWordHead:
     """A new head like BERT's; ``counts`` of subwords initialise its bias with their log frequencies."""
-    head = MaskedWordHead(encoder.width, encoder.vocabulary)
+    head = MaskedWordHead(encoder.width, encoder.vocabulary, table=_width_of_table(encoder))
     if counts is not None:
         chances = (counts + 0.5) / (counts + 0.5).sum()  # half an occurrence for what was not met yet
         head.bias.data.copy_(torch.from_numpy(np.log(chances)))
     return head
+
+
+def _width_of_table(encoder: Encoder) -> int:
+    return int(encoder.model.get_input_embeddings().weight.shape[1])
+
+
+def check_masking(encoder: Encoder) -> None:
+    """Refuse an encoder that cannot read masked words."""
+    if encoder.tokenizer.mask_token_id is None:
+        raise EncoderError(
+            f"{encoder.name}: its tokenizer has no mask, so that it cannot learn masked words. Models that continue "
+            "text, and T5, are fine-tuned or adjusted without the adapt stage."
+        )
+    if encoder.is_causal:
+        raise EncoderError(
+            f"{encoder.name}: its subwords see only those before them, so that a masked word cannot be told from what "
+            'follows it. Set attention = "bidirectional" in the table [encoder].'
+        )
 
 
 def load_head(encoder: Encoder) -> MaskedWordHead | None:
@@ -104,8 +138,9 @@ def load_head(encoder: Encoder) -> MaskedWordHead | None:
         )
     activation = getattr(config, names.activation, "gelu") if names.activation else "gelu"
     eps: Any = getattr(config, "layer_norm_eps", None) or getattr(config, "norm_eps", 1e-12)
-    head = MaskedWordHead(encoder.width, encoder.vocabulary, activation=activation, eps=float(eps))
-    zeros = torch.zeros(encoder.width)
+    table = _width_of_table(encoder)
+    head = MaskedWordHead(encoder.width, encoder.vocabulary, table=table, activation=activation, eps=float(eps))
+    zeros = torch.zeros(table)
     weights = {"dense.bias": zeros, "norm.bias": zeros, **stored}
     try:
         head.load_state_dict(weights)
@@ -141,7 +176,7 @@ def read_head(path: Path, encoder: Encoder) -> MaskedWordHead:
         with safe_open(path, framework="pt") as file:
             facts = file.metadata()
             settings = {"activation": facts["activation"], "eps": float(facts["eps"])}
-            head = MaskedWordHead(encoder.width, encoder.vocabulary, **settings)
+            head = MaskedWordHead(encoder.width, encoder.vocabulary, table=_width_of_table(encoder), **settings)
             head.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a dict)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ArtefactError(f"{path}: no masked-word head of its encoder ({error}); run the recipe again") from None

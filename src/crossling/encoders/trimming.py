@@ -60,6 +60,9 @@ def _copy_model(encoder: Encoder, rows: IntArray) -> Any:
     for key, value in model.config.to_dict().items():
         if key.endswith("_token_id") and isinstance(value, int):
             setattr(model.config, key, int(trimmed.to_rows[value]) if 0 <= value < len(trimmed.to_rows) else None)
+        elif key.endswith("_token_id") and isinstance(value, list):  # Gemma names several ends
+            kept = [int(trimmed.to_rows[one]) for one in value if 0 <= one < len(trimmed.to_rows)]
+            setattr(model.config, key, [row for row in kept if row >= 0] or None)
     return model
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from crossling.encoders.encoder import find_family
+from crossling.encoders.structure import ADVICE, FAMILIES, find_family, list_text_models
 from crossling.errors import EncoderError
 from crossling.limits import check_inside, read_regular
 
@@ -30,12 +30,25 @@ BOUNDS = {
 OTHER_SIZES = {
     "type_vocab_size": (0, 65_536),
     "local_attention": (1, 1 << 24),
+    "sliding_window": (1, 1 << 24),
     "global_attn_every_n_layers": (1, 1_024),
+    "embedding_size": (1, 65_536),
+    "input_embedding_size": (1, 65_536),
+    "num_hidden_groups": (1, 1_024),
+    "inner_group_num": (1, 1_024),
+    "num_key_value_heads": (1, 1_024),
+    "head_dim": (1, 65_536),
+    "d_kv": (1, 65_536),
+    "attention_head_size": (1, 65_536),
+    "position_buckets": (-1, 1 << 24),
+    "max_relative_positions": (-1, 1 << 24),
+    "relative_attention_num_buckets": (1, 1 << 24),
+    "conv_kernel_size": (0, 1_024),
 }
 """Smallest and largest value of what only some families have."""
 SHARES = ("dropout", "dropout_prob")
 """How the names of shares between 0 and 1 end."""
-TOLERANCES = ("layer_norm_eps", "norm_eps")
+TOLERANCES = ("layer_norm_eps", "norm_eps", "rms_norm_eps", "layer_norm_epsilon")
 ACTIVATIONS = ("hidden_act", "activation", "hidden_activation")
 REFUSED = ("is_decoder", "add_cross_attention", "is_encoder_decoder", "quantization_config", "pruned_heads")
 """What would make another model of the weights than the encoder that they are of."""
@@ -62,7 +75,7 @@ def check_checkpoint(folder: Path, *, name: str, patterns: tuple[str, ...]) -> N
         if (folder / file).exists() and "auto_map" in (table := read_table(folder / file, where)):
             raise EncoderError(
                 f"{where}: {file} names code that comes with the model ({_first(table['auto_map'])}). Code of others "
-                "is never run. Use a model that transformers knows by itself; if this one is, remove auto_map there."
+                f"is never run.{_advise(table.get('model_type'))}"
             )
     _check_index(folder, where, patterns)
     _check_tokenizer_files(folder, where)
@@ -71,9 +84,9 @@ def check_checkpoint(folder: Path, *, name: str, patterns: tuple[str, ...]) -> N
         raise EncoderError(
             f"{where}: config.json says model_type = {_show(config.get('model_type'))}; a name is needed."
         )
-    find_family(config["model_type"], name)
+    family = find_family(config["model_type"], name)
     _check_sizes(config, folder, where)
-    _check_values(config, where)
+    _check_values(config, where, allowed=("is_encoder_decoder",) if family.half else ())
     for path in sorted(folder.glob("model*.safetensors")):
         _check_types(path, where)
 
@@ -98,6 +111,18 @@ def check_weights(model: torch.nn.Module, *, name: str) -> None:
                 f"encoder {name!r}: {key} holds values that are infinite or not a number: the weights are damaged, or "
                 "were stored in too small a type. Fetch them again, or convert them to float32."
             )
+
+
+def _advise(model_type: Any) -> str:
+    """What to use instead of a model that brings code."""
+    if isinstance(model_type, str) and model_type in list_text_models():
+        return (
+            f" transformers has models of type {model_type!r} itself: look for this one's conversion (another "
+            "revision, or a repository whose name ends in -hf). If its weights are already in that form, remove "
+            "auto_map from a copy of the folder; weights of another form are noticed."
+        )
+    advice = ADVICE.get(str(model_type), "")
+    return f" Use a model that transformers knows by itself, of the type {', '.join(sorted(FAMILIES))}.{advice}"
 
 
 def _first(value: Any) -> str:
@@ -146,7 +171,7 @@ def _show(value: Any) -> str:
     return repr(value)[:80]
 
 
-def _check_values(config: Mapping[str, Any], where: str) -> None:
+def _check_values(config: Mapping[str, Any], where: str, *, allowed: tuple[str, ...]) -> None:
     """Shares, tolerances and names that layers are built from; what turns an encoder into another model is refused."""
     from transformers.activations import ACT2FN
 
@@ -160,7 +185,7 @@ def _check_values(config: Mapping[str, Any], where: str) -> None:
             raise refuse(key, "valid: a number above 0, such as 1e-12")
         if key in ACTIVATIONS and (not isinstance(value, str) or value not in ACT2FN):
             raise refuse(key, "no activation that transformers knows")
-        if key in REFUSED and value:
+        if key in REFUSED and key not in allowed and value:
             raise refuse(key, "only plain encoders are read. Save the model again without it")
     for key, (least, most) in OTHER_SIZES.items():
         if config.get(key) is not None and (type(config[key]) is not int or not least <= config[key] <= most):
@@ -199,7 +224,7 @@ def _check_sizes(config: dict[str, Any], folder: Path, where: str) -> None:
             raise EncoderError(f"{where}: config.json says {key} = {_show(size)}; valid: 1 to {most:,}.")
         found.append(size or 1)
     width, layers, heads, inner, rows, _ = found
-    if width % heads:
+    if width % heads and not any(config.get(key) for key in ("head_dim", "d_kv")):
         raise EncoderError(f"{where}: config.json says {heads} heads, which do not divide the width {width}.")
     asked = rows * width + layers * (4 * width * width + 2 * width * inner)
     stored = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))

@@ -6,6 +6,7 @@ other rows a run needs little memory, and the optimiser does not visit rows that
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,13 @@ def untrim_encoder(encoder: Encoder, trimmed: Trimmed, base_table: Tensor) -> No
 
 
 def set_table(encoder: Encoder, weight: Tensor, *, padding: int | None) -> None:
-    frozen = not encoder.model.get_input_embeddings().weight.requires_grad
-    table = nn.Embedding(weight.shape[0], weight.shape[1], padding_idx=padding, _weight=weight, _freeze=frozen)
+    """Give the encoder another table of subwords; one that does more than looking up rows stays of its kind."""
+    before = encoder.model.get_input_embeddings()
+    frozen = not before.weight.requires_grad
+    if type(before) is nn.Embedding:
+        table = nn.Embedding(weight.shape[0], weight.shape[1], padding_idx=padding, _weight=weight, _freeze=frozen)
+    else:  # Gemma's multiplies them
+        table = copy.copy(before)
+        table._parameters = {**before._parameters, "weight": nn.Parameter(weight, requires_grad=not frozen)}
+        table.num_embeddings, table.padding_idx = weight.shape[0], padding
     encoder.model.set_input_embeddings(table)

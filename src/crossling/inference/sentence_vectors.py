@@ -28,7 +28,7 @@ from crossling.training.loop import predict_examples
 if TYPE_CHECKING:
     from crossling.objectives import Arrays
 
-How = Literal["auto", "cls", "mean", "first"]
+How = Literal["auto", "cls", "mean", "last", "first"]
 """As :func:`pool_sentence`; or ``first``, the first token's vector as the fusion gives it."""
 BLOCK = 1024
 """Sentences that are compared with all others at a time."""
@@ -46,6 +46,7 @@ class PooledText:
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         hidden_BSD = model.represent(batch).float()
         if self.how == "first":
+            model.encoder.check_cls()
             return {"vector": hidden_BSD[:, 0]}
         return {"vector": pool_sentence(model.encoder, hidden_BSD, batch["mask"], how=self.how).float()}
 

@@ -25,6 +25,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
+from crossling.encoders.structure import find_class, pool_first, takes_pooler
 from crossling.fusions import build_fusion
 from crossling.models.auto_config import CrosslingConfig
 from crossling.models.heads import Head, pool_sentence
@@ -41,9 +42,8 @@ class _CrosslingModel(PreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: CrosslingConfig) -> None:
         super().__init__(config)
         settings = AutoConfig.for_model(**config.encoder)
-        self.encoder = AutoModel.from_config(settings)
-        if not config.pooler and getattr(self.encoder, "pooler", None) is not None:
-            self.encoder.pooler = None
+        chosen = {"add_pooling_layer": bool(config.pooler)} if takes_pooler(find_class(settings)) else {}
+        self.encoder = AutoModel.from_config(settings, **chosen)
         self.last = int(settings.num_hidden_layers)
         width = int(settings.hidden_size)
         self.fusion: Any = build_fusion(config.fusion, layers=self.last, width=width)
@@ -55,10 +55,17 @@ class _CrosslingModel(PreTrainedModel):  # type: ignore[misc]
         """Whether the encoder's checkpoint has a pooler."""
         return bool(self.config.pooler)
 
+    @property
+    def is_causal(self) -> bool:
+        """Models that continue text are not exported in this form."""
+        return False
+
+    def check_cls(self) -> None:
+        """Encoders without a first special token are not exported in this form."""
+
     def pool_cls(self, hidden_BSD: Tensor) -> Tensor:
         """The first token's vector through the encoder's pooler."""
-        pooled_BD: Tensor = self.encoder.pooler(hidden_BSD)
-        return pooled_BD
+        return pool_first(self.encoder.pooler, hidden_BSD)
 
     def represent(self, input_ids: Tensor, attention_mask: Tensor | None, **inputs: Any) -> tuple[Tensor, Tensor]:
         """What the head reads, B x S x D, and the mask."""

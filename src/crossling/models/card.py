@@ -87,6 +87,8 @@ class ModelCard:
     """Of a standalone model: all files that loading reads, by name. Without any, the encoder is loaded by its name."""
     onnx: OnnxFacts | None = None
     """Of a model that ONNX Runtime runs; None: torch runs it."""
+    attention: Literal["bidirectional", "causal"] | None = None
+    """Which way the encoder's subwords see each other; None: as it was trained."""
 
     def custom_kinds(self) -> dict[str, str]:
         """Hashes of the custom kinds that it names, as they are now."""

@@ -1,11 +1,12 @@
 """A model as one of transformers' own classes, where there is one that computes the same.
 
-    task           BERT, RoBERTa, XLM-R              DistilBERT        ModernBERT
+    task           with a pooler                     without one       ModernBERT
     tags, answers  a linear layer: the same          the same          the same, see below
     classes, [CLS] through the checkpoint's pooler: the same   none    where [CLS] is read without a pooler
     classes, mean  none                              none              none
 
-Fusions of layers have none. RoBERTa's and XLM-R's classifiers have two layers: the first is the pooler.
+Fusions of layers have none. RoBERTa's and XLM-R's classifiers have two layers: the first is the pooler. Some families
+lack a class for some tasks.
 ModernBERT's heads pass every vector through a dense layer, an activation and a normalisation before the linear one. The
 vectors come from a normalisation themselves, so that a diagonal dense layer that undoes its scale, no activation, and
 the same normalisation again leave them as they are.
@@ -14,6 +15,7 @@ the same normalisation again leave them as they are.
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from crossling.data.ragged import IntArray
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import quiet_transformers
 from crossling.encoders.word_marks import carry_words
+from crossling.errors import ArtefactError
 from crossling.models.auto_config import CrosslingConfig
 from crossling.models.auto_model import (
     CrosslingForQuestionAnswering,
@@ -35,13 +38,6 @@ from crossling.models.model import Model, ModelCard
 
 TOLERANCE = 1e-5
 """How far logits may be apart, relative to the largest one where it is above 1."""
-_FAMILIES = {
-    "bert": "Bert",
-    "roberta": "Roberta",
-    "xlm-roberta": "XLMRoberta",
-    "distilbert": "DistilBert",
-    "modernbert": "ModernBert",
-}
 _HEADS = {
     "tag": "ForTokenClassification",
     "classify": "ForSequenceClassification",
@@ -74,15 +70,22 @@ def convert(model: Model, card: ModelCard) -> tuple[Any, str]:
     reason = find_obstacle(model.encoder, card, kind, pooling)
     if not reason:
         counterpart = _build_counterpart(model.encoder, head, kind, {} if kind == "answer" else names)
-        difference = measure_difference(model, counterpart, name, kind, pooling)
+        difference = measure_difference(model, counterpart, name, kind, pooling) if counterpart else math.inf
         if difference <= TOLERANCE:
             return counterpart, ""
-        reason = f"{type(counterpart).__name__} computes other logits (a difference of {difference:.0e})"
+        reason = f"{_find_class(model.encoder, kind).__name__} computes other logits"
+        reason += f" (a difference of {difference:.0e})" if counterpart else ""
     return _build_own(model, head, card, kind, pooling, {} if kind == "answer" else names), reason
 
 
 def write_transformers(model: Model, card: ModelCard, folder: Path) -> str:
     """Write a folder that transformers reads; returns why it needs crossling's classes, empty where it does not."""
+    structure = model.encoder.structure
+    if structure.family.half or structure.is_decoder:
+        raise ArtefactError(
+            f"{model.encoder.name}: a model of type {model.encoder.model.config.model_type!r} reads text as an encoder "
+            "here, which no class of transformers does for a task. Export it with --to crossling."
+        )
     converted, reason = convert(model, card)
     stored = next(iter(card.tasks.values()))
     is_tagger = stored["settings"]["kind"] == "tag"
@@ -120,34 +123,48 @@ def find_obstacle(encoder: Encoder, card: ModelCard, kind: str, pooling: str) ->
         return f"a task of kind {kind!r}"
     if card.fusion.get("kind") != "last":
         return f"the fusion {card.fusion.get('kind')!r}"
+    if _find_class(encoder, kind) is None:
+        return f"a task of kind {kind!r} with a model of type {family!r}"
     if _HEADS[kind] == "ForSequenceClassification":
-        if pooling == "mean" or (pooling == "auto" and not encoder.has_pooler):
-            return "mean pooling"
+        if pooling in ("mean", "last") or (pooling == "auto" and not encoder.has_pooler):
+            return f"{'last-token' if pooling == 'last' else 'mean'} pooling"
         if not encoder.has_pooler and family != "modernbert":
             return "[CLS] without a pooler"
     return ""
 
 
-def _build_counterpart(encoder: Encoder, head: Head, kind: str, names: dict[str, Any]) -> Any:
-    import transformers
+def _find_class(encoder: Encoder, kind: str) -> Any:
+    """The class of transformers for a family and a task, if there is one."""
+    from transformers.models.auto import modeling_auto
 
+    mappings = {
+        "ForTokenClassification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+        "ForSequenceClassification": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        "ForQuestionAnswering": modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    }
+    return mappings[_HEADS[kind]].get(type(encoder.model.config), None)
+
+
+def _build_counterpart(encoder: Encoder, head: Head, kind: str, names: dict[str, Any]) -> Any:
+    """The class of transformers with a model's weights; none where its head is of another form."""
     family = encoder.model.config.model_type
     config = copy.deepcopy(encoder.model.config)
     config.update({"num_labels": head.linear.out_features, **names})
     if family == "modernbert":
         biased = encoder.model.final_norm.bias is not None
         config.update({"classifier_activation": "linear", "classifier_bias": biased, "classifier_pooling": "cls"})
-    built = getattr(transformers, _FAMILIES[family] + _HEADS[kind])(config).eval()
+    built = _find_class(encoder, kind)(config).eval()
     weights = dict(encoder.model.state_dict())
     pooler = encoder.pooler
     if pooler is not None and getattr(built.base_model, "pooler", None) is not None:
         weights |= {f"pooler.{name}": weight for name, weight in pooler.state_dict().items()}
     built.base_model.load_state_dict(weights)
-    linear = getattr(built, "qa_outputs", None) or built.classifier
-    if hasattr(linear, "out_proj"):
-        assert pooler is not None  # see find_obstacle
+    linear: Any = getattr(built, "qa_outputs", None) or getattr(built, "classifier", None)
+    if isinstance(pooler, nn.Module) and hasattr(pooler, "dense") and hasattr(linear, "out_proj"):
         linear.dense.load_state_dict(pooler.get_submodule("dense").state_dict())
         linear = linear.out_proj
+    if not isinstance(linear, nn.Linear) or linear.weight.shape != head.linear.weight.shape:
+        return None
     linear.load_state_dict(head.linear.state_dict())
     if family == "modernbert":
         _undo_normalisation(built.head, encoder.model.final_norm)

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor, nn
 
-Pooling = Literal["auto", "cls", "mean"]
+Pooling = Literal["auto", "cls", "mean", "last"]
 
 
 class Pooled(Protocol):
@@ -18,6 +18,13 @@ class Pooled(Protocol):
     @property
     def has_pooler(self) -> bool:
         """Whether its checkpoint has one."""
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token sees those before it only."""
+
+    def check_cls(self) -> None:
+        """Refuse to read a first token that stands for nothing."""
 
     def pool_cls(self, hidden_BSD: Tensor) -> Tensor:
         """The first token's vector through the pooler."""
@@ -42,11 +49,16 @@ def pool_sentence(encoder: Pooled, hidden_BSD: Tensor, mask_BS: Tensor, *, how: 
     """One vector for each sentence.
 
     ``auto`` reads [CLS] through the checkpoint's pooler where it has one, else the mean of the tokens: a random
-    pooler would have to be learnt from the task alone.
+    pooler would have to be learnt from the task alone. Where tokens see those before them only, it reads the last one,
+    which alone has seen the whole text.
     """
     if how == "auto":
-        how = "cls" if encoder.has_pooler else "mean"
+        how = "last" if encoder.is_causal else "cls" if encoder.has_pooler else "mean"
     if how == "cls":
+        encoder.check_cls()
         return encoder.pool_cls(hidden_BSD) if encoder.has_pooler else hidden_BSD[:, 0]
+    if how == "last":
+        last_B11 = (mask_BS.sum(1) - 1).clamp(min=0)[:, None, None]
+        return hidden_BSD.gather(1, last_B11.expand(-1, -1, hidden_BSD.shape[2])).squeeze(1)
     weights_BS1 = mask_BS.unsqueeze(-1).to(hidden_BSD.dtype)
     return (hidden_BSD * weights_BS1).sum(1) / weights_BS1.sum(1).clamp(min=1)

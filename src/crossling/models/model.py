@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import join_digests, load_encoder, load_folder
 from crossling.encoders.masked_word_head import MaskedWordHead, read_head, save_head
+from crossling.encoders.structure import Direction
 from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.files import explain_failures
@@ -153,7 +154,10 @@ def write_card(model: Model, card: ModelCard, folder: Path) -> None:
     }
     card = replace(card, heads=shapes, plugins=card.custom_kinds())
     with explain_failures(folder / CARD):
-        (folder / CARD).write_text(json.dumps(asdict(card), indent=1, ensure_ascii=False), encoding="utf-8")
+        table = asdict(card)
+        if card.attention is None:
+            del table["attention"]  # of the few models that can be asked for it
+        (folder / CARD).write_text(json.dumps(table, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -212,7 +216,7 @@ def load_original(name: str, *, revision: str | None = None) -> tuple[Model, Mod
 
 
 def load_model(
-    folder: str | Path, *, load: Callable[[str, str | None], Encoder] | None = None
+    folder: str | Path, *, load: Callable[[str, str | None, Direction | None], Encoder] | None = None
 ) -> tuple[Model, ModelCard]:
     """A saved model with its whole vocabulary, on the CPU, ready to predict; ``load`` finds its encoder by name."""
     folder = Path(folder)
@@ -223,7 +227,8 @@ def load_model(
             "was exported from."
         )
     if card.files:
-        encoder = load_folder(folder, name=card.encoder, identity=join_digests(check_files(folder, card)))
+        digests = join_digests(check_files(folder, card))
+        encoder = load_folder(folder, name=card.encoder, identity=digests, attention=card.attention)
         encoder.origin = (str(folder), None)
     else:
         encoder = _load_base(folder, card, load)
@@ -251,9 +256,12 @@ def load_model(
     return model.eval(), card
 
 
-def _load_base(folder: Path, card: ModelCard, load: Callable[[str, str | None], Encoder] | None) -> Encoder:
+def _load_base(
+    folder: Path, card: ModelCard, load: Callable[[str, str | None, Direction | None], Encoder] | None
+) -> Encoder:
     """The encoder that a model was trained from, if it is still the same."""
-    encoder = load(card.encoder, card.revision) if load else load_encoder(card.encoder, revision=card.revision)
+    asked = (card.encoder, card.revision, card.attention)
+    encoder = load(*asked) if load else load_encoder(asked[0], revision=asked[1], attention=asked[2])
     if encoder.identity != card.encoder_identity:
         raise ArtefactError(
             f"{folder}: was trained from {card.encoder} with identity {card.encoder_identity[:12]}, but what is found "

@@ -64,7 +64,7 @@ class AdjustmentSettings(FrozenSettings):
     pooling: Literal["mean", "first", "last", "subword"] = "mean"
     """A word's vector from its subwords; subword: no words at all, links are between subwords."""
     anchors: tuple[Literal["words", "cls", "sep"], ...] = ("words", "cls", "sep")
-    """What is pulled together: linked words, the first and the last special token."""
+    """What is pulled together: linked words, the first and the last special token, where the encoder has such ones."""
     moving: Literal["both", "target"] = "both"
     """Which side the pull moves: both, or the target alone while the source is held fixed."""
     layer: int | None = Field(default=None, ge=0, le=MOST_LAYERS)
@@ -152,12 +152,17 @@ class Objective:
         self, name: str, settings: AdjustmentSettings, encoder: Encoder, *, reference: Encoder | None = None
     ) -> None:
         """``reference``: a frozen encoder with the vocabulary of the one that learns; needed for ``stay``."""
+        from crossling.encoders.tokenization import special_layout
+
         self.layer = encoder.layers if settings.layer is None else settings.layer
         if self.layer > encoder.layers:
             raise DataError(f"layer = {settings.layer}: {encoder.name} has 0 (embeddings) to {encoder.layers}")
         self.name, self.settings, self.width = name, settings, encoder.width
         self.weights = Terms(pull=settings.pull, stay=settings.stay)
         self.reference = reference if settings.stay else None
+        layout = special_layout(encoder.tokenizer)
+        self.special = (bool(layout.prefix), bool(layout.single_suffix))
+        """Whether sentences begin and end with a special token; T5's only end with one."""
 
     def build_head(self, width: int) -> None:
         """The loss is on the encoder itself."""
@@ -189,10 +194,11 @@ class Objective:
         if self.settings.reduction == "sum":
             return Terms(pull=0, stay=0)
         pairs = int(batch["real"].sum()) // 2
-        special = pairs * (("cls" in self.settings.anchors) + ("sep" in self.settings.anchors))
+        anchors, (first, last) = self.settings.anchors, self.special
+        special = pairs * (("cls" in anchors and first) + ("sep" in anchors and last))
         linked = int((batch["links"][..., 0] != NONE).sum()) if "words" in self.settings.anchors else 0
         source = batch["words"][: len(batch["words"]) // 2]
-        held = int(sum(len(np.unique(row[row != NONE])) for row in source)) + 2 * pairs
+        held = int(sum(len(np.unique(row[row != NONE])) for row in source)) + sum(self.special) * pairs
         return Terms(pull=(special + linked) * self.width, stay=held * self.width)
 
     def sum_loss(self, model: Model, batch: dict[str, Tensor]) -> Terms[Tensor]:
@@ -239,7 +245,9 @@ class Objective:
         hidden_NSD: Tensor = layers[self.layer].float()
         how = "mean" if self.settings.pooling == "subword" else self.settings.pooling  # the mean of one subword
         words_NWD = pool_words(hidden_NSD, batch["words"], words=hidden_NSD.shape[1], how=how)
-        return _Vectors(words_NWD, hidden_NSD[:, 0], _pick(hidden_NSD, batch["ends"][:, None])[:, 0])
+        cls_ND, sep_ND = hidden_NSD[:, 0], _pick(hidden_NSD, batch["ends"][:, None])[:, 0]
+        first, last = self.special
+        return _Vectors(words_NWD, cls_ND if first else 0 * cls_ND, sep_ND if last else 0 * sep_ND)
 
     def _sum_pull(self, source: _Vectors, target: _Vectors, batch: dict[str, Tensor]) -> Tensor:
         total = source.words.new_zeros(())

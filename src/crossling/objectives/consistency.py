@@ -148,7 +148,9 @@ def vary_examples(
         return Ragged(np.concatenate(empty + rows), to_offsets(np.array([len(row) for row in rows], np.int64)))
 
     sampler = SubwordSampler(encoder.tokenizer, alpha=settings.alpha, dropout=settings.dropout)
-    units, distinct = cut_units(gather("ids"), sampler, gather("firsts") if "firsts" in examples.columns else None)
+    # Words that are read at their last subwords are told apart by the marks of the tokenizer alone.
+    known = "firsts" in examples.columns and not encoder.is_causal
+    units, distinct = cut_units(gather("ids"), sampler, gather("firsts") if known else None)
     changes = Changes(settings.subwords, settings.words)
     by_source: dict[str, list[Lexicon]] = {}
     for lexicon in lexicons:

@@ -41,14 +41,21 @@ def log_softmax(logits_BS: Any) -> Any:
     return library_of(logits_BS).log_softmax(logits_BS, dim=-1)
 
 
-def best_span(first_BS: Any, last_BS: Any, context_BS: Any, *, longest: int) -> dict[str, Any]:
-    """The best span within the context of each row, and by how much it beats having no answer there (position 0).
+def best_span(
+    first_BS: Any, last_BS: Any, context_BS: Any, *, longest: int, nowhere: Any | None = None
+) -> dict[str, Any]:
+    """The best span within the context of each row, and by how much it beats having no answer there.
 
-    ``first_BS`` and ``last_BS`` are the scores of being its first and last subword.
+    ``first_BS`` and ``last_BS`` are the scores of being its first and last subword; the position ``nowhere`` of each
+    row, 0 by default, stands for no answer.
     """
     library = library_of(first_BS)
     first_BS, last_BS = log_softmax(first_BS), log_softmax(last_BS)
-    null_B = first_BS[:, 0] + last_BS[:, 0]
+    if nowhere is None:
+        null_B = first_BS[:, 0] + last_BS[:, 0]
+    else:
+        row_B = library.arange(len(nowhere))
+        null_B = first_BS[row_B, nowhere] + last_BS[row_B, nowhere]
     first_BS, last_BS = (library.where(context_BS == 0, -float("inf"), scores) for scores in (first_BS, last_BS))
     # Spans (i, i + k) for every k below the longest, without an S x S table.
     length = first_BS.shape[1]

@@ -1,6 +1,7 @@
 """Extractive answers: where in the context the answer begins and ends.
 
-B windows, S subwords. An answer that lies outside a window is labelled with position 0, the first special token.
+B windows, S subwords. An answer that lies outside a window is labelled with position 0, the first special token; where
+attention is causal with the last one (``nowhere``), which alone has seen the window.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ class Objective:
                 labels[place] = examples.get(side, int(row))[0]
             start = int(examples.get("context_from", int(row))[0])
             context[place, start : start + len(examples.get("starts", int(row)))] = 1
-        return {**collate_inputs(examples, plan, size=size), **ends, "context": context}
+        batch = {**collate_inputs(examples, plan, size=size), **ends, "context": context}
+        if "nowhere" in examples.columns:
+            batch["nowhere"] = np.zeros(size, dtype=np.int64)
+            batch["nowhere"][: len(plan.rows)] = [int(examples.get("nowhere", int(row))[0]) for row in plan.rows]
+        return batch
 
     def count_targets(self, batch: Arrays) -> Terms[int]:
         return Terms(task=int((batch["first"] != IGNORED).sum()))
@@ -88,7 +93,9 @@ class Objective:
 
     def decode(self, logits: Any, batch: dict[str, Any]) -> dict[str, Any]:
         """The best span of each window, and by how much it beats having no answer there."""
-        return best_span(logits[..., 0], logits[..., 1], batch["context"], longest=self.longest)
+        return best_span(
+            logits[..., 0], logits[..., 1], batch["context"], longest=self.longest, nowhere=batch.get("nowhere")
+        )
 
     def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
         """Scores of being the first and the last subword, B x S x 2; padding gets none."""

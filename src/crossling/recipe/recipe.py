@@ -55,6 +55,14 @@ class EncoderSettings(FrozenSettings):
     trim: bool | Literal["auto"] = "auto"
     """Keep only the subword rows that a stage's data uses while it trains; auto: unless weight decay would touch the
     others."""
+    attention: Literal["bidirectional", "causal"] | None = None
+    """Whether subwords see those after them: of models that were trained to continue text (Gemma, Qwen) either way;
+    default: as the model was trained."""
+
+    @model_serializer(mode="wrap")
+    def _omit_default_attention(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        table: dict[str, Any] = dump(self)
+        return table if self.attention else {name: value for name, value in table.items() if name != "attention"}
 
 
 class EvaluateSettings(FrozenSettings):

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
-from crossling.errors import DataError, EncoderError
+from crossling.errors import DataError
 from crossling.objectives.masked_words import MaskingSettings
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.parsing import DataSpecs
@@ -210,14 +210,13 @@ def _prepare(settings: Settings, data: Data, context: StageContext) -> _Work:
     import numpy as np
     import torch
 
-    from crossling.encoders.masked_word_head import build_head, load_head
+    from crossling.encoders.masked_word_head import build_head, check_masking, load_head
     from crossling.encoders.unlabelled import Chunking, encode_unlabelled
     from crossling.models.model import build_model
     from crossling.stages.masked_training import NAME, count_words, hold_out
 
     encoder = context.encoder
-    if encoder.tokenizer.mask_token_id is None:
-        raise EncoderError(f"{encoder.name}: its tokenizer has no mask, so that it cannot learn masked words.")
+    check_masking(encoder)
     reading = Chunking(settings.length, settings.pairs, settings.whole_words)
     texts = encode_unlabelled(data.train, encoder, reading, cache=context.encoded)
     if len(texts.examples) < 2:

@@ -74,6 +74,7 @@ class StageContext:
             encoder=self.encoder_settings.name,
             encoder_identity=self.encoder.identity,
             revision=self.encoder_settings.revision,
+            attention=self.encoder_settings.attention,
             source=self.source,
             **more,
         )

@@ -231,5 +231,11 @@ def copy_encoder(encoder: Encoder) -> Encoder:
 
 
 def freeze_reference(encoder: Encoder, distributed: Distributed) -> Encoder:
-    """An encoder that does not learn, without dropout, in the precision of the run."""
-    return encoder.eval().requires_grad_(False).to(distributed.device, distributed.precision)
+    """An encoder that does not learn, without dropout, in the precision of the run.
+
+    Its weights, that is: frequencies of rotary positions are no weights, and bf16 would shift the positions.
+    """
+    encoder.eval().requires_grad_(False).to(distributed.device)
+    for weight in encoder.parameters():
+        weight.data = weight.data.to(distributed.precision)
+    return encoder

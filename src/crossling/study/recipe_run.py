@@ -251,7 +251,8 @@ class RecipeRun:
     def _load_start(self, parent: str | None, number: int, seed: int) -> Encoder:
         """The encoder that a stage starts from: the recipe's, or what the stage before made of it."""
         if parent is None:
-            return self.encoders.load(self.recipe.encoder.name, self.recipe.encoder.revision)
+            base = self.recipe.encoder
+            return self.encoders.load(base.name, base.revision, base.attention)
         return self._load(parent, number, seed)[0].encoder
 
     def _load_trained(self, number: int, seed: int) -> tuple[Model, ModelCard]:

@@ -74,7 +74,12 @@ class Task:
     def encode(
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
-        """Examples are windows: subwords, each context subword's characters, the answer's first and last subword."""
+        """Examples are windows: subwords, each context subword's characters, the answer's first and last subword.
+
+        Where attention is causal, a subword has not seen those after it. The answer's beginning is then read at the
+        last subword of its first word, every subword begins where its word does, and windows without the answer point
+        to the last token instead of the first.
+        """
         from crossling.encoders.tokenization import SubwordTokenizer, assemble, build_ragged, special_layout
 
         subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
@@ -89,10 +94,18 @@ class Task:
                 pieces, starts, ends = (part[place] for part in (contexts.pieces, contexts.starts, contexts.ends))
                 answer = chunk["answers"][place] if "answers" in chunk else ()
                 span = find_subwords(starts, ends, answer, chunk["starts"][place] if answer else ())
+                if encoder.is_causal:
+                    words = number_words(chunk["context"][place], starts, ends)
+                    span = span and (
+                        min(int(np.searchsorted(words, words[span[0]], side="right")) - 1, span[1]),
+                        span[1],
+                    )
+                    starts = starts[np.searchsorted(words, words)]
                 context_from = len(layout.prefix) + len(question) + len(layout.middle)
                 for begin, end in cut_windows(len(pieces), length - len(question), self.settings.overlap):
                     inside = span is not None and begin <= span[0] and span[1] < end
-                    first, last = (s - begin + context_from for s in span) if inside and span else (0, 0)
+                    nowhere = context_from + end - begin + len(layout.suffix) - 1 if encoder.is_causal else 0
+                    first, last = (s - begin + context_from for s in span) if inside and span else (nowhere, nowhere)
                     values = (question, pieces[begin:end], starts[begin:end], ends[begin:end])
                     for name, value in zip(columns, (*values, row, context_from, first, last), strict=True):
                         columns[name].append(value)
@@ -100,6 +113,7 @@ class Task:
             ids, types = assemble(layout, build_ragged(columns.pop("question")), build_ragged(columns.pop("context")))
             yield {
                 "ids": ids,
+                **({"nowhere": np.array(ids.lengths - 1, np.int32)} if encoder.is_causal else {}),
                 **({"types": types} if encoder.uses_token_types else {}),
                 **{n: np.array(v, np.int32) if n in SCALARS else v for n, v in columns.items()},
             }
@@ -179,6 +193,24 @@ def cut_answer(context: str, start: int, end: int) -> tuple[str, int]:
         return "", -1
     text = context[start:end]
     return text.strip(), start + len(text) - len(text.lstrip())
+
+
+def number_words(text: str, starts: Array, ends: Array) -> Array:
+    """The word that each subword belongs to, rising: it goes on where two letters or digits meet.
+
+    In scripts without spaces every subword is one.
+    """
+    from crossling.encoders.tokenization import is_unspaced
+
+    joined = [
+        start == end
+        and 0 < start < len(text)
+        and text[start - 1].isalnum()
+        and text[start].isalnum()
+        and not is_unspaced(text[start])
+        for start, end in zip(starts[1:].tolist(), ends[:-1].tolist(), strict=True)
+    ]
+    return np.cumsum([0, *(not one for one in joined)])[: len(starts)]
 
 
 def find_subwords(starts: Array, ends: Array, answers: Sequence[str], begins: Sequence[int]) -> tuple[int, int] | None:

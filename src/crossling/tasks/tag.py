@@ -100,7 +100,10 @@ class Task:
     def encode(
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
-        """Examples: subwords, the first subword of every word, its label's code (-1: not among ``labels``)."""
+        """Examples: subwords, the one that stands for each word, its label's code (-1: not among ``labels``).
+
+        A word is read at its first subword, or at its last where only that one has seen the others (``firsts``).
+        """
         from crossling.encoders.tokenization import SubwordTokenizer, first_pieces, special_layout
 
         subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
@@ -120,7 +123,10 @@ class Task:
                     begin, end = starts[first], starts[last] if last < len(starts) else len(pieces)
                     ids = pieces[begin : min(end, begin + room)]
                     columns["ids"].append(np.concatenate([prefix, ids, suffix]))
-                    columns["firsts"].append(starts[first:last] - begin + len(prefix))
+                    read = starts[first:last] - begin
+                    if encoder.is_causal:
+                        read = np.append(read[1:], len(ids)) - 1
+                    columns["firsts"].append(read + len(prefix))
                     columns["gold"].append(gold[first:last])
                     columns["row"].append(row)
                     columns["word_from"].append(first)

@@ -28,8 +28,9 @@ class TextSettings(FrozenSettings):
     """The score that selects checkpoints and comes first in tables."""
     length: int = Field(default=128, ge=8, le=8192)
     """Subwords an example may have; of a longer one the end is cut off, in a pair the longer text's first."""
-    pooling: Literal["auto", "cls", "mean"] = "auto"
-    """auto: [CLS] through the checkpoint's pooler where it has one, else the mean of the tokens."""
+    pooling: Literal["auto", "cls", "mean", "last"] = "auto"
+    """auto: [CLS] through the checkpoint's pooler where it has one, else the mean of the tokens; the last token where
+    attention is causal."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of the representation that the head does not see while it learns."""
 

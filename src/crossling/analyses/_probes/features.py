@@ -120,12 +120,13 @@ def extract_words(layer: int | None) -> Extract:
     return extract
 
 
-def extract_texts(layer: int | None, how: Literal["auto", "cls", "mean", "first"]) -> Extract:
+def extract_texts(layer: int | None, how: Literal["auto", "cls", "mean", "last", "first"]) -> Extract:
     """A text's vector, pooled as a classifier pools it."""
 
     def extract(model: Model, batch: dict[str, Tensor]) -> Tensor:
         hidden_BSD = _encode(model, batch, layer)
         if how == "first":
+            model.encoder.check_cls()
             return hidden_BSD[:, 0]
         return pool_sentence(model.encoder, hidden_BSD, batch["mask"], how=how)
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from crossling.encoders.encoder import FAMILIES
 from crossling.errors import ArtefactError
 from crossling.inference.onnx.graph import RUNTIME, Graph, to_array
 
 if TYPE_CHECKING:
     from crossling.encoders.encoder import Encoder
 
+FAMILIES = ("bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
+"""Those that a graph can be written for."""
 INT32 = 6
 _HIDDEN = -65504.0
 """What is added to a score of attention that must not count; finite, so that a row of padding is no NaN."""
@@ -29,6 +30,11 @@ def emit_encoder(graph: Graph, encoder: Encoder, *, reads: tuple[int, ...]) -> d
     The graph's inputs are ``ids``, ``mask`` and, where the encoder reads segments, ``types``.
     """
     family = encoder.model.config.model_type
+    if family not in FAMILIES:
+        raise ArtefactError(
+            f"{encoder.name}: a model of type {family!r} has no form for ONNX here; encoders of the families "
+            f"{', '.join(FAMILIES)} have one. Export it with --to crossling, or with --to transformers."
+        )
     hidden: dict[int, str]
     hidden = emit_modernbert(graph, encoder, reads) if family == "modernbert" else emit_bert(graph, encoder, reads)
     return {layer: hidden[layer] for layer in reads}
@@ -49,7 +55,7 @@ class Layer:
 
 
 def find_parts(layer: Any, family: str) -> Layer:
-    """The parts of a layer of the BERT, RoBERTa and DistilBERT families."""
+    """The parts of a layer of the BERT, ELECTRA, RoBERTa, CamemBERT and DistilBERT families."""
     attention = layer.attention
     if family == "distilbert":
         return Layer(
@@ -64,13 +70,12 @@ def find_parts(layer: Any, family: str) -> Layer:
 
 
 def emit_bert(graph: Graph, encoder: Encoder, reads: tuple[int, ...]) -> dict[int, str]:
-    """BERT, RoBERTa, XLM-R and DistilBERT: embeddings, then attention and two linear layers, normalised after sums."""
+    """BERT, RoBERTa and their like: embeddings, then attention and two linear layers, normalised after sums."""
     config, family = encoder.model.config, encoder.model.config.model_type
     activation = config.activation if family == "distilbert" else config.hidden_act
     hidden = {0: _emit_embeddings(graph, encoder)}
     visible = graph.add("Cast", "mask", to=INT32)
-    layers = encoder.model.get_submodule(FAMILIES[family].layers)
-    for number, module in enumerate(layers[: max(reads)], 1):
+    for number, module in enumerate(encoder.get_layers()[: max(reads)], 1):
         before, name, parts = hidden[number - 1], f"layer.{number}", find_parts(module, family)
         projections = {"query": parts.query, "key": parts.key, "value": parts.value}
         query, key, value = (graph.multiply(before, p.weight, f"{name}.{n}") for n, p in projections.items())
@@ -113,7 +118,9 @@ def _emit_embeddings(graph: Graph, encoder: Encoder) -> str:
     if types is not None and encoder.uses_token_types:
         segments = graph.add("Gather", graph.hold_tensor(types.weight, "embeddings.segments"), "types")
         total = graph.add("Add", total, segments)
-    return graph.normalize(total, embeddings.LayerNorm, "embeddings.norm")
+    normal = graph.normalize(total, embeddings.LayerNorm, "embeddings.norm")
+    wider = getattr(encoder.model, "embeddings_project", None)  # of ELECTRA, where embeddings are narrower
+    return normal if wider is None else graph.apply_linear(normal, wider, "embeddings.project")
 
 
 def _length_of(graph: Graph) -> str:

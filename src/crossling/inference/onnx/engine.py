@@ -49,6 +49,8 @@ class StoredEncoder:
     identity: str
     max_length: int
     uses_token_types: bool
+    is_causal: bool = False
+    """Models that are have no form for ONNX."""
 
 
 class OnnxEngine:

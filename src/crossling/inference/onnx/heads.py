@@ -109,6 +109,8 @@ def average(graph: Graph, value_BSD: str, visible_BS1: str) -> str:
 
 def emit_pooling(graph: Graph, encoder: Encoder, hidden_BSD: str, visible_BS1: str, *, how: str) -> str:
     """One vector for each text, B x D; see ``pool_sentence`` in ``models/heads.py``."""
+    if how == "last":
+        raise ArtefactError(f'{encoder.name}: pooling = "last" has no form for ONNX here. Export with --to crossling.')
     if how == "mean" or (how == "auto" and not encoder.has_pooler):
         return graph.add("Squeeze", average(graph, hidden_BSD, visible_BS1), graph.hold(np.array([1], np.int64)))
     first_BD = graph.add("Gather", hidden_BSD, graph.hold(np.int64(0)), axis=1)
