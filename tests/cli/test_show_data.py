@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from crossling.cli.show_data import show_catalogue, show_coverage, show_encoder, show_rows
+from crossling.cli.show_data import show_catalogue, show_coverage, show_rows
 from crossling.data.catalogue import describe, list_entries
 from crossling.data.records import LabelledText, Question, TaggedSentence
 from crossling.encoders.coverage import Coverage, Neighbour
 from examples import make_rows
-from tiny import tiny_encoder
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +40,6 @@ def test_rows_are_shown_with_their_labels(kind: Any, text: str, capsys: pytest.C
     printed = capsys.readouterr().out
     assert f"5 rows of {kind.__name__}" in printed and text in printed and "/O" not in printed
     assert ("share" in printed) == (kind is not Question)
-
-
-def test_encoders_show_their_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    show_encoder(tiny_encoder("bert", layers=2, pooler=True))
-    printed = capsys.readouterr().out
-    assert "2 a layer, 4 in all" in printed and "pooler" in printed and "yes" in printed
 
 
 def make_coverage(*neighbours: Neighbour, **changes: Any) -> Coverage:

@@ -45,13 +45,29 @@ def show_data(
     show_cleaning(named, found)
 
 
-def encoder(name: EncoderArgument) -> None:
-    """Show an encoder's layers, heads, width and vocabulary."""
+def encoder(
+    name: EncoderArgument,
+    languages: Annotated[
+        str, typer.Option(help="Languages to cut, such as de,hi,sw; default: those of the embedded corpus.")
+    ] = "",
+    revision: Annotated[str | None, typer.Option(help="A branch, tag or commit on the hub.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """Check an encoder before it is downloaded: whether it works, its size, how it cuts languages, its licence.
+
+    Of a hub's encoder, nothing is downloaded but its configuration and tokenizer. Exit code 2 if it cannot be used.
+    """
     check_encoder(name)
     from crossling.cli.show_data import show_encoder
-    from crossling.encoders.loading import load_encoder
+    from crossling.errors import EncoderError
+    from crossling.store.artefacts import find_store
+    from crossling.study.encoder_report import inspect_encoder
 
-    show_encoder(load_encoder(name))
+    codes = [code.strip() for code in languages.split(",") if code.strip()]
+    report = inspect_encoder(name, codes, revision=revision, store=find_store(store))
+    show_encoder(report)
+    if reasons := report.checkpoint.reasons:
+        raise EncoderError(f"encoder {name!r} cannot be used: " + "\n".join(reasons))
 
 
 def coverage(

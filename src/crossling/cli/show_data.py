@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from crossling.data.records import Record
     from crossling.data.rows import Rows
     from crossling.encoders.coverage import Coverage
-    from crossling.encoders.encoder import Encoder
     from crossling.encoders.extending import Extended
+    from crossling.study.encoder_report import EncoderReport
 
 
 def show_catalogue() -> None:
@@ -86,30 +86,28 @@ def show_cleaning(data: str | dict[str, Any], rows: Rows) -> None:
         print_message(f"Languages: {explain_checks(data['clean'], rows.language)}.")
 
 
-def show_encoder(encoder: Encoder) -> None:
-    """Sizes of an encoder."""
-    from crossling.encoders.structure import UNLIMITED
-
-    parameters = sum(p.numel() for p in encoder.parameters())
-    facts = {
-        "name": encoder.name,
-        "identity": encoder.identity[:16],
-        "family": encoder.model.config.model_type,
-        "attention": encoder.attention,
-        "layers": encoder.layers,
-        "heads": f"{encoder.heads} a layer, {encoder.layers * encoder.heads} in all",
-        "width": encoder.width,
-        "vocabulary": f"{encoder.vocabulary:,} subwords",
-        "longest input": "no limit" if encoder.max_length == UNLIMITED else f"{encoder.max_length} subwords",
-        "parameters": f"{parameters / 1e6:.1f} million",
-        "pooler": "yes" if encoder.has_pooler else f"no: sentences are read by {_describe_pooling(encoder)}",
-        "segments": "yes" if encoder.uses_token_types else "no",
-    }
-    print_facts(facts)
-
-
-def _describe_pooling(encoder: Encoder) -> str:
-    return "their last token, which alone has seen all" if encoder.is_causal else "the mean of their tokens"
+def show_encoder(report: EncoderReport) -> None:
+    """What is known of an encoder, how it cuts languages, and what will not work with it."""
+    print_facts(report.facts())
+    shown, missing = [cut for cut in report.cuts if cut.text], [cut.language for cut in report.cuts if not cut.text]
+    rows = []
+    for cut in shown:
+        offline = (f"{cut.offline[0]:.2f}", f"{cut.offline[1]:.2%}") if cut.offline else ("", "")
+        own = (f"{cut.fertility:.2f}", f"{cut.unknown:.2%}")
+        rows.append((f"{cut.language} {name_of(cut.language)}", *own, *offline, cut.text))
+    if rows:
+        columns = ("language", "subwords a word", "words with unknown", "offline: subwords", "unknown", "text")
+        out.print(Table("", columns, tuple(rows)).to_rich())
+    if missing:
+        print_message(
+            f"No text of {', '.join(missing)} is at hand; measure on your own: crossling coverage ENCODER FILE"
+        )
+    if report.checkpoint.reasons:
+        return
+    limits = report.limits()
+    print_message("It can be used." + (" What will not work:" if limits else ""))
+    for limit in limits:
+        print_message(f"- {limit}")
 
 
 def show_coverage(coverage: Coverage) -> None:

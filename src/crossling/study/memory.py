@@ -273,6 +273,11 @@ def forecast_gpu_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load
     return weights + copies + WEIGHT * trained.numbers + layers * layer + words
 
 
+def forecast_prediction(encoder: Encoder, *, batch: int, length: int) -> float:
+    """The most bytes of main memory that predicting alone takes."""
+    return OVERHEAD + 4.0 * _count_parameters(encoder) + _prediction_bytes(encoder, batch, length)
+
+
 def forecast_gpu_bytes(recipe: Recipe, encoder: Encoder) -> float:
     """GPU memory to set aside for one run, with the CUDA context and the captured steps' own buffers.
 
