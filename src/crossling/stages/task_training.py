@@ -117,7 +117,7 @@ class TaskStageSettings(StageSettings):
     def _some_dev(self) -> Self:
         selects = self.select == "best" and self.average == "none"
         if self.train and selects and self.dev is None and self._first_name() is None:
-            raise ValueError('dev: missing; name what selects the checkpoint, or set select = "last"')
+            raise ValueError('dev: missing, and train has no dev split; name one to select by, or set select = "last"')
         return self
 
     def dev_spec(self) -> DataSpec | None:
