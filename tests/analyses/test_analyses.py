@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import nullcontext
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -15,10 +16,12 @@ import torch
 from crossling.analyses import Analysis, AnalysisContext, Draws, Prepares, WritesCsv, stored
 from crossling.analyses.result import AnalysisTable, find_results, write_result
 from crossling.analyses.stored import analyse_model
-from crossling.encoders.loading import load_encoder
+from crossling.encoders.loading import load_encoder, save_encoder
+from crossling.errors import UserError
 from crossling.models.model import ModelCard, build_model, save_model
 from crossling.registry import list_kinds, load_kind
 from crossling.training.distributed import Distributed
+from tiny_families import make_family
 
 WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -107,6 +110,24 @@ def test_finished_table_is_read_from_the_store(
     assert analyse_model(settings, data, folder, context).equals(first), "a damaged table is made again"
     other = analyse_model(settings, data, save_small(tmp_path / "other", tiny_folder, add=0.3), context)
     assert not other.equals(first), "another model has another table"
+
+
+REFUSED = {
+    "head_probe": {"gemma3_text": "grouped-query attention", "t5": "Probe tasks of words"},
+    "head_updates": {"gemma3_text": "grouped-query attention"},
+    "perplexity": {"t5": "no mask", "gemma3_text": "no mask"},
+}
+"""Analyses that a family cannot have, with a part of the message that says why."""
+
+
+@pytest.mark.parametrize("label", ["albert", "deberta-v2", "electra", "modernbert", "t5", "gemma3_text"])
+def test_analyses_read_models_of_other_families_or_say_why_not(label: str, tmp_path: Path) -> None:
+    model = save_small(tmp_path / "m", save_encoder(make_family(label), tmp_path / "encoder"), add=0.01)
+    for name in list_kinds("analyses"):
+        settings, data = prepare(name, tmp_path)
+        reason = REFUSED.get(name, {}).get(label)
+        with pytest.raises(UserError, match=reason) if reason else nullcontext():
+            assert len(analyse_model(settings, data, model, AnalysisContext(WORLD, tmp_path / "s"))), name
 
 
 def test_other_data_or_settings_are_another_table(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, fit
 from crossling.training.settings import LoraSettings, TrainingSettings, drop_unused
 from crossling.training.steps import PlainSteps, build_optimiser
-from crossling.training.trained_parts import TrainedParts, choose_layers, find_stack, list_frozen
+from crossling.training.trained_parts import TrainedParts, choose_layers, list_frozen
 from learner import make_learner
 from tiny import FAMILIES, tiny_encoder
 
@@ -95,7 +95,7 @@ def test_targets_are_found_by_structure() -> None:
         encoder = tiny_encoder(family)
         by_target = {t: choose_layers(encoder, LoraSettings(targets=t)) for t in ("attention", "all")}
         assert by_target["attention"].keys() < by_target["all"].keys()
-        linear = [m for m in encoder.model.get_submodule(find_stack(encoder)).modules() if isinstance(m, nn.Linear)]
+        linear = [m for m in encoder.get_layers().modules() if isinstance(m, nn.Linear)]
         assert set(map(id, by_target["all"].values())) == set(map(id, linear))
         counts[family] = tuple(map(len, by_target.values()))
     assert counts == {"bert": (12, 18), "xlm-r": (12, 18), "distilbert": (12, 18), "modernbert": (6, 12)}
@@ -202,7 +202,7 @@ def test_frozen_layers_get_no_gradient_and_no_backward_pass(
     parts = TrainedParts(model, settings, seed=1)
     optimiser = build_optimiser(model, settings, ONE.device)
     recorded: list[bool] = []
-    for layer in model.encoder.model.get_submodule(find_stack(model.encoder)):
+    for layer in model.encoder.get_layers():
         layer.register_forward_hook(
             lambda _m, _i, out: recorded.append((out[0] if isinstance(out, tuple) else out).requires_grad)
         )

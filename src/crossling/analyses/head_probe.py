@@ -33,7 +33,7 @@ from crossling.analyses.head_maps import SIGNIFICANT, Array, build_map, page_map
 from crossling.analyses.head_overlap import NULLS, Null, Overlap, OverlapTest, compare_best, compare_models
 from crossling.analyses.models import AnalysedModels, name_model
 from crossling.analyses.settings import ModelsByTask
-from crossling.errors import DataError, nearest
+from crossling.errors import DataError, EncoderError, nearest
 from crossling.limits import LARGEST_SEED
 from crossling.report.figures import HeatMap, draw_heat_maps
 from crossling.report.table import Table
@@ -117,8 +117,12 @@ def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, co
     from crossling.analyses.attention_heads import find_attention
 
     find_attention(model.encoder)
-    if not all(probed.of_words for probed in data.probed):
-        model.encoder.check_cls()  # heads are read at a text's first token
+    texts = [probed.name for probed in data.probed if not probed.of_words]
+    if texts and not model.encoder.has_cls:
+        raise EncoderError(
+            f"{model.encoder.name}: {', '.join(texts)}: heads are read at the first token of a text, which stands for "
+            "nothing in this encoder. Probe tasks of words, such as tagging."
+        )
     tables = []
     for probed in data.probed:
         answers = probe_task(

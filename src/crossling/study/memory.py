@@ -45,7 +45,7 @@ from crossling.tasks import Task, build_task
 from crossling.training.eight_bit import BLOCK
 from crossling.training.settings import LoraSettings, TrainingSettings
 from crossling.training.tracking import check_trackers
-from crossling.training.trained_parts import choose_layers, find_stack, list_frozen
+from crossling.training.trained_parts import choose_layers, list_frozen
 
 MEGABYTE = 1e6
 OVERHEAD = 750 * MEGABYTE
@@ -360,7 +360,7 @@ def count_adapter_floats(settings: TrainingSettings, encoder: Encoder) -> float:
     floats = -float(sum(size for parent, size in inputs.items() if parent not in read))
     if settings.lora.dropout:
         floats += sum(linear.in_features for linear in adapted.values())
-    return floats / (len(encoder.model.get_submodule(find_stack(encoder))) * encoder.width)
+    return floats / (len(encoder.get_layers()) * encoder.width)
 
 
 def _prediction_bytes(encoder: Encoder, batch: int, length: int) -> float:

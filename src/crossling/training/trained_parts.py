@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crossling.errors import EncoderError, RecipeError, nearest
+from crossling.errors import RecipeError, nearest
 from crossling.training.settings import LoraSettings, OptimiserSettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ class TrainedParts:
 
 def choose_layers(encoder: Encoder, lora: LoraSettings, *, skipped: int = 0) -> dict[str, nn.Linear]:
     """The linear layers that get adapters, by name; none in the ``skipped`` lowest layers."""
-    stack = find_stack(encoder)
+    stack = encoder.structure.layers
     if skipped:
         check_freeze(encoder, skipped)
     inside = {
         f"{stack}.{layer}.{name}": module
-        for layer, part in enumerate(encoder.model.get_submodule(stack))
+        for layer, part in enumerate(encoder.get_layers())
         for name, module in part.named_modules()
         if layer >= skipped and isinstance(module, nn.Linear)
     }
@@ -150,22 +150,13 @@ def _ends_with(name: str, target: str) -> bool:
     return name == target or name.endswith(f".{target}")
 
 
-def find_stack(encoder: Encoder) -> str:
-    """The name of an encoder's list of layers: the outermost one of as many modules as it has layers."""
-    lists = [(name, part) for name, part in encoder.model.named_modules() if isinstance(part, nn.ModuleList)]
-    found: list[str] = [name for name, part in lists if len(part) == encoder.layers] or [name for name, _ in lists]
-    if not found:
-        raise EncoderError(f"{encoder.name}: has no list of layers; leave out lora and freeze")
-    return min(found, key=lambda name: name.count("."))
-
-
 def check_freeze(encoder: Encoder, freeze: str | int) -> None:
     """Refuse to freeze layers that the encoder does not have, or that share their weights with others."""
     if not isinstance(freeze, int):
         return
     if freeze > encoder.layers:
         raise RecipeError(f"freeze = {freeze}: the encoder has {encoder.layers} layers.")
-    if len(encoder.model.get_submodule(find_stack(encoder))) != encoder.layers:
+    if len(encoder.get_layers()) != encoder.layers:
         raise RecipeError(f'freeze = {freeze}: the layers of {encoder.name} share weights; set freeze = "embeddings".')
 
 
@@ -174,7 +165,7 @@ def list_frozen(encoder: Encoder, freeze: str | int) -> list[nn.Parameter]:
     check_freeze(encoder, freeze)
     if freeze == "none":
         return []
-    stack = find_stack(encoder)
+    stack = encoder.structure.layers
     names = [name for name, _ in encoder.model.named_parameters()]
     first = next((place for place, name in enumerate(names) if name.startswith(f"{stack}.")), len(names))
     tables = {id(m.weight) for name, m in encoder.model.named_modules() if isinstance(m, nn.Embedding)}
