@@ -1,4 +1,4 @@
-"""Means of AdamW in 8 bits: how they are rounded, and that updates are AdamW's up to that."""
+"""Moments of AdamW in 8 bits: how they are rounded, and that updates are AdamW's up to that."""
 
 from __future__ import annotations
 

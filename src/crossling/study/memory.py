@@ -53,7 +53,7 @@ OVERHEAD = 750 * MEGABYTE
 WEIGHT, GRADIENT = 4, 4
 """Bytes for each number of a model, and for the gradient of each that is trained."""
 STATES = {"float32": 8.0, "8bit": 2 * (1 + 4 / BLOCK)}
-"""Bytes of AdamW's two means for each trained number: in 8 bits, with the scale of each block."""
+"""Bytes of AdamW's two moments for each trained number: in 8 bits, with the scale of each block."""
 LAYER_FLOATS = 22
 """Floats that a layer keeps for its backward pass, for each subword and unit of width: 18.5 are in use, the rest is
 what one layer's backward pass takes and what the system's allocator does not give back."""

@@ -1,4 +1,4 @@
-"""AdamW whose two means are stored in 8 bits: a quarter of the memory of float32.
+"""AdamW whose two moments are stored in 8 bits: a quarter of the memory of float32.
 
 Block-wise dynamic quantisation (Dettmers et al. 2021): a block of 256 numbers is divided by its largest magnitude, and
 each number becomes the nearest of 256 values that lie closer together towards 0, over seven decades. Of the mean of
@@ -23,7 +23,7 @@ BLOCK = 256
 """Numbers that are divided by the same scale."""
 DECADES = 7
 SMALLEST = 4096
-"""Parameters with fewer numbers (biases, normalisation) keep their means in float32: they take no room."""
+"""Parameters with fewer numbers (biases, normalisation) keep their moments in float32: they take no room."""
 CHUNK = 1 << 20
 """Numbers that are updated at once; a multiple of the block."""
 
@@ -72,7 +72,7 @@ def _to_blocks(flat: Tensor) -> Tensor:
 
 
 class EightBitAdamW(torch.optim.Optimizer):
-    """AdamW with means in 8 bits. Each group has an ``lr``, a number or a tensor, and a ``weight_decay``."""
+    """AdamW with moments in 8 bits. Each group has an ``lr``, a number or a tensor, and a ``weight_decay``."""
 
     grad_scale: Tensor | None = None
     """What gradients are divided by as they are read."""
@@ -99,18 +99,18 @@ class EightBitAdamW(torch.optim.Optimizer):
         for start in range(0, flat.numel(), CHUNK):
             rows = slice(start, start + CHUNK)
             g = flat_gradient[rows] if self.grad_scale is None else flat_gradient[rows] / self.grad_scale
-            means = _Means(state, start)
-            mean, root = means.read()
+            moments = _Moments(state, start)
+            mean, root = moments.read()
             mean = mean.lerp_(g, 1 - first)
             root = root.square_().mul_(second).addcmul_(g, g, value=1 - second).sqrt_()
-            means.write(mean, root)
+            moments.write(mean, root)
             if group["weight_decay"]:
                 flat[rows].mul_(1 - group["lr"] * group["weight_decay"])
             flat[rows].sub_(group["lr"] / corrections[0] * mean / (root / corrections[1] + group["eps"]))
 
 
-class _Means:
-    """Both means of one chunk of a parameter."""
+class _Moments:
+    """Both moments of one chunk of a parameter."""
 
     def __init__(self, state: dict[str, Tensor], start: int) -> None:
         self.state, self.rows = state, slice(start, start + CHUNK)
@@ -138,7 +138,7 @@ class _Means:
 
 
 def _start_state(parameter: Tensor) -> dict[str, Tensor]:
-    """All zero, which is what both means are before the first update."""
+    """All zero, which is what both moments are before the first update."""
     count, device = parameter.numel(), parameter.device
     small = count < SMALLEST
     kind = torch.float32 if small else torch.uint8

@@ -81,7 +81,7 @@ class TrainingSettings(OptimiserSettings):
     freeze: Literal["none", "embeddings"] | Annotated[int, Field(ge=1, le=MOST_LAYERS)] = "none"
     """What stays as it is: embeddings, or, as a number, embeddings and this many of the lowest layers."""
     optimizer_states: Literal["float32", "8bit"] = "float32"
-    """What AdamW's two means are stored in between updates; 8bit takes a quarter of the memory and rounds them."""
+    """What AdamW's two moments are stored in between updates; 8bit takes a quarter of the memory and rounds them."""
 
     @field_validator("lora", mode="before")
     @classmethod
