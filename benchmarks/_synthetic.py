@@ -187,10 +187,12 @@ def build_encoder(kind: Kind, size: Size) -> Any:
 
 def build_tokenizer(size: Size) -> Any:
     """A tokenizer of made-up words."""
-    from tokenizers import Tokenizer, models
+    from tokenizers import Tokenizer, models, processors
     from transformers import PreTrainedTokenizerFast
 
     words = [*SPECIAL, *(f"w{number}" for number in range(size.vocabulary - len(SPECIAL)))]
     pieces = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    around = [(name, SPECIAL.index(name)) for name in ("[SEP]", "[CLS]")]
+    pieces.post_processor = processors.BertProcessing(*around)
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     return PreTrainedTokenizerFast(tokenizer_object=pieces, **dict(zip(names, SPECIAL, strict=True)))
