@@ -17,6 +17,11 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+import pytest
+from typer.testing import CliRunner
+
+from crossling.cli.main import app
+
 PAGE = Path(__file__).parent.parent / "docs" / "first-service.md"
 
 
@@ -66,13 +71,22 @@ def served(command: list[str], folder: Path, port: int) -> Iterator[None]:
             server.terminate()
 
 
-def test_page_is_executed_as_it_stands(tmp_path: Path, tiny_folder: Path) -> None:
+def call(line: str) -> str:
+    """What a command of crossling prints, run in this process: what is read and written is the same in a new one."""
+    done = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False, env={"COLUMNS": "120"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_page_is_executed_as_it_stands(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CROSSLING_STORE")
     [recipe] = find_blocks("toml")
     small = recipe.replace('"multilingual-e5-small"', json.dumps(str(tiny_folder))).replace("[:200]", "[:40]")
     assert small.count(str(tiny_folder)) == 1
     (tmp_path / "first.toml").write_text(small, encoding="utf-8")
     *first, serve, ask = [line for block in find_blocks("bash") for line in block.splitlines()]
-    outputs = [run(read_command(line), tmp_path) for line in first]
+    outputs = [call(line) for line in first]
     assert "span_f1" in outputs[0] and "hi" in outputs[0]
     [program] = find_blocks("python")
     without_crossling = "import sys\nsys.modules['crossling'] = None\n" + program

@@ -120,7 +120,7 @@ REFUSED = {
 """Analyses that a family cannot have, with a part of the message that says why."""
 
 
-@pytest.mark.parametrize("label", ["albert", "deberta-v2", "electra", "modernbert", "t5", "gemma3_text"])
+@pytest.mark.parametrize("label", ["albert", "deberta-v2", "t5", "gemma3_text"])
 def test_analyses_read_models_of_other_families_or_say_why_not(label: str, tmp_path: Path) -> None:
     model = save_small(tmp_path / "m", save_encoder(make_family(label), tmp_path / "encoder"), add=0.01)
     for name in list_kinds("analyses"):
