@@ -22,7 +22,7 @@ from crossling.models.model import load_model
 from crossling.report.readme import list_limits, write_readme
 from crossling.study.export import export_model
 from crossling.study.folder import find_model
-from crossling.study.model_facts import describe_model
+from crossling.study.model_facts import _find_repository, _name_base, describe_model
 from hub import environment
 
 Trained = Callable[[str], Path]
@@ -120,6 +120,11 @@ def test_saved_model_without_record_says_so(trained: Trained, tmp_path: Path) ->
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "The record of its training was not found" in text
     assert metadata_load(tmp_path / "out" / "README.md")["pipeline_tag"] == "question-answering"
+
+
+def test_base_under_other_terms_is_named_with_them() -> None:
+    assert "Gemma Terms of Use" in _name_base("gemma-3-270m")
+    assert _find_repository("gemma-3-270m") == "google/gemma-3-270m"
 
 
 def test_unfinished_run_is_named(run: Path, tmp_path: Path) -> None:

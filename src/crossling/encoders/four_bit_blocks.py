@@ -74,7 +74,7 @@ class StoredTensor:
     bytes: int
 
 
-class _Cursor:
+class Cursor:
     """Reads little-endian values one after another."""
 
     def __init__(self, data: np.ndarray) -> None:
@@ -108,7 +108,7 @@ class BlockFile:
         if self.data[:4].tobytes() != _MAGIC:
             raise EncoderError(f"{path}: not a file of 4-bit blocks (it does not begin with E5S1).")
         try:
-            self._read_header(_Cursor(self.data))
+            self._read_header(Cursor(self.data))
         except (EOFError, UnicodeDecodeError) as error:
             raise EncoderError(f"{path}: cut off or damaged. Install it again, or write it again with trim.") from error
         if self.sizes.block != _BLOCK_ELEMENTS:
@@ -116,7 +116,7 @@ class BlockFile:
         if not self.sizes.are_sound():
             raise EncoderError(f"{path}: no encoder has such sizes: {self.sizes}. Write it again with trim.")
 
-    def _read_header(self, cursor: _Cursor) -> None:
+    def _read_header(self, cursor: Cursor) -> None:
         cursor.take(4)
         (self.version,) = cursor.numbers("i")
         self.sizes = BlockSizes(*cursor.numbers("7ifi5i"))

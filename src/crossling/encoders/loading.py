@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 
 from crossling.encoders.encoder import Encoder, try_out
+from crossling.encoders.gemma import GEMMA_ALIASES, load_gemma
 from crossling.encoders.offline import (
     OFFLINE_ALIASES,
     find_offline_file,
@@ -39,6 +40,7 @@ from crossling.limits import is_folder
 
 KNOWN_NAMES = (
     "multilingual-e5-small",
+    "gemma-3-270m",
     "bert-base-multilingual-cased",
     "bert-base-multilingual-uncased",
     "distilbert-base-multilingual-cased",
@@ -107,7 +109,7 @@ def view_read_files(folder: Path) -> Iterator[Path]:
 
 
 def load_encoder(name: str, *, revision: str | None = None, attention: Direction | None = None) -> Encoder:
-    """An encoder by name: ``multilingual-e5-small`` (no network), a folder, or a name on the hub.
+    """An encoder by name: ``multilingual-e5-small`` or ``gemma-3-270m`` (no network), a folder, or a name on the hub.
 
     ``attention``: which way its subwords see each other; default: as it was trained.
     """
@@ -117,6 +119,9 @@ def load_encoder(name: str, *, revision: str | None = None, attention: Direction
 
 
 def _find_encoder(name: str, revision: str | None, attention: Direction | None) -> Encoder:
+    if name in GEMMA_ALIASES:
+        with quiet_transformers():
+            return load_gemma(attention)
     blocks = Path(name).expanduser() if is_folder(name) else None
     if name in OFFLINE_ALIASES or (blocks is not None and is_blocks_folder(blocks)):
         encoder = load_blocks(find_offline_file()) if blocks is None else load_blocks_folder(blocks)
@@ -131,8 +136,8 @@ def _find_encoder(name: str, revision: str | None, attention: Direction | None) 
 
 
 def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
-    """The folder with a checkpoint's files; none for 4-bit blocks, which hold the encoder alone."""
-    if name in OFFLINE_ALIASES or (is_folder(name) and is_blocks_folder(Path(name).expanduser())):
+    """The folder with a checkpoint's files; none for packages and 4-bit blocks, which hold the encoder alone."""
+    if name in (*OFFLINE_ALIASES, *GEMMA_ALIASES) or (is_folder(name) and is_blocks_folder(Path(name).expanduser())):
         return None
     return Path(name).expanduser() if is_folder(name) else download(name, revision)
 

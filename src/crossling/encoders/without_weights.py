@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from crossling.encoders.encoder import Encoder
+from crossling.encoders.gemma import GEMMA_ALIASES, GEMMA_TERMS
 from crossling.encoders.loading import (
     FILES,
     SMALL_FILES,
@@ -70,6 +71,9 @@ class Checkpoint:
 
 def open_checkpoint(name: str, *, revision: str | None = None) -> Checkpoint:
     """An encoder by name, of which nothing but small files is downloaded."""
+    if name in GEMMA_ALIASES:
+        encoder = load_encoder(name)
+        return Checkpoint(encoder.name, encoder, (), False, False, GEMMA_TERMS, None)
     if name in OFFLINE_ALIASES or (is_folder(name) and is_blocks_folder(Path(name).expanduser())):
         encoder = load_encoder(name)
         licence = str(metadata.metadata(OFFLINE_PACKAGE)["License"] or "") if name in OFFLINE_ALIASES else ""

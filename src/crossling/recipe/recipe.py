@@ -49,7 +49,7 @@ class EncoderSettings(FrozenSettings):
     """Which encoder a recipe starts from."""
 
     name: str
-    """A hub name, a folder, or multilingual-e5-small, which needs no network."""
+    """A hub name, a folder, or multilingual-e5-small or gemma-3-270m, which need no network."""
     revision: str | None = None
     """The hub's branch, tag or commit."""
     trim: bool | Literal["auto"] = "auto"

