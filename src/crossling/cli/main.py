@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +9,7 @@ from typer.core import TyperGroup
 
 from crossling.cli import data, train, use
 from crossling.cli.analyse import app as analyse_app
+from crossling.cli.entry import guard
 from crossling.cli.papers import reproduce
 from crossling.cli.start import start
 from crossling.cli.study import app as study_app
@@ -85,33 +83,8 @@ def _load_plugins(
 
 
 def main() -> None:
-    """Run a command; an error that the user can fix is printed without a traceback, with exit code 2."""
-    from crossling.errors import LogFormatter, UserError
-    from crossling.files import describe_failure
-
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter("%(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])  # until there is a progress bar to write above
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")  # what is read and written is UTF-8, wherever it is run
-    try:
-        app()
-    except UserError as error:
-        _exit(str(error))
-    except Exception as error:
-        message = describe_failure(error, getattr(error, "filename", None) or "output")
-        if message is None:
-            raise
-        _exit(message)
-
-
-def _exit(message: str) -> None:
-    from crossling.addresses import mask_credentials
-    from crossling.report.terminal import print_error
-
-    print_error(mask_credentials(message))
-    sys.exit(2)
+    """Run a command; see :func:`crossling.cli.entry.guard`."""
+    guard(app)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LISTED = 12
 """Running or failed cells that are shown one by one."""
+ROWS = 24
+"""Systems in the table of cells, where not every one is asked for."""
 WATCH_SECONDS = 1.0
 _STYLES = {"done": "green", "running": "cyan", "waiting": "dim", "failed": "bold red"}
 
@@ -40,33 +42,41 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
     print_message(f"next:    crossling study compare {folder}")
 
 
-def show_status(status: StudyStatus) -> None:
-    """The table of cells."""
-    out.print(render_status(status))
+def show_status(status: StudyStatus, *, every: bool = False) -> None:
+    """The table of cells; ``every``: of every system, however many there are."""
+    out.print(render_status(status, every=every))
 
 
-def watch_status(folder: Path) -> None:
-    """The table of cells, until the study is over."""
-    with Live(render_status(read_status(folder)), console=out, auto_refresh=False) as live:
-        while True:
-            status = read_status(folder)
-            live.update(render_status(status), refresh=True)
-            if status.is_over:
-                return
+def watch_status(folder: Path, *, every: bool = False) -> StudyStatus:
+    """The table of cells, until the study is over; returns how it ended."""
+    from rich.live import Live
+
+    status = read_status(folder)
+    with Live(render_status(status, every=every), console=out, auto_refresh=False) as live:
+        while not status.is_over:
             time.sleep(WATCH_SECONDS)
+            status = read_status(folder)
+            live.update(render_status(status, every=every), refresh=True)
+    return status
 
 
-def render_status(status: StudyStatus) -> Group:
+def render_status(status: StudyStatus, *, every: bool = False) -> Group:
     """Counts for each task and system, then single cells at work or failed, then the time left."""
     tasks = any(cell.task for cell in status.cells)
     table = RichTable(*(["task"] if tasks else []), "system", *STATES)
     for column in table.columns[-len(STATES) :]:
         column.justify = "right"
-    for (task, label), cells in status.groups.items():
-        counts = [status.count(state, cells) for state in STATES]
-        table.add_row(*([escape(task)] if tasks else []), escape(label), *map(_show_count, STATES, counts))
+    groups = {key: [counts[state] for state in STATES] for key, counts in status.groups.items()}
+    shown = list(groups) if every else _choose_rows(groups)
+    for task, label in shown:
+        names = [escape(task)] if tasks else []
+        table.add_row(*names, escape(label), *map(_show_count, STATES, groups[task, label]))
+    if len(shown) < len(groups):
+        others = [counts for key, counts in groups.items() if key not in set(shown)]
+        more = f"… and {len(others)} more; --all"
+        table.add_row(*([""] if tasks else []), more, *map(_show_count, STATES, map(sum, zip(*others, strict=True))))
     table.add_section()
-    total = [status.count(state) for state in STATES]
+    total = [sum(counts) for counts in zip(*groups.values(), strict=True)]
     table.add_row(*([""] if tasks else []), f"{len(status.cells)} cells", *map(_show_count, STATES, total))
     lines: list[Any] = [table]
     for state in ("running", "failed"):
@@ -79,6 +89,17 @@ def render_status(status: StudyStatus) -> Group:
             lines.append(f"{'':8}and {len(chosen) - LISTED} more")
     lines.append(escape(_describe_rest(status)))
     return Group(*lines)
+
+
+def _choose_rows(groups: Mapping[tuple[str, str], Sequence[int]]) -> list[tuple[str, str]]:
+    """The systems to show of many, in their order: those with failed cells first, then at work, then not finished."""
+
+    def rank(key: tuple[str, str]) -> tuple[bool, bool, bool]:
+        _, running, waiting, failed = groups[key]
+        return not failed, not running, not waiting
+
+    chosen = set(sorted(groups, key=rank)[:ROWS])
+    return [key for key in groups if key in chosen]
 
 
 def _show_count(state: str, count: int) -> str:

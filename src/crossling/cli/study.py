@@ -98,6 +98,7 @@ def status(
     study: FolderArgument,
     out: OutOption = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it until the study is over.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every system of a study that has many.")] = False,
 ) -> None:
     """See which cells are done, running, waiting or failed, and the time left."""
     from crossling.cli.show_study import show_status, watch_status
@@ -106,10 +107,11 @@ def status(
 
     folder = find_out(study, out)
     if watch:
-        watch_status(folder)
+        found = watch_status(folder, every=every)
     else:
-        show_status(read_status(folder))
-    if any(cell.state == "failed" for cell in read_status(folder).cells):
+        found = read_status(folder)
+        show_status(found, every=every)
+    if found.count("failed"):
         raise typer.Exit(1)
 
 

@@ -10,9 +10,14 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:
+    Loader = MetaPathFinder = object  # importlib.abc takes as long to import as the rest of crossling's command line
 
 AUTO_CLASSES = {
     "transformers.models.auto.configuration_auto": "crossling.models.auto_config",

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crossling.addresses import mask_credentials
 from crossling.errors import ArtefactError, UserError
@@ -29,12 +29,11 @@ from crossling.files import (
     write_atomic,
     write_once,
 )
-from crossling.recipe.recipe import reload_plugins, validate_table
-from crossling.store.artefacts import Store, find_artefact
-from crossling.study.grid import StudySettings
 
 if TYPE_CHECKING:
     from crossling.recipe.recipe import EvaluateSettings
+    from crossling.store.artefacts import Store
+    from crossling.study.grid import StudySettings
 
 PLAN = "study.json"
 RUN = "run.json"
@@ -120,14 +119,18 @@ class StudyPlan:
         """Write the plan into the study's folder."""
         facts = asdict(self)
         facts |= {"settings": self.settings.model_dump(mode="json"), "store": str(self.store)}
+        for cell, known in zip(facts["cells"], self.cells, strict=True):
+            if known.trainings == replace(known, trainings=()).list_trainings():
+                del cell["trainings"]  # a third of a large plan, and its stages say the same
         write_atomic(out / PLAN, _to_json(facts))
 
 
 def read_plan(out: Path) -> StudyPlan:
     """The plan of a study, from its folder."""
-    facts = read_json(out / PLAN)
-    if not isinstance(facts, dict):
-        raise ArtefactError(f"{out}: not the folder of a study ({PLAN} is missing); make one with crossling study run")
+    from crossling.recipe.recipe import validate_table
+    from crossling.study.grid import StudySettings
+
+    facts = _read_plan_facts(out)
     problems: list[str] = []
     settings = validate_table(StudySettings, facts.get("settings", {}), "settings", problems)
     if settings is None:
@@ -144,7 +147,41 @@ def read_plan(out: Path) -> StudyPlan:
             **{name: facts[name] for name in ("identity", "command", "device", "threads") if name in facts},
         )
     except (KeyError, TypeError) as error:
-        raise ArtefactError(f"{out / PLAN}: damaged ({error!r}); run the study again") from None
+        raise _report_damage(out, error) from None
+
+
+class ListedCell(NamedTuple):
+    """What is shown of a planned cell."""
+
+    name: str
+    task: str
+    label: str
+    seed: int
+    identity: str
+    stages: int
+
+
+def list_cells(out: Path) -> tuple[str, list[ListedCell]]:
+    """The name of a study and its cells; of thousands in a fraction of the time that the whole plan takes."""
+    facts = _read_plan_facts(out)
+    try:
+        return facts["name"], [
+            ListedCell(c["name"], c["task"], c["label"], c["seed"], c["identity"], len(c["stages"]))
+            for c in facts["cells"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise _report_damage(out, error) from None
+
+
+def _read_plan_facts(out: Path) -> dict[str, Any]:
+    facts = read_json(out / PLAN)
+    if not isinstance(facts, dict):
+        raise ArtefactError(f"{out}: not the folder of a study ({PLAN} is missing); make one with crossling study run")
+    return facts
+
+
+def _report_damage(out: Path, error: Exception) -> ArtefactError:
+    return ArtefactError(f"{out / PLAN}: damaged ({error!r}); run the study again")
 
 
 def _read_cell(facts: dict[str, Any]) -> PlannedCell:
@@ -169,15 +206,21 @@ class CellMarker:
 
 def read_marker(out: Path, cell: PlannedCell) -> CellMarker | None:
     """A cell's marker; none where it is missing, or of other work."""
-    facts = read_json(out / cell.name / COMPLETE)
-    if not isinstance(facts, dict) or facts.get("identity") != cell.identity:
+    facts = read_marker_facts(out, cell)
+    if facts is None:
         return None
     return CellMarker(**{**_known_fields(CellMarker, facts), "stages": tuple(facts.get("stages", ()))})
 
 
+def read_marker_facts(out: Path, cell: PlannedCell | ListedCell) -> dict[str, Any] | None:
+    """What a cell's marker says, as it is in the file; none where it is missing, or of other work."""
+    facts = read_json(f"{out}/{cell.name}/{COMPLETE}")
+    return facts if isinstance(facts, dict) and facts.get("identity") == cell.identity else None
+
+
 def is_finished(out: Path, cell: PlannedCell) -> bool:
     """Whether a cell's marker is there, and is of this very work."""
-    return read_marker(out, cell) is not None
+    return read_marker_facts(out, cell) is not None
 
 
 @dataclass(frozen=True)
@@ -190,9 +233,9 @@ class CellFailure:
     time: float | None = None
 
 
-def read_failure(out: Path, cell: PlannedCell) -> CellFailure | None:
+def read_failure(out: Path, cell: PlannedCell | ListedCell) -> CellFailure | None:
     """Why a cell failed; none where it did not."""
-    facts = read_json(out / cell.name / FAILED)
+    facts = read_json(f"{out}/{cell.name}/{FAILED}")
     return CellFailure(**_known_fields(CellFailure, facts)) if isinstance(facts, dict) else None
 
 
@@ -288,6 +331,9 @@ def find_run_record(out: Path) -> RunRecord | None:
 
 def find_model(run: Path, *, seed: int | None = None) -> Path:
     """The folder of a run's trained model: the first seed's, or that of ``seed`` or of ``RUN/seed-N``."""
+    from crossling.recipe.recipe import reload_plugins
+    from crossling.store.artefacts import find_artefact
+
     if (run / "model.json").exists():
         return run
     run, seed = split_seed(run, seed)

@@ -273,9 +273,9 @@ def _list_tests(comparison: StudyComparison) -> set[str]:
 def count_cells(status: StudyStatus) -> Table:
     """Cells by state: all of them, those of every variant that is not finished, and what failed."""
     rows = [
-        (task, label, *(str(status.count(state, cells)) for state in STATES))
-        for (task, label), cells in status.groups.items()
-        if status.count("done", cells) < len(cells)
+        (task, label, *(str(counts[state]) for state in STATES))
+        for (task, label), counts in status.groups.items()
+        if counts["done"] < counts.total()
     ]
     rows.append(("", f"{len(status.cells)} cells", *(str(status.count(state)) for state in STATES)))
     failed = [f"{cell.name} failed: {cell.error.splitlines()[0]}" for cell in status.cells if cell.state == "failed"]

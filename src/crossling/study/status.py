@@ -9,14 +9,15 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crossling.files import read_json, write_atomic
 from crossling.processes import identify_machine, is_running
-from crossling.study.folder import RUNNERS, PlannedCell, read_failure, read_marker, read_plan
+from crossling.study.folder import RUNNERS, ListedCell, list_cells, read_failure, read_marker_facts
 
 FRESH_SECONDS = 60.0
 """A scheduler on another machine counts as running for this long after it last wrote its state."""
@@ -74,8 +75,7 @@ class SchedulerStatus:
         return time.time() - self.updated < FRESH_SECONDS
 
 
-@dataclass(frozen=True)
-class CellStatus:
+class CellStatus(NamedTuple):
     """The state of one cell."""
 
     name: str
@@ -103,16 +103,19 @@ class StudyStatus:
     seconds_left: float | None = None
     """None where nothing is known yet, or no process runs the study."""
 
-    def count(self, state: str, cells: Sequence[CellStatus] | None = None) -> int:
+    def count(self, state: str) -> int:
         """Cells in a state."""
-        return sum(cell.state == state for cell in (self.cells if cells is None else cells))
+        return sum(cell.state == state for cell in self.cells)
 
     @property
-    def groups(self) -> dict[tuple[str, str], list[CellStatus]]:
-        """Cells by task and system."""
-        found: dict[tuple[str, str], list[CellStatus]] = {}
+    def groups(self) -> dict[tuple[str, str], Counter[str]]:
+        """The number of cells in each state, by task and system."""
+        found: dict[tuple[str, str], Counter[str]] = {}
         for cell in self.cells:
-            found.setdefault((cell.task, cell.label), []).append(cell)
+            key = cell.task, cell.label
+            if key not in found:
+                found[key] = Counter()
+            found[key][cell.state] += 1
         return found
 
     @property
@@ -123,25 +126,40 @@ class StudyStatus:
 
 def read_status(out: Path) -> StudyStatus:
     """The state of every cell, the schedulers that run and the time left."""
-    plan = read_plan(out)
+    name, listed = list_cells(out)
     schedulers = find_schedulers(out)
     working = {job.cell: job for scheduler in schedulers for job in scheduler.working}
-    cells = tuple(_read_cell(out, cell, working.get(cell.name)) for cell in plan.cells)
+    folders: dict[str, set[str]] = {}
+    cells = tuple(_read_cell(out, cell, working.get(cell.name), folders) for cell in listed)
     workers = sum(max(1, scheduler.workers) for scheduler in schedulers)
-    return StudyStatus(plan.name, out, cells, tuple(schedulers), _estimate(cells, working, workers))
+    return StudyStatus(name, out, cells, tuple(schedulers), _estimate(cells, working, workers))
 
 
-def _read_cell(out: Path, cell: PlannedCell, job: RunningJob | None) -> CellStatus:
-    known = (cell.name, cell.task, cell.label, cell.seed)
-    marker = read_marker(out, cell)
+def _read_cell(out: Path, cell: ListedCell, job: RunningJob | None, folders: dict[str, set[str]]) -> CellStatus:
+    """The state of a cell; ``folders`` holds the names in the folders of variants that have unfinished cells.
+
+    One listing for each such variant, so that no file of a cell that waits is looked for.
+    """
+    known = cell[:4]
+    variant, _, name = cell.name.rpartition("/")
+    marker = read_marker_facts(out, cell) if variant not in folders or name in folders[variant] else None
     if marker is not None:
-        return CellStatus(*known, "done", seconds=marker.seconds)
+        return CellStatus(*known, "done", seconds=marker.get("seconds"))
     if job is not None:
-        return CellStatus(*known, "running", share=job.progress.share, doing=_describe_job(job, len(cell.stages)))
-    failure = read_failure(out, cell)
+        return CellStatus(*known, "running", share=job.progress.share, doing=_describe_job(job, cell.stages))
+    if variant not in folders:
+        folders[variant] = _list_names(out / variant)
+    failure = read_failure(out, cell) if name in folders[variant] else None
     if failure is not None:
         return CellStatus(*known, "failed", error=failure.error, log=failure.log)
     return CellStatus(*known, "waiting")
+
+
+def _list_names(folder: Path) -> set[str]:
+    try:
+        return {entry.name for entry in os.scandir(folder)}
+    except OSError:
+        return set()
 
 
 def _describe_job(job: RunningJob, stages: int) -> str:
@@ -159,30 +177,42 @@ def _estimate(cells: Sequence[CellStatus], working: Mapping[str, RunningJob], wo
         return 0.0
     if not workers:
         return None
-    known = [cell for cell in cells if cell.seconds is not None]
-    known += [pace for cell in cells if (pace := _pace(cell, working.get(cell.name))) is not None]
-    if not known:
+    means = _mean_seconds(
+        (cell, seconds)
+        for cell in cells
+        for seconds in (cell.seconds, _pace(cell, working.get(cell.name)))
+        if seconds is not None
+    )
+    if not means:
         return None
-    return sum(_mean_seconds(cell, known) * (1 - cell.share) for cell in left) / min(workers, len(left))
+    return sum(_find_mean(means, cell) * (1 - cell.share) for cell in left) / min(workers, len(left))
 
 
-def _pace(cell: CellStatus, job: RunningJob | None) -> CellStatus | None:
-    """A running cell with the seconds that it will have taken, by its progress so far."""
+def _pace(cell: CellStatus, job: RunningJob | None) -> float | None:
+    """The seconds that a running cell will have taken, by its progress so far."""
     if job is None or cell.share < 0.02 or job.stage is None:
         return None
-    return CellStatus(cell.name, cell.task, cell.label, cell.seed, "", seconds=(time.time() - job.since) / cell.share)
+    return (time.time() - job.since) / cell.share
 
 
-def _mean_seconds(cell: CellStatus, known: Sequence[CellStatus]) -> float:
+def _mean_seconds(known: Iterable[tuple[CellStatus, float]]) -> dict[tuple[str, ...], float]:
+    """Of the cells of each system, of each task, and of all."""
+    sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    counts: Counter[tuple[str, ...]] = Counter()
+    for cell, seconds in known:
+        for kind in _list_kinds(cell):
+            sums[kind] += seconds
+            counts[kind] += 1
+    return {kind: total / counts[kind] for kind, total in sums.items()}
+
+
+def _find_mean(means: Mapping[tuple[str, ...], float], cell: CellStatus) -> float:
     """Of the cells nearest in kind: same system, else same task, else any."""
-    for alike in (
-        [other for other in known if (other.task, other.label) == (cell.task, cell.label)],
-        [other for other in known if other.task == cell.task],
-        known,
-    ):
-        if alike:
-            return sum(other.seconds or 0.0 for other in alike) / len(alike)
-    return 0.0
+    return next(means[kind] for kind in _list_kinds(cell) if kind in means)
+
+
+def _list_kinds(cell: CellStatus) -> tuple[tuple[str, ...], ...]:
+    return (cell.task, cell.label), (cell.task,), ()
 
 
 def write_scheduler(out: Path, study: str, *, workers: int, working: Sequence[RunningJob]) -> None:
