@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from crossling.errors import ArtefactError
 from crossling.report.citations import CITATIONS, DATA_WORKS
 from crossling.report.figures import HeatMap
 from crossling.report.table import Table
+from crossling.scores.predictions import Predictions, read_predictions
 from crossling.store.artefacts import Store
-from crossling.study.compare import compare_study
+from crossling.study.cell_scores import StudyFiles, score_cells
+from crossling.study.compare import compare_study, gather_comparison
 from crossling.study.folder import read_plan
 from crossling.study.report import LARGEST_FIGURE, cite_data, flatten, gather_report, report_study
 from crossling.study.report_charts import average_curves
@@ -60,6 +63,25 @@ def test_report_has_every_section(finished: Path) -> None:
     assert ("ner", "plain", "2", "1.0", "10", "500") in document.timing.rows
     assert [table.stem for table in document.choices] == ["choices"]
     assert any("Holm" in text for text in document.citations) and not any("DLFA" in text for text in document.citations)
+
+
+def test_report_reads_every_file_of_predictions_once_and_scores_it_as_alone(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, read = read_plan(finished), Counter[Path]()
+
+    def count(path: Path) -> Predictions:
+        read[path] += 1
+        return read_predictions(path)
+
+    alone = score_cells(plan, finished)
+    monkeypatch.setattr("crossling.study.cell_scores.read_predictions", count)
+    files = StudyFiles(finished, keep_scores=True)
+    gather_comparison(plan, finished, files=files)
+    assert score_cells(plan, finished, files) == alone
+    report_study(finished)
+    assert set(read) == set(finished.rglob("*.parquet"))
+    assert set(read.values()) == {2}, "once for each of the two"
 
 
 def test_data_come_with_their_fingerprints(finished: Path) -> None:

@@ -226,7 +226,8 @@ def read_predictions(path: Path) -> Predictions:
     if not is_filled(path):
         raise ArtefactError(f"{path}: there are no predictions; run the recipe again, which makes only what is missing")
     try:
-        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False) as file:
+            table = file.read(use_threads=False)  # a study has thousands of small files: threads and buffers cost more
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ArtefactError(f"{path}: cannot be read ({error}); {_MEND}") from error
     try:

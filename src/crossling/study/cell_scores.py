@@ -11,8 +11,8 @@ from crossling.data.spec import parse_spec
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.table import Table
 from crossling.scores.metrics import score
-from crossling.scores.predictions import read_predictions
-from crossling.study.folder import StudyPlan, is_finished, prediction_path, set_name
+from crossling.scores.predictions import Predictions, read_predictions
+from crossling.study.folder import RECIPE, StudyPlan, is_finished, prediction_path, set_name
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,39 @@ class CellScores:
     """The mean of all scores but those of languages trained on; none where there are no others."""
 
 
+class StudyFiles:
+    """Recipes and predictions of a study, for what needs them several times: each file is read once.
+
+    Of predictions only the scores are kept: those of a large study do not fit in memory.
+    """
+
+    def __init__(self, out: Path, *, keep_scores: bool = False) -> None:
+        self.out = out
+        self._keep_scores = keep_scores
+        self._recipes: dict[str, Recipe] = {}
+        self._scored: dict[Path, tuple[str, Mapping[str, float]]] = {}
+
+    def load_recipe(self, folder: str) -> Recipe:
+        """The recipe of a variant, by its folder."""
+        if folder not in self._recipes:
+            self._recipes[folder] = load_recipe(self.out / folder / RECIPE)
+        return self._recipes[folder]
+
+    def read_predictions(self, path: Path) -> Predictions:
+        """A file of predictions; with ``keep_scores`` it is scored for later."""
+        predictions = read_predictions(path)
+        if self._keep_scores:
+            self._scored[path] = predictions.language, score(predictions)
+        return predictions
+
+    def score(self, path: Path) -> tuple[str, Mapping[str, float]]:
+        """The language of predictions and all their scores."""
+        if path in self._scored:
+            return self._scored[path]
+        predictions = read_predictions(path)
+        return predictions.language, score(predictions)
+
+
 def list_seed_scores(cells: Iterable[CellScores], scores: Mapping[str, str]) -> Table:
     """Every score of every seed on a line, so that others can test again; ``scores``: the score's name by folder."""
     head = ("task", "system", "seed", "data", "language", "score", "percent")
@@ -41,31 +74,29 @@ def list_seed_scores(cells: Iterable[CellScores], scores: Mapping[str, str]) -> 
     return Table("Scores of every seed", head, rows, names=6)
 
 
-def score_cells(plan: StudyPlan, out: Path) -> list[CellScores]:
+def score_cells(plan: StudyPlan, out: Path, files: StudyFiles | None = None) -> list[CellScores]:
     """Scores of all cells that are finished, in the plan's order."""
-    recipes: dict[str, Recipe] = {}
+    files = files or StudyFiles(out)
     found = []
     for cell in plan.cells:
         if not is_finished(out, cell):
             continue
-        folder = cell.folder
-        if folder not in recipes:
-            recipes[folder] = load_recipe(out / folder / "recipe.toml")
-        scores, zero_shot = _score_cell(recipes[folder], out / folder, cell.seed)
-        found.append(CellScores(cell.task, cell.label, folder, cell.seed, scores, zero_shot))
+        scores, zero_shot = _score_cell(files, cell.folder, cell.seed)
+        found.append(CellScores(cell.task, cell.label, cell.folder, cell.seed, scores, zero_shot))
     return found
 
 
-def _score_cell(recipe: Recipe, folder: Path, seed: int) -> tuple[dict[tuple[str, str], float], float | None]:
+def _score_cell(files: StudyFiles, folder: str, seed: int) -> tuple[dict[tuple[str, str], float], float | None]:
+    recipe = files.load_recipe(folder)
     trained = trained_languages(recipe)
     name = recipe.main_score
     scores: dict[tuple[str, str], float] = {}
     others = []
     for entry in recipe.evaluate:
         for language, _ in entry.specs():
-            predictions = read_predictions(prediction_path(folder, seed, entry, language))
-            value = scores[set_name(entry), language] = float(score(predictions)[name])
-            if not any(is_same_language(predictions.language, code) for code in trained):
+            spoken, found = files.score(prediction_path(files.out / folder, seed, entry, language))
+            value = scores[set_name(entry), language] = float(found[name])
+            if not any(is_same_language(spoken, code) for code in trained):
                 others.append(value)
     return scores, sum(others) / len(others) if others else None
 

@@ -10,19 +10,18 @@ from typing import Any
 
 from crossling.errors import ArtefactError, UserError
 from crossling.files import read_json, write_atomic
-from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.recipe.recipe import Recipe
 from crossling.report.system_tables import ComparisonTable, comparison_tables
-from crossling.scores.predictions import Predictions, read_predictions
+from crossling.scores.predictions import Predictions
 from crossling.scores.significance import Comparison, Difference, Result, compare
 from crossling.scores.significance import Settings as TestSettings
 from crossling.scores.significance.holm import correct_results
 from crossling.scores.significance.results import PUBLISHED, Interval
-from crossling.study.cell_scores import list_seed_scores, score_cells, trained_languages
+from crossling.study.cell_scores import StudyFiles, list_seed_scores, score_cells, trained_languages
 from crossling.study.choose import Choice, make_choices
 from crossling.study.folder import (
     CHOICES,
     COMPARISON,
-    RECIPE,
     CellMarker,
     StudyPlan,
     name_file,
@@ -106,11 +105,14 @@ def gather_comparison(
     interval: Interval = "hierarchical",
     as_published: bool = False,
     choose_again: bool = True,
+    files: StudyFiles | None = None,
 ) -> StudyComparison:
     """The comparisons that the finished cells allow, perhaps none, and notes on what is missing.
 
-    Without ``choose_again`` choices on record count, for a criterion may load every model to choose.
+    Without ``choose_again`` choices on record count, for a criterion may load every model to choose. ``files``: of the
+    same folder, where the caller reads them too.
     """
+    files = files or StudyFiles(out)
     stored = _read_choices(plan, out)
     choices, notes = (stored, []) if stored and not choose_again else _find_choices(plan, out, stored)
     finished = read_finished(plan, out)
@@ -124,7 +126,7 @@ def gather_comparison(
             systems,
             choices,
             finished=finished,
-            out=out,
+            files=files,
             groups=groups,
             score=score,
             settings=PUBLISHED if as_published else TestSettings(interval=interval),
@@ -253,14 +255,14 @@ def _compare_task(
     choices: Sequence[Choice],
     *,
     finished: Finished,
-    out: Path,
+    files: StudyFiles,
     groups: Sequence[str],
     score: str | None,
     settings: TestSettings,
 ) -> tuple[Part | None, list[str]]:
-    recipes = {system.name: load_recipe(out / system.folder / "recipe.toml") for system in systems}
+    recipes = {system.name: files.load_recipe(system.folder) for system in systems}
     predictions = {
-        system.name: _read_predictions(recipes[system.name], out / system.folder, sorted(finished[system.folder]))
+        system.name: _read_predictions(files, system.folder, sorted(finished[system.folder]))
         for system in systems
         if finished.get(system.folder)
     }
@@ -300,12 +302,12 @@ def _note_further_labels(further: Mapping[str, set[str]], task: str) -> list[str
     ]
 
 
-def _read_predictions(recipe: Recipe, folder: Path, seeds: Sequence[int]) -> dict[tuple[str, str], list[Predictions]]:
+def _read_predictions(files: StudyFiles, folder: str, seeds: Sequence[int]) -> dict[tuple[str, str], list[Predictions]]:
     return {
         (set_name(entry), language): [
-            read_predictions(prediction_path(folder, seed, entry, language)) for seed in seeds
+            files.read_predictions(prediction_path(files.out / folder, seed, entry, language)) for seed in seeds
         ]
-        for entry in recipe.evaluate
+        for entry in files.load_recipe(folder).evaluate
         for language, _ in entry.specs()
     }
 
@@ -334,8 +336,9 @@ def _write(result: StudyComparison, out: Path, *, asked: Sequence[str | None]) -
 def _write_seeds(out: Path) -> str:
     """The scores of every seed, whatever is compared: what a page of results should be archived with."""
     plan = read_plan(out)
-    cells = score_cells(plan, out)
-    names = {cell.folder: load_recipe(out / cell.folder / RECIPE).main_score for cell in cells}
+    files = StudyFiles(out)
+    cells = score_cells(plan, out, files)
+    names = {cell.folder: files.load_recipe(cell.folder).main_score for cell in cells}
     write_atomic(out / SEEDS, list_seed_scores(cells, names).to_csv())
     return SEEDS
 

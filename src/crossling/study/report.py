@@ -20,7 +20,7 @@ from crossling.errors import ArtefactError
 from crossling.files import read_json, write_atomic
 from crossling.recipe.identity import canonical_json
 from crossling.recipe.overrides import read_toml, to_toml
-from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.recipe.recipe import Recipe
 from crossling.report.charts import draw_heat
 from crossling.report.citations import DATA_WORKS, find_citations
 from crossling.report.parts import AnalysisPart, Figure
@@ -37,6 +37,7 @@ from crossling.report.teaching import show_rounds
 from crossling.report.wording import summarise_comparison
 from crossling.scores.predictions import read_predictions
 from crossling.scores.significance.results import Interval
+from crossling.study.cell_scores import StudyFiles
 from crossling.study.choose import Choice
 from crossling.study.compare import (
     Finished,
@@ -49,6 +50,7 @@ from crossling.study.compare import (
 from crossling.study.folder import (
     COMPARISON,
     PICKS,
+    RECIPE,
     DataRecord,
     PlannedVariant,
     StudyPlan,
@@ -104,10 +106,11 @@ def gather_report(
     if store is not None:
         plan = replace(plan, store=store)
     finished, status = read_finished(plan, out), read_status(out)
-    whole, is_stored = _find_comparison(plan, finished, out, every=every, interval=interval)
+    files = StudyFiles(out, keep_scores=has_axes(plan))
+    whole, is_stored = _find_comparison(plan, finished, files, every=every, interval=interval)
     comparison = whole if every else leave_out_values(whole, plan)
     trainings = read_trainings(plan, plan.store)
-    recipes = [load_recipe(path) for v in plan.variants if (path := out / v.folder / "recipe.toml").is_file()]
+    recipes = [files.load_recipe(v.folder) for v in plan.variants if (out / v.folder / RECIPE).is_file()]
     whole_recipes, variants = list_recipes(plan, out)
     analyses = find_results(out)
     used = list_used(recipes) | {f"analyses/{result.kind}" for result in analyses}
@@ -121,11 +124,11 @@ def gather_report(
         machines=list_machines(finished),
         notes=tuple(line for line in comparison.lines if line.startswith("Note: ")),
         choices=tuple(list_choices(comparison.choices, out)),
-        sweeps=tuple(_find_sweeps(plan, out, whole, is_stored=is_stored)),
+        sweeps=tuple(_find_sweeps(plan, files, whole, is_stored=is_stored)),
         learning=tuple(draw_learning(trainings)),
         learning_note=trainings.note_missing(),
         analyses=(*_show_teaching(plan, trainings), *map(_show_analysis, analyses)),
-        data=list_data(plan, finished, out),
+        data=list_data(plan, finished, files),
         recipes=tuple(whole_recipes),
         variants=variants,
         settings=_show_settings(plan),
@@ -167,12 +170,15 @@ def _show_analysis(result: AnalysisResult) -> AnalysisPart:
 
 
 def _find_comparison(
-    plan: StudyPlan, finished: Finished, out: Path, *, every: bool, interval: Interval
+    plan: StudyPlan, finished: Finished, files: StudyFiles, *, every: bool, interval: Interval
 ) -> tuple[StudyComparison, bool]:
     """Compared now, from predictions; where these are not here, as it was stored. And whether it was stored."""
-    missing = _count_missing(finished, out)
+    out = files.out
+    missing = _count_missing(finished, files)
     if not missing:
-        made = gather_comparison(plan, out, every=every, groups=GROUPS, interval=interval, choose_again=False)
+        made = gather_comparison(
+            plan, out, every=every, groups=GROUPS, interval=interval, choose_again=False, files=files
+        )
         return made, False
     total = sum(len(seeds) for seeds in finished.values())
     lost = f"the predictions of {missing} of {total} finished cells are not in this folder"
@@ -188,18 +194,18 @@ def _find_comparison(
     return StudyComparison(stored.name, stored.parts, stored.choices, (*stored.lines, note)), True
 
 
-def _count_missing(finished: Finished, out: Path) -> int:
+def _count_missing(finished: Finished, files: StudyFiles) -> int:
     """Finished cells that lack some of their predictions."""
     missing = 0
     for folder, seeds in finished.items():
-        recipe = load_recipe(out / folder / "recipe.toml")
+        recipe = files.load_recipe(folder)
         for seed in seeds:
-            files = [
-                prediction_path(out / folder, seed, entry, language)
+            paths = (
+                prediction_path(files.out / folder, seed, entry, language)
                 for entry in recipe.evaluate
                 for language, _ in entry.specs()
-            ]
-            missing += not all(file.is_file() for file in files)
+            )
+            missing += not all(path.is_file() for path in paths)
     return missing
 
 
@@ -216,10 +222,10 @@ def _make_panels(comparison: StudyComparison) -> list[Panel]:
     ]
 
 
-def _find_sweeps(plan: StudyPlan, out: Path, comparison: StudyComparison, *, is_stored: bool) -> list[Sweep]:
+def _find_sweeps(plan: StudyPlan, files: StudyFiles, comparison: StudyComparison, *, is_stored: bool) -> list[Sweep]:
     if not has_axes(plan) or not comparison.parts:
         return []
-    scores = read_scores(comparison) if is_stored else score_variants(plan, out, comparison)
+    scores = read_scores(comparison) if is_stored else score_variants(plan, files, comparison)
     return draw_sweeps(plan, scores, comparison)
 
 
@@ -299,13 +305,13 @@ def list_machines(finished: Finished) -> Table:
     return Table("Hardware and versions", ("fact", "value"), tuple(rows), names=2, notes=notes, stem="machines")
 
 
-def list_data(plan: StudyPlan, finished: Finished, out: Path) -> Table:
+def list_data(plan: StudyPlan, finished: Finished, files: StudyFiles) -> Table:
     """Every set that was trained or tested on, with the fingerprint of its rows."""
     rows: dict[tuple[str, ...], None] = {}
     for variant in plan.variants:
-        record = find_run_record(out / variant.folder)
+        record = find_run_record(files.out / variant.folder)
         known = record.data if record is not None else ()
-        for one in known or _read_tested(variant, finished, out):
+        for one in known or _read_tested(variant, finished, files):
             count = f"{one.rows:,}" if one.rows is not None else "–"
             rows.setdefault((variant.task, one.role, one.name, one.language, count, one.fingerprint))
     head = ("task", "role", "set", "language", "rows", "fingerprint")
@@ -314,11 +320,11 @@ def list_data(plan: StudyPlan, finished: Finished, out: Path) -> Table:
     return table.without_empty_names() if rows else table
 
 
-def _read_tested(variant: PlannedVariant, finished: Finished, out: Path) -> Iterator[DataRecord]:
+def _read_tested(variant: PlannedVariant, finished: Finished, files: StudyFiles) -> Iterator[DataRecord]:
     """What predictions say of the rows that they are of, for a study that has no record of its data."""
-    folder = out / variant.folder
+    folder = files.out / variant.folder
     for seed in sorted(finished.get(variant.folder, {}))[:1]:
-        recipe = load_recipe(folder / "recipe.toml")
+        recipe = files.load_recipe(variant.folder)
         for entry in recipe.evaluate:
             for language, _ in entry.specs():
                 path = prediction_path(folder, seed, entry, language)
@@ -347,7 +353,7 @@ def list_recipes(plan: StudyPlan, out: Path) -> tuple[list[tuple[str, str]], Tab
     first: dict[str, dict[str, str]] = {}
     whole, others = [], []
     for variant in plan.variants:
-        path = out / variant.folder / "recipe.toml"
+        path = out / variant.folder / RECIPE
         if not path.is_file():
             continue
         name = ": ".join(filter(None, (variant.task, variant.label)))

@@ -16,7 +16,7 @@ from crossling.report.study_page import Sweep
 from crossling.report.table import Table
 from crossling.report.terminal import format_seconds
 from crossling.store.artefacts import Store
-from crossling.study.cell_scores import score_cells
+from crossling.study.cell_scores import StudyFiles, score_cells
 from crossling.study.choose import group_variants
 from crossling.study.compare import Finished, Part, StudyComparison
 from crossling.study.folder import PlannedVariant, StudyPlan, name_file, read_events
@@ -47,7 +47,7 @@ def _list_axes(plan: StudyPlan) -> list[tuple[str, str]]:
     return found
 
 
-def score_variants(plan: StudyPlan, out: Path, comparison: StudyComparison) -> Scores:
+def score_variants(plan: StudyPlan, files: StudyFiles, comparison: StudyComparison) -> Scores:
     """Scores of every variant from stored predictions, over seeds; languages trained on are not in the mean."""
     trained = {
         (part.task, result.data, result.language)
@@ -56,7 +56,7 @@ def score_variants(plan: StudyPlan, out: Path, comparison: StudyComparison) -> S
         if result.is_source
     }
     by_seed: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for cell in score_cells(plan, out):
+    for cell in score_cells(plan, files.out, files):
         for data in dict.fromkeys(data for data, _ in cell.scores):
             own = {language: value for (where, language), value in cell.scores.items() if where == data}
             others = [value for language, value in own.items() if (cell.task, data, language) not in trained]
