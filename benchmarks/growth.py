@@ -1,7 +1,8 @@
 """How time and memory grow: rows read, encoded and batched; cells planned and listed.
 
     python benchmarks/growth.py rows [ROWS ...]      default: 10000 100000 1000000
-    python benchmarks/growth.py cells [CELLS ...]    default: 10 100 1000
+    python benchmarks/growth.py cells [CELLS ...]    default: 10 100 1000 10000
+    python benchmarks/growth.py report [CELLS ...]   default: 10 100 1000
     python benchmarks/growth.py training [ROWS ...]  default: 10000 100000 392702 (XNLI's); on a GPU
 
 Rows: pairs of texts are read, encoded with the tokenizer of multilingual-e5-small and put into batches, and WikiMatrix
@@ -9,7 +10,10 @@ pairs are read and cleaned, each number in a process of its own; its start count
 process's peak less what it held before it read, the pages of mapped files included.
 
 Cells: a study of tiny cells is planned, its folder laid out, its job graph made and its status read, with every cell's
-marker in place; nothing is trained.
+marker in place; nothing is trained. The last column is the whole command ``crossling study status``, in CPU seconds of
+its process: other programs change them less than wall time.
+
+Report: the whole command ``crossling study report`` on a made-up study, 120 sentences a cell, in CPU seconds.
 
 Training: one epoch of pairs of texts with an encoder of mBERT's size, the capturing of graphs included. Subwords are as
 many as one language has.
@@ -19,9 +23,11 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
 from _rows import clock
 
@@ -62,7 +68,7 @@ def grow_cells(counts: list[int]) -> None:
     from small_study import write_study
     from tiny import save_tiny
 
-    print("cells\tload s\tplan s\twrite s\tgraph s\tfinished s\tstatus s\tplan MB")
+    print("cells\tload s\tplan s\twrite s\tgraph s\tfinished s\tstatus s\tplan MB\tstatus, CPU s")
     for count in counts:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -82,7 +88,32 @@ def grow_cells(counts: list[int]) -> None:
             looking, status = clock(lambda o=out: read_status(o))
             assert status.count("done") == count
             times = [f"{value:.2f}" for value in (loading, planning, laying, graphing, finding, looking)]
-            print(count, *times, f"{(out / 'study.json').stat().st_size / 1e6:.2f}", sep="\t", flush=True)
+            plan = f"{(out / 'study.json').stat().st_size / 1e6:.2f}"
+            print(count, *times, plan, f"{run_command('status', out):.2f}", sep="\t", flush=True)
+
+
+def grow_report(counts: list[int]) -> None:
+    from finished_study import finish_study
+    from tiny import save_tiny
+
+    print("cells\treport, CPU s")
+    for count in counts:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            seeds = 10 if count >= 100 else 5
+            out = finish_study(folder, save_tiny(folder / "encoder", family="xlm-r"), describe(count, seeds))
+            print(count, f"{run_command('report', out):.2f}", sep="\t", flush=True)
+
+
+def run_command(verb: str, out: Path) -> float:
+    """CPU seconds of a command on a study's folder: the median of five runs, after one that fills the caches."""
+    command = [sys.executable, "-m", "crossling", "study", verb, str(out)]
+    spent = []
+    for _ in range(6):
+        before = count_cpu_seconds()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        spent.append(count_cpu_seconds() - before)
+    return median(spent[1:])
 
 
 def grow_training(counts: list[int]) -> None:
@@ -124,5 +155,7 @@ if __name__ == "__main__":
         grow_rows(counts or [10_000, 100_000, 1_000_000])
     elif what == "training":
         grow_training(counts or [10_000, 100_000, 392_702])
+    elif what == "report":
+        grow_report(counts or [10, 100, 1_000])
     else:
-        grow_cells(counts or [10, 100, 1_000])
+        grow_cells(counts or [10, 100, 1_000, 10_000])
