@@ -94,7 +94,8 @@ def inspect_encoder(
 
 
 def _describe_encoder(encoder: Encoder, checkpoint: Checkpoint) -> dict[str, str]:
-    heads = {True: "yes", False: "no; an adapt stage trains one", None: "not known"}
+    can_mask = encoder.tokenizer.mask_token_id is not None and not encoder.is_causal
+    heads = {True: "yes", False: "no; an adapt stage trains one" if can_mask else "no", None: "not known"}
     read = "their last token, which alone has seen all" if encoder.is_causal else "the mean of their tokens"
     poolers = {True: "yes", False: f"no: sentences are read by {read}", None: "not known"}
     parameters = sum(parameter.numel() for parameter in encoder.parameters())
