@@ -194,8 +194,8 @@ def test_every_fusion_learns_a_task(kind: str, tmp_path: Path) -> None:
         optimiser.step()
         losses.append(float(loss.detach()))
         if losses[-1] < 0.5 * losses[0]:
-            return
-    raise AssertionError(f"the loss fell from {losses[0]:.3f} to {losses[-1]:.3f} only")
+            break
+    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_empty_rows_do_not_change_a_training_step(tmp_path: Path) -> None:

@@ -127,8 +127,8 @@ def test_every_task_learns(kind: str, tmp_path: Path) -> None:
         optimiser.step()
         losses.append(float(loss.detach()))
         if losses[-1] < 0.5 * losses[0]:
-            return
-    raise AssertionError(f"the loss fell from {losses[0]:.3f} to {losses[-1]:.3f} only")
+            break
+    assert losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.parametrize("kind", list_kinds("tasks"))

@@ -32,12 +32,8 @@ def _show_status(study: Path) -> None:
     gc.disable()  # the process ends in a moment, and no object of ten thousand cells is garbage before
     from crossling.cli.show_study import show_status
     from crossling.study.folder import find_out
-    from crossling.study.status import read_status
 
-    found = read_status(find_out(study))
-    show_status(found)
-    if found.count("failed"):
-        sys.exit(1)
+    sys.exit(show_status(find_out(study)))
 
 
 def guard(run: Callable[[], Any]) -> None:

@@ -42,9 +42,17 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
     print_message(f"next:    crossling study compare {folder}")
 
 
-def show_status(status: StudyStatus, *, every: bool = False) -> None:
-    """The table of cells; ``every``: of every system, however many there are."""
-    out.print(render_status(status, every=every))
+def show_status(folder: Path, *, watch: bool = False, every: bool = False) -> int:
+    """Show the table of cells; gives the exit code, 1 where a cell failed.
+
+    ``watch``: until the study is over. ``every``: every system, however many there are.
+    """
+    if watch:
+        status = watch_status(folder, every=every)
+    else:
+        status = read_status(folder)
+        out.print(render_status(status, every=every))
+    return int(status.count("failed") > 0)
 
 
 def watch_status(folder: Path, *, every: bool = False) -> StudyStatus:

@@ -101,18 +101,10 @@ def status(
     every: Annotated[bool, typer.Option("--all", help="Show every system of a study that has many.")] = False,
 ) -> None:
     """See which cells are done, running, waiting or failed, and the time left."""
-    from crossling.cli.show_study import show_status, watch_status
+    from crossling.cli.show_study import show_status
     from crossling.study.folder import find_out
-    from crossling.study.status import read_status
 
-    folder = find_out(study, out)
-    if watch:
-        found = watch_status(folder, every=every)
-    else:
-        found = read_status(folder)
-        show_status(found, every=every)
-    if found.count("failed"):
-        raise typer.Exit(1)
+    raise typer.Exit(show_status(find_out(study, out), watch=watch, every=every))
 
 
 @app.command()
