@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from crossling.data.records import LabelledPair, LabelledText, Question, TaggedSentence
+from crossling.encoders.loading import save_encoder
 from crossling.errors import DataError, RecipeError
 from crossling.models.model import read_weights
 from crossling.progress import NoProgress
@@ -27,7 +28,7 @@ from crossling.study.run_report import report_run
 from crossling.tasks import build_task, parse_task
 from crossling.training.distributed import setup_distributed
 from examples import make_rows
-from tiny import save_tiny
+from tiny_families import make_family
 
 KINDS: dict[str, Any] = {
     "tag": TaggedSentence,
@@ -100,10 +101,17 @@ def count_artefacts(done: RecipeRun) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("kind", "family"),
-    [("tag", "bert"), ("tag", "xlm-r"), ("classify", "xlm-r"), ("classify_pair", "bert"), ("answer", "xlm-r")],
+    [
+        ("tag", "bert"),
+        ("tag", "deberta-v2"),
+        ("classify", "t5"),
+        ("classify_pair", "albert"),
+        ("answer", "xlm-roberta"),
+        ("answer", "gemma3_text"),
+    ],
 )
 def test_every_task_is_taught_on_text_in_another_language(kind: str, family: str, tmp_path: Path) -> None:
-    encoder = save_tiny(tmp_path / "encoder", family=family, layers=1)
+    encoder = save_encoder(make_family(family), tmp_path / "encoder")
     done = run(make_recipe(tmp_path, encoder, kind), tmp_path)
     assert count_artefacts(done) == {"finetune": 2, "teach": 1}, "a teacher of this seed, and one more"
     record = record_of(done)
