@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, cast, 
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    WrapSerializer,
     field_validator,
     model_serializer,
     model_validator,
@@ -43,6 +45,15 @@ class FrozenSettings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+
+def _write_table(value: Any, write: SerializerFunctionWrapHandler) -> Any:
+    return False if value is None else write(value)
+
+
+FALSE_IS_NONE = BeforeValidator(lambda value: None if value is False else value)
+NONE_IS_FALSE = WrapSerializer(_write_table)
+"""For a table that a stage may take from the stage before: false says that it has none, also in a stored recipe."""
 
 
 class EncoderSettings(FrozenSettings):

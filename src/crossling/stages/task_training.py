@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, cast
 
-from pydantic import Field, FieldSerializationInfo, field_serializer, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
@@ -20,7 +20,7 @@ from crossling.errors import RecipeError, UserError
 from crossling.fusions import identify_fusion
 from crossling.objectives.aligned_words import AdjustmentSettings, ReplaySettings, identify_pairs
 from crossling.objectives.consistency import ConsistencySettings
-from crossling.recipe.recipe import FrozenSettings
+from crossling.recipe.recipe import FALSE_IS_NONE, NONE_IS_FALSE, FrozenSettings
 from crossling.registry import load_kind
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.consistent_task import LEXICON, identify_lexicons, make_consistent_stream, open_lexicons
@@ -80,19 +80,9 @@ class TaskStageSettings(StageSettings):
     1 / temperature. 1 as they are, 1000 all alike. Examples of smaller ones are repeated; none is left out."""
     replay: ReplaySettings | None = None
     """Continual learning: aligned words in every step."""
-    consistency: ConsistencySettings | None = None
+    consistency: Annotated[ConsistencySettings | None, FALSE_IS_NONE, NONE_IS_FALSE] = None
     """Consistency training: changed copies of the main task's examples should get the same answers; false: none, where
     the stage before has it."""
-
-    @field_validator("consistency", mode="before")
-    @classmethod
-    def _false_is_none(cls, value: Any) -> Any:
-        return None if value is False else value
-
-    @field_serializer("consistency")
-    def _none_is_false(self, value: ConsistencySettings | None, info: FieldSerializationInfo) -> Any:
-        """A stage that says nothing of it would take it from the stage before when its stored recipe is read again."""
-        return False if value is None else value.model_dump(mode=info.mode)
 
     @field_validator("dev", mode="before")
     @classmethod

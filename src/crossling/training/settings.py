@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, FieldSerializationInfo, field_serializer, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, MOST_EPOCHS, MOST_LAYERS
-from crossling.recipe.recipe import FrozenSettings
+from crossling.recipe.recipe import FALSE_IS_NONE, NONE_IS_FALSE, FrozenSettings
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -75,23 +75,13 @@ class LoraSettings(FrozenSettings):
 class TrainingSettings(OptimiserSettings):
     """How a stage trains: how long, how fast, with what optimiser, and which parts of the encoder."""
 
-    lora: LoraSettings | None = None
+    lora: Annotated[LoraSettings | None, FALSE_IS_NONE, NONE_IS_FALSE] = None
     """Train low-rank adapters instead of the encoder's weights; they are merged into the weights at the end of the
     stage. { rank = 16, alpha = 32, targets = "all" }, with an lr of about ten times the usual one; false: none."""
     freeze: Literal["none", "embeddings"] | Annotated[int, Field(ge=1, le=MOST_LAYERS)] = "none"
     """What stays as it is: embeddings, or, as a number, embeddings and this many of the lowest layers."""
     optimizer_states: Literal["float32", "8bit"] = "float32"
     """What AdamW's two moments are stored in between updates; 8bit takes a quarter of the memory and rounds them."""
-
-    @field_validator("lora", mode="before")
-    @classmethod
-    def _false_is_no_lora(cls, value: Any) -> Any:
-        return None if value is False else value
-
-    @field_serializer("lora")
-    def _no_lora_is_false(self, value: LoraSettings | None, info: FieldSerializationInfo) -> Any:
-        """A stage that says nothing of it may take it from the stage before when its stored recipe is read again."""
-        return False if value is None else value.model_dump(mode=info.mode)
 
     @field_validator("freeze", mode="before")
     @classmethod
