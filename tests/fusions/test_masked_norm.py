@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, distributed, multiprocessing, nn
+from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
 from crossling.fusions.dlfa import DLFA, Settings, Statistics
 from crossling.fusions.masked_norm import MaskedBatchNorm, RealPositions
+from two_processes import run_in_two_processes
 
 CHANNELS = 5
 
@@ -196,21 +197,18 @@ def _batch(lengths: list[list[int]]) -> tuple[dict[int, Tensor], Tensor]:
     return {layer: _values(len(flat), 4, 8, seed=layer) for layer in (1, 2)}, _mask(flat, 4).long()
 
 
-def _work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+def _work(rank: int, folder: Path) -> None:
     for name, lengths in SHARES.items():
         hidden, mask = _batch(lengths)
         half = len(mask) // 2
         results = _train_share(hidden, mask, slice(rank * half, (rank + 1) * half))
-        save_file(results, f"{folder}/{name} {rank}")
-    distributed.destroy_process_group()
+        save_file(results, folder / f"{name} {rank}")
 
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("processes")
-    multiprocessing.spawn(_work, args=(str(folder),), nprocs=2)
+    run_in_two_processes(_work, folder)
     return folder
 
 

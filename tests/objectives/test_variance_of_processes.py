@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, distributed, multiprocessing
+from torch import Tensor
 
 from crossling.objectives.aligned_words import average_variance
+from two_processes import run_in_two_processes
 
 WORDS = torch.tensor([[-1, 0, 0, 1, -1], [-1, 0, 1, 2, -1], [-1, -1, -1, -1, -1], [-1, 0, -1, -1, -1]])
 SHARES = {"halves": slice(0, 2), "nothing for the second": slice(0, 4)}
@@ -24,17 +25,14 @@ def _divide(rows: slice) -> dict[str, Tensor]:
     return {"loss": loss.detach().reshape(1), "gradient": vectors.grad}
 
 
-def _work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+def _work(rank: int, folder: Path) -> None:
     for name, first in SHARES.items():
-        save_file(_divide(first if rank == 0 else slice(first.stop, 4)), f"{folder}/{name} {rank}")
-    distributed.destroy_process_group()
+        save_file(_divide(first if rank == 0 else slice(first.stop, 4)), folder / f"{name} {rank}")
 
 
 def test_two_processes_divide_by_the_variance_of_the_whole_batch(tmp_path: Path) -> None:
     whole = _divide(slice(0, 4))
-    multiprocessing.spawn(_work, args=(str(tmp_path),), nprocs=2)
+    run_in_two_processes(_work, tmp_path)
     for name in SHARES:
         parts = [load_file(tmp_path / f"{name} {rank}") for rank in (0, 1)]
         torch.testing.assert_close(parts[0]["loss"] + parts[1]["loss"], whole["loss"])
