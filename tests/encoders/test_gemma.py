@@ -192,28 +192,91 @@ def test_a_trimmed_copy_is_an_ordinary_folder_with_the_same_states(
     torch.testing.assert_close(*states)
 
 
-def test_quantised_weights_are_read_as_the_package_gguf_writes_them(
-    tensors: dict[str, np.ndarray], tmp_path: Path
+def spell_out(kind: int, block: bytes) -> list[float]:
+    """The numbers of one block, one after another, as the format's description has them."""
+
+    def half(at: int) -> float:
+        return float(np.frombuffer(block[at : at + 2], "<f2")[0])
+
+    def signed(at: int) -> int:
+        return block[at] - 256 * (block[at] > 127)
+
+    if kind == 8:  # Q8_0
+        return [half(0) * signed(2 + n) for n in range(32)]
+    if kind == 6:  # Q5_0
+        bits = int.from_bytes(block[2:6], "little")
+        low = [block[6 + n % 16] >> (4 if n > 15 else 0) & 15 for n in range(32)]
+        return [half(0) * ((low[n] | (bits >> n & 1) << 4) - 16) for n in range(32)]
+    numbers = []
+    if kind == 12:  # Q4_K
+        s = block[4:16]
+        for n in range(256):
+            part = n // 32
+            if part < 4:
+                scale, offset = s[part] & 63, s[part + 4] & 63
+            else:
+                scale = s[part + 4] & 15 | (s[part - 4] >> 6) << 4
+                offset = s[part + 4] >> 4 | (s[part] >> 6) << 4
+            code = block[16 + n // 64 * 32 + n % 32] >> (4 if part % 2 else 0) & 15
+            numbers.append(half(0) * scale * code - half(2) * offset)
+        return numbers
+    for n in range(256):  # Q6_K
+        side, m = n // 128, n % 128
+        low = block[64 * side + m % 64] >> (4 if m > 63 else 0) & 15
+        high = block[128 + 32 * side + m % 32] >> (2 * (m // 32)) & 3
+        numbers.append(half(208) * signed(192 + n // 16) * ((low | high << 4) - 32))
+    return numbers
+
+
+@pytest.mark.parametrize(("kind", "size", "halves"), [(8, 34, [0]), (6, 22, [0]), (12, 144, [0, 2]), (14, 210, [208])])
+def test_quantised_blocks_are_the_numbers_that_their_description_spells_out(
+    kind: int, size: int, halves: list[int]
 ) -> None:
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(tmp_path / "tiny.gguf", "gemma3")
-    writer.add_context_length(128)
-    writer.add_token_list(PIECES)
-    for name, value in tensors.items():
-        if name.endswith("norm.weight"):
-            writer.add_tensor(name, value)
-        else:
-            blocks = gguf.quantize(value, gguf.GGMLQuantizationType.Q8_0)
-            writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    file = GgufFile(np.fromfile(tmp_path / "tiny.gguf", np.uint8), "tiny")
-    assert (file.value("gemma3.context_length"), file.value("tokenizer.ggml.tokens")) == (128, PIECES)
-    for name, value in tensors.items():
-        most = np.abs(value).max() / 127 if not name.endswith("norm.weight") else 0
-        np.testing.assert_allclose(file.tensor(name), value, rtol=0, atol=most)
+    generator = np.random.default_rng(kind)
+    blocks = generator.integers(0, 256, (6, size), np.uint8)
+    for at in halves:
+        blocks[:, at : at + 2] = generator.normal(size=(6, 1)).astype("<f2").view(np.uint8)
+    wide = len(spell_out(kind, blocks[0].tobytes()))
+    head = (
+        b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + write_string("table") + struct.pack("<IQQIQ", 2, 2 * wide, 3, kind, 0)
+    )
+    data = head + bytes(-len(head) % 32) + blocks.tobytes()
+    found = GgufFile(np.frombuffer(data, np.uint8), "tiny").tensor("table")
+    assert (found.shape, found.dtype) == ((3, 2 * wide), np.float32)
+    expected = np.asarray([spell_out(kind, block.tobytes()) for block in blocks]).reshape(3, -1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(EncoderError, match="damaged or cut off"):
+        GgufFile(np.frombuffer(data[:-1], np.uint8), "tiny").tensor("table")
+
+
+def test_a_trimmed_copy_in_blocks_is_one_file_with_the_same_rows_and_states(
+    tensors: dict[str, np.ndarray], install: Install, tmp_path: Path
+) -> None:
+    install(write_gguf(tensors))
+    encoder = load_encoder("gemma-3-270m")
+    text = " the cat<b>  é"
+    kept = np.asarray(encoder.tokenizer(text)["input_ids"])
+    folder = write_trimmed(encoder, kept, tmp_path / "smaller", blocks=True)
+    assert [path.name for path in folder.iterdir()] == ["encoder.gguf"]
+    smaller = load_encoder(str(folder), attention="bidirectional")
+    assert smaller.vocabulary < encoder.vocabulary
+    assert (smaller.attention, smaller.name) == ("bidirectional", "gemma-3-270m-q4_k_m-trimmed")
+    assert locate_checkpoint(str(folder)) is None and open_checkpoint(str(folder)).reasons == ()
+    assert smaller.tokenizer.tokenize(text) == encoder.tokenizer.tokenize(text)
+    tables = [one.model.get_input_embeddings().weight for one in (encoder, smaller)]
+    for piece, row in smaller.tokenizer.get_vocab().items():
+        assert torch.equal(tables[1][row], tables[0][encoder.tokenizer.get_vocab()[piece]])
+    again = load_encoder(str(write_trimmed(smaller, np.arange(smaller.vocabulary), tmp_path / "again", blocks=True)))
+    states = []
+    for one in (encoder, load_encoder(str(folder)), again):
+        ids_BS = torch.tensor([one.tokenizer(text)["input_ids"]])
+        with torch.no_grad():
+            states.append(one(ids_BS, torch.ones_like(ids_BS), layers=[7])[7])
+    torch.testing.assert_close(states[1], states[0])
+    torch.testing.assert_close(states[2], states[0])
+    (folder / "encoder.gguf").write_bytes(b"")
+    with pytest.raises(EncoderError, match=r"encoder\.gguf: cannot be read .* Write it again with trim"):
+        load_encoder(str(folder))
 
 
 def test_packages_that_are_not_installed_are_named_with_their_terms(monkeypatch: pytest.MonkeyPatch) -> None:

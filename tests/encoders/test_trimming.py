@@ -190,7 +190,7 @@ def test_only_four_bit_encoders_are_written_in_blocks(tmp_path: Path) -> None:
     write_tiny_blocks(tmp_path / "tiny.bin")
     encoder = load_blocks(tmp_path / "tiny.bin", name="tiny")
     small = load_encoder(str(write_trimmed(encoder, np.asarray([5]), tmp_path / "small", blocks=True)))
-    assert small.blocks_file is not None and small.vocabulary < encoder.vocabulary
+    assert small.write_blocks is not None and small.vocabulary < encoder.vocabulary
     ordinary = load_encoder(str(write_trimmed(encoder, np.asarray([5]), tmp_path / "ordinary")))
     assert ordinary.tokenizer.get_vocab() == small.tokenizer.get_vocab()
     assert torch.equal(table_of(ordinary), table_of(small))

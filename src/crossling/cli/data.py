@@ -90,7 +90,7 @@ def trim(
     out: Annotated[Path, typer.Option(help="Folder for the smaller encoder.")],
     blocks: Annotated[
         bool,
-        typer.Option("--blocks", help="Of the offline encoder: keep its 4-bit blocks, a quarter the size."),
+        typer.Option("--blocks", help="Of an encoder from a package: keep its quantised blocks, a quarter the size."),
     ] = False,
     store: StoreOption = None,
 ) -> None:

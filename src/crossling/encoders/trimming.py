@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from crossling.data.ragged import IntArray
 from crossling.data.words import cut_by_tokenizer, split_words
 from crossling.encoders.coverage import read_text_lines
 from crossling.encoders.encoder import Encoder
-from crossling.encoders.four_bit_blocks import write_blocks
 from crossling.encoders.loading import load_encoder, save_encoder
 from crossling.encoders.tokenization import TRIMMED_FROM, SubwordTokenizer, is_byte
 from crossling.encoders.vocabulary import choose_rows, trim_encoder, untrim_encoder
@@ -33,15 +32,15 @@ def write_trimmed(encoder: Encoder, ids: IntArray, folder: Path, *, blocks: bool
 
     Text whose subwords were all kept is tokenized as before; other text gets smaller subwords or unknown ones.
     """
-    if blocks:
-        if encoder.blocks_file is None:
-            raise EncoderError(f"{encoder.name}: is not stored in 4-bit blocks; write it without --blocks.")
-        return write_blocks(encoder.blocks_file, np.asarray(ids), folder, name=encoder.name)
+    if blocks and encoder.write_blocks is None:
+        raise EncoderError(f"{encoder.name}: is not stored in quantised blocks; write it without --blocks.")
     # XLM-R counts positions from the pad id on, so the ids below it must stay.
     below = np.arange(encoder.tokenizer.pad_token_id + 1 if encoder.counts_from_pad else 0)
     settings = json.loads(encoder.tokenizer.backend_tokenizer.to_str())
     rows = choose_rows(encoder, np.concatenate([np.asarray(ids, np.int64), below, _needed_pieces(settings)]))
     rows = choose_rows(encoder, _add_parts(settings, rows))
+    if blocks and encoder.write_blocks is not None:
+        return encoder.write_blocks(rows, folder)
     smaller = Encoder(
         _copy_model(encoder, rows), _copy_tokenizer(encoder, settings, rows), name=encoder.name, identity=""
     )
@@ -107,26 +106,40 @@ def _needed_pieces(settings: dict[str, Any]) -> IntArray:
         needed += [index for index, (piece, _) in enumerate(model["vocab"]) if piece == "▁" or is_byte(piece)]
     else:
         pieces: dict[str, int] = model["vocab"]
-        single = model["type"] == "BPE"  # the bytes, with which all else can be written
-        needed += [index for piece, index in pieces.items() if is_byte(piece) or (single and len(piece) == 1)]
+        spelling = [index for piece, index in pieces.items() if is_byte(piece)]
+        if model["type"] == "BPE" and not spelling:  # its single characters are the bytes
+            spelling = [index for piece, index in pieces.items() if len(piece) == 1]
+        needed += spelling
     return np.asarray(needed, np.int64)
 
 
 def _add_parts(settings: dict[str, Any], rows: IntArray) -> IntArray:
-    """For BPE, also the pieces from which kept pieces are merged."""
+    """For BPE, also the pieces from which kept pieces are merged.
+
+    Within a piece of a text the same merges are made as in the piece alone: one across its borders never was.
+    """
     if settings["model"]["type"] != "BPE":
         return rows
     pieces: dict[str, int] = settings["model"]["vocab"]
-    parts: dict[int, list[int]] = {}
-    for left, right in _read_merges(settings["model"]):
-        parts.setdefault(pieces[left + right], []).extend((pieces[left], pieces[right]))
-    kept, waiting = set(rows.tolist()), rows.tolist()
-    while waiting:
-        for part in parts.get(waiting.pop(), ()):
-            if part not in kept:
-                kept.add(part)
-                waiting.append(part)
+    ranks = {merge: rank for rank, merge in enumerate(_read_merges(settings["model"]))}
+    texts = {index: piece for piece, index in pieces.items()}
+    kept = set(rows.tolist())
+    for row in rows.tolist():
+        kept.update(pieces[part] for part in _list_merged(texts.get(row, ""), ranks) if part in pieces)
     return np.asarray(sorted(kept), np.int64)
+
+
+def _list_merged(piece: str, ranks: dict[tuple[str, str], int]) -> list[str]:
+    """A piece's characters, and what becomes of them as they are merged, the first merge first."""
+    parts = list(piece)
+    found = list(parts)
+    while len(parts) > 1:
+        rank, place = min((ranks.get(pair, len(ranks)), place) for place, pair in enumerate(pairwise(parts)))
+        if rank == len(ranks):
+            break
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        found.append(parts[place])
+    return found
 
 
 def _read_merges(model: dict[str, Any]) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ from crossling.encoders.loading import (
     SMALL_FILES,
     check_keys,
     download,
+    is_quantised_folder,
     list_weights,
     load_encoder,
     load_files,
@@ -33,7 +34,7 @@ from crossling.encoders.loading import (
     quiet_transformers,
 )
 from crossling.encoders.masked_word_head import has_head
-from crossling.encoders.offline import OFFLINE_ALIASES, is_blocks_folder
+from crossling.encoders.offline import OFFLINE_ALIASES
 from crossling.encoders.structure import find_class, takes_pooler
 from crossling.encoders.untrusted import check_checkpoint
 from crossling.errors import EncoderError
@@ -74,7 +75,7 @@ def open_checkpoint(name: str, *, revision: str | None = None) -> Checkpoint:
     if name in GEMMA_ALIASES:
         encoder = load_encoder(name)
         return Checkpoint(encoder.name, encoder, (), False, False, GEMMA_TERMS, None)
-    if name in OFFLINE_ALIASES or (is_folder(name) and is_blocks_folder(Path(name).expanduser())):
+    if name in OFFLINE_ALIASES or is_quantised_folder(name):
         encoder = load_encoder(name)
         licence = str(metadata.metadata(OFFLINE_PACKAGE)["License"] or "") if name in OFFLINE_ALIASES else ""
         return Checkpoint(encoder.name, encoder, (), False, encoder.has_pooler, licence, None)

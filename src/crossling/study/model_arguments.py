@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossling.analyses.models import AnalysedModel, AnalysedModels, Pretrained, pretrained_model
-from crossling.encoders.offline import is_blocks_folder
+from crossling.encoders.loading import is_quantised_folder
 from crossling.errors import ArtefactError, nearest
 from crossling.models.model import read_card
 from crossling.recipe.recipe import load_recipe
@@ -98,7 +98,7 @@ def _find(argument: ModelArgument) -> tuple[list[AnalysedModel], list[str]]:
         return _find_seeds(argument), []
     if Path(argument.where).suffix == ".toml":
         raise ArtefactError(f"{argument.where}: its study has no results yet ({folder / PLAN} is missing)")
-    if folder.exists() and not ((folder / "config.json").is_file() or is_blocks_folder(folder)):
+    if folder.exists() and not ((folder / "config.json").is_file() or is_quantised_folder(str(folder))):
         raise ArtefactError(
             f"{argument.where}: neither the folder of a study, of a run or of a saved model, nor an encoder's "
             f"({PLAN}, run.json, model.json and config.json are missing)"
