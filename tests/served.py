@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,14 @@ from crossling.models.model import ModelCard, build_model
 from tiny import tiny_encoder
 from trained import wrap
 
+HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def write_request(content: Any) -> bytes:
+    """A request for predictions, to be sent at once: its body cannot come later than its head."""
+    body = json.dumps(content).encode()
+    return HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+
 
 class GatedPredictor(Predictor):
     """A model that predicts when its gate is open, and fails on the word ``poison``."""
@@ -36,7 +45,7 @@ class GatedPredictor(Predictor):
 
     def predict_mixed(self, inputs: Sequence[Any], languages: Sequence[str | None]) -> list[dict[str, Any]]:
         self.entered.set()
-        assert self.gate.wait(60)
+        assert self.gate.wait(120)
         if any("poison" in item for item in inputs):
             raise ValueError("secret text of a user")
         self.batches.append(len(inputs))
@@ -89,13 +98,17 @@ class Running:
         self, method: str, path: str, body: bytes | None = None, *, headers: dict[str, str] | None = None
     ) -> Reply:
         """A request on a connection of its own."""
-        connection = HTTPConnection(self.host, self.port, timeout=60)
+        connection = HTTPConnection(self.host, self.port, timeout=120)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         finally:
             connection.close()
+
+    def connect(self) -> socket.socket:
+        """A plain connection."""
+        return socket.create_connection((self.host, self.port), timeout=120)
 
     def get(self, path: str, **headers: str) -> Reply:
         return self.send("GET", path, headers=headers)
@@ -108,12 +121,22 @@ class Running:
 
 @contextmanager
 def run_server(
-    predictors: dict[str, Predictor], *, limits: Limits | None = None, buffer: int | None = None, **settings: Any
+    predictors: dict[str, Predictor],
+    *,
+    limits: Limits | None = None,
+    patience: float | None = None,
+    buffer: int | None = None,
+    **settings: Any,
 ) -> Iterator[Running]:
-    """A server as the command starts it, on any free port, until the block ends; ``buffer``: bytes it sends ahead."""
+    """A server as the command starts it, on any free port, until the block ends.
+
+    ``patience``: seconds for a client to send a head or to read, by default those of the limits; ``buffer``: bytes
+    that it sends ahead.
+    """
     limits = limits or Limits()
     service = Service(predictors, limits=limits)
-    server = uvicorn.Server(make_config(build_app(service, **settings), limits))
+    patience = limits.seconds if patience is None else patience
+    server = uvicorn.Server(make_config(build_app(service, **settings), replace(limits, seconds=patience)))
     opened = bind("127.0.0.1", 0)
     if buffer is not None:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
@@ -124,8 +147,16 @@ def run_server(
         yield Running(service, server, "127.0.0.1", opened.getsockname()[1])
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(120)
         assert not thread.is_alive(), "the server does not stop"
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 120.0) -> None:
+    """Until something holds; an error where it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
 
 
 def load_gated(folder: Path) -> GatedPredictor:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from crossling.inference.server.logs import LOGGER, JsonFormatter
 from crossling.inference.server.schema import PredictResponse
 from crossling.phrasebook import LANGUAGES
 from examples import make_rows
-from served import Running, load_gated, run_server
+from served import Running, load_gated, run_server, wait_until, write_request
 from trained import list_inputs
 
 Trained = Callable[[str], Path]
@@ -215,24 +215,37 @@ def test_only_named_origins_may_read_answers(predictors: dict[str, Predictor]) -
         assert "access-control-allow-origin" not in running.predict({"texts": ["a"]}, Origin=origin).headers
 
 
-def test_full_queue_timeouts_and_too_many_requests(trained: Trained) -> None:
+def test_full_queue_and_too_many_requests(trained: Trained) -> None:
     gated = load_gated(trained("ner"))
-    limits = Limits(items=3, queue=3, requests=3, seconds=0.5, wait=0.0)
+    limits = Limits(items=3, queue=3, requests=3, wait=0.0, seconds=120.0)
     with run_server({"ner": gated}, limits=limits) as running, ThreadPoolExecutor(8) as pool:
         first = pool.submit(running.predict, {"texts": ["cat"]})
-        assert gated.entered.wait(30)
+        assert gated.entered.wait(120)
         second = pool.submit(running.predict, {"texts": ["a", "b", "c"]})
-        while running.service.models["ner"].batcher.queued < 3:
-            threading.Event().wait(0.01)
+        wait_until(lambda: running.service.models["ner"].batcher.queued == 3)
         full = running.predict({"texts": ["d"]})
         assert (full.status, full.code, full.headers["retry-after"]) == (429, "queue_full", "1")
-        assert [reply.result(30).status for reply in (first, second)] == [504, 504]
         running.service.active += 3
         assert running.predict({"texts": ["d"]}).code == "busy"
         running.service.active -= 3
         assert running.get("/health").status == 200
         gated.gate.set()
-        assert running.predict({"texts": ["the cat"]}).status == 200, "what nobody waits for was dropped"
+        assert [reply.result(120).status for reply in (first, second)] == [200, 200]
+
+
+def test_late_answers_are_given_up_and_dropped(trained: Trained) -> None:
+    gated = load_gated(trained("ner"))
+    limits = Limits(wait=0.0, seconds=120.0)
+    with run_server({"ner": gated}, limits=limits) as running, running.connect() as first, running.connect() as second:
+        running.service.limits = replace(limits, seconds=0.1)
+        first.sendall(write_request({"texts": ["cat"]}))
+        assert gated.entered.wait(120)
+        second.sendall(write_request({"texts": ["a", "b", "c"]}))
+        assert [client.recv(65_536)[9:12] for client in (first, second)] == [b"504", b"504"]
+        running.service.limits = limits
+        gated.gate.set()
+        assert running.predict({"texts": ["the cat"]}).status == 200
+        assert gated.batches == [1, 1], "what nobody waits for was dropped"
 
 
 def test_failure_is_one_clients_and_no_text_reaches_the_logs(trained: Trained) -> None:
@@ -249,9 +262,9 @@ def test_failure_is_one_clients_and_no_text_reaches_the_logs(trained: Trained) -
             replies = []
             for text in texts:
                 replies.append(pool.submit(running.predict, {"texts": [text]}))
-                assert gated.entered.wait(30)
+                assert gated.entered.wait(120)
             gated.gate.set()
-            found = dict(zip(texts, (reply.result(60) for reply in replies), strict=True))
+            found = dict(zip(texts, (reply.result(120) for reply in replies), strict=True))
             bad = running.send(
                 "POST", "/v1/predict?q=secret", b'{"secret', headers={"Content-Type": "application/json"}
             )

@@ -23,7 +23,7 @@ class Recorder:
 
     def __call__(self, items: list[int]) -> list[int]:
         self.entered.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(120)
         if -1 in items:
             raise ValueError("poison")
         self.batches.append(items)
@@ -37,20 +37,20 @@ def held(**settings: Any) -> Iterator[tuple[Recorder, Batcher[int, int]]]:
     batcher = Batcher(recorder, **{"wait": 0.0, **settings})
     try:
         first = batcher.submit([0])
-        assert recorder.entered.wait(30)
+        assert recorder.entered.wait(120)
         yield recorder, batcher
         recorder.gate.set()
-        assert first.result(30) == [0]
+        assert first.result(120) == [0]
     finally:
         recorder.gate.set()
-        assert batcher.close(30)
+        assert batcher.close(120)
 
 
 def test_waiting_callers_share_batches() -> None:
     with held(batch=4) as (recorder, batcher):
         futures = [batcher.submit([number]) for number in range(1, 7)]
         recorder.gate.set()
-        assert [future.result(30) for future in futures] == [[2 * number] for number in range(1, 7)]
+        assert [future.result(120) for future in futures] == [[2 * number] for number in range(1, 7)]
         assert recorder.batches == [[0], [1, 2, 3, 4], [5, 6]]
 
 
@@ -59,16 +59,16 @@ def test_large_request_does_not_hold_up_small_ones() -> None:
         large = batcher.submit(list(range(100, 200)))
         small = batcher.submit([1])
         recorder.gate.set()
-        assert small.result(30) == [2]
+        assert small.result(120) == [2]
         assert 1 in recorder.batches[1], "the small one is in the first batch after it came"
-        assert large.result(30) == [2 * number for number in range(100, 200)]
+        assert large.result(120) == [2 * number for number in range(100, 200)]
 
 
 def test_batches_are_bounded_by_volume() -> None:
     with held(batch=10, size=lambda item: item, volume=10) as (recorder, batcher):
         futures = [batcher.submit([4, 4, 4]), batcher.submit([50, 1])]
         recorder.gate.set()
-        assert [future.result(30) for future in futures] == [[8, 8, 8], [100, 2]]
+        assert [future.result(120) for future in futures] == [[8, 8, 8], [100, 2]]
         assert all(sum(batch) <= 10 or len(batch) == 1 for batch in recorder.batches)
 
 
@@ -82,9 +82,9 @@ def test_full_queue_refuses_and_recovers() -> None:
         assert waiting.cancel()
         again = batcher.submit([3, 4])
         recorder.gate.set()
-        assert again.result(30) == [6, 8]
+        assert again.result(120) == [6, 8]
         with pytest.raises(CancelledError):
-            waiting.result(30)
+            waiting.result(120)
         assert batcher.queued == 0
         assert not any(1 in batch for batch in recorder.batches), "what was cancelled is not computed"
 
@@ -93,10 +93,10 @@ def test_failure_reaches_only_its_caller() -> None:
     with held() as (recorder, batcher):
         good, bad, other = batcher.submit([1, 2]), batcher.submit([3, -1]), batcher.submit([4])
         recorder.gate.set()
-        assert (good.result(30), other.result(30)) == ([2, 4], [8])
+        assert (good.result(120), other.result(120)) == ([2, 4], [8])
         with pytest.raises(ValueError, match="poison"):
-            bad.result(30)
-        assert batcher.submit([5]).result(30) == [10], "it goes on"
+            bad.result(120)
+        assert batcher.submit([5]).result(120) == [10], "it goes on"
 
 
 def test_failed_request_leaves_the_queue() -> None:
@@ -104,16 +104,16 @@ def test_failed_request_leaves_the_queue() -> None:
         bad = batcher.submit([-1, *range(1, 20)])
         recorder.gate.set()
         with pytest.raises(ValueError, match="poison"):
-            bad.result(30)
-        assert batcher.submit([5]).result(30) == [10]
+            bad.result(120)
+        assert batcher.submit([5]).result(120) == [10]
         assert batcher.queued == 0
 
 
 def test_wrong_number_of_results_is_an_error() -> None:
     batcher: Batcher[int, int] = Batcher(lambda items: [])
     with pytest.raises(RuntimeError, match="0 results for 1 inputs"):
-        batcher.submit([1]).result(30)
-    assert batcher.close(30)
+        batcher.submit([1]).result(120)
+    assert batcher.close(120)
 
 
 def test_closing_finishes_what_was_accepted() -> None:
@@ -123,14 +123,14 @@ def test_closing_finishes_what_was_accepted() -> None:
         with pytest.raises(ClosedError):
             batcher.submit([1])
         recorder.gate.set()
-        assert batcher.close(30)
+        assert batcher.close(120)
         assert [future.result(0) for future in futures] == [[2 * number] * 2 for number in range(20)]
 
 
 def test_request_without_inputs_has_no_results() -> None:
     batcher: Batcher[int, int] = Batcher(lambda items: items)
     assert batcher.submit([]).result(0) == []
-    assert batcher.close(30)
+    assert batcher.close(120)
 
 
 def test_many_threads_get_their_own_results() -> None:
@@ -147,12 +147,12 @@ def test_many_threads_get_their_own_results() -> None:
         sent = 0
         for _ in range(20):
             items = [generator.randrange(1000) for _ in range(generator.randrange(12))]
-            assert batcher.submit(items).result(30) == [2 * item for item in items]
+            assert batcher.submit(items).result(120) == [2 * item for item in items]
             sent += len(items)
         return sent
 
     with ThreadPoolExecutor(64) as pool:
         total = sum(pool.map(call, range(64)))
-    assert batcher.close(30)
+    assert batcher.close(120)
     assert sum(sizes) == total
     assert max(sizes) <= 7
