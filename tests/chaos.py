@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crossling.processes import is_running
-from small_study import finish, live_workers, start, wait_for
+from small_study import finish, list_paths, live_workers, start, wait_for
 
 
 @dataclass
@@ -41,7 +42,10 @@ class Chaos:
                 wait_until_gone(orphans)
                 continue
             finish(process)
-            return
+            if self.workers_killed + self.schedulers_killed:
+                return
+            for folder in (self.out, self.store):  # this process was stopped for so long that the study was over first
+                shutil.rmtree(folder)
 
     def _choose_worker(self) -> int | None:
         found = [worker for worker in live_workers(self.out) if is_running(worker)]
@@ -52,8 +56,8 @@ class Chaos:
         if not wait_for(self._choose_worker, process):
             return False
         if self.dice.random() < 0.5:
-            before = _state(self.store)
-            wait_for(lambda: _state(self.store) != before, process)
+            before = list_paths(self.store)
+            wait_for(lambda: list_paths(self.store) != before, process)
         else:
             time.sleep(self.dice.random() * 0.4)
         victim = choose()
@@ -66,13 +70,9 @@ class Chaos:
         return True
 
 
-def _state(store: Path) -> set[str]:
-    return {str(path) for path in store.rglob("*")}
-
-
 def wait_until_gone(processes: list[int]) -> None:
     """Workers must not outlive their scheduler."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while any(is_running(process) for process in processes):
         assert time.monotonic() < deadline, "a worker outlived its scheduler"
         time.sleep(0.02)

@@ -9,11 +9,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Before torch is imported: threads of tiny models in several test processes only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Examples are the same in every run, and how fast they are made on a busy machine is no reason to fail.
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)

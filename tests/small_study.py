@@ -95,7 +95,7 @@ def start(*arguments: Any) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str], *, code: int = 0) -> str:
     """Wait for a process; what it wrote."""
-    output, _ = process.communicate(timeout=280)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == code, output
     return output
 
@@ -143,7 +143,12 @@ def live_workers(out: Path) -> list[int]:
     return found
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], *, seconds: float = 120.0) -> bool:
+def list_paths(folder: Path) -> set[str]:
+    """All files and folders below one while others write there: what vanishes meanwhile is left out."""
+    return {os.path.join(root, name) for root, folders, files in os.walk(folder) for name in (*folders, *files)}  # noqa: PTH118
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], *, seconds: float = 300.0) -> bool:
     """Until something holds; false if the process ended first."""
     deadline = time.monotonic() + seconds
     while process.poll() is None:

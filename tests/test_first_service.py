@@ -7,14 +7,11 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -50,23 +47,26 @@ def request(command: list[str], folder: Path) -> str | bytes:
         return run(command, folder)
     _, _, address, _, header, _, data = command
     sent = Request(address, data.encode(), dict([header.split(": ", 1)]))
-    with urlopen(sent, timeout=60) as answer:
+    with urlopen(sent, timeout=120) as answer:
         content: bytes = answer.read()
     return content
 
 
 @contextmanager
-def served(command: list[str], folder: Path, port: int) -> Iterator[None]:
-    with subprocess.Popen(command, cwd=folder, env=make_environment(), stderr=subprocess.PIPE, text=True) as server:
+def served(command: list[str], folder: Path) -> Iterator[str]:
+    """A server until the block ends; its port."""
+    log = folder / "server.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, cwd=folder, env=make_environment(), stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as server,
+    ):
         try:
-            for _ in range(600):
-                assert server.poll() is None, server.stderr.read() if server.stderr else ""
-                try:
-                    urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                    break
-                except (URLError, OSError):
-                    time.sleep(0.1)
-            yield
+            address = server.stdout.readline() if server.stdout else ""  # printed when requests are accepted
+            port = re.search(r":(\d+)/$", address.strip())
+            assert port is not None, f"{address}\n{log.read_text()}"
+            yield port[1]
         finally:
             server.terminate()
 
@@ -91,11 +91,8 @@ def test_page_is_executed_as_it_stands(tmp_path: Path, tiny_folder: Path, monkey
     [program] = find_blocks("python")
     without_crossling = "import sys\nsys.modules['crossling'] = None\n" + program
     run([sys.executable, "-c", without_crossling], tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     assert "8000" in serve and "8000" in ask
-    with served(read_command(serve.replace("8000", str(port))), tmp_path, port):
-        [result] = json.loads(request(read_command(ask.replace("8000", str(port))), tmp_path))["results"]
+    with served(read_command(serve.replace("8000", "0")), tmp_path) as port:
+        [result] = json.loads(request(read_command(ask.replace("8000", port)), tmp_path))["results"]
     assert [word["word"] for word in result["words"]] == ["Anna", "lebt", "in", "Berlin", "."]
     assert {"text", "spans", "words"} <= result.keys()

@@ -124,7 +124,7 @@ def open_in_process(spec: str, store: Path, variables: dict[str, str], *more: st
         env=variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -98,7 +98,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_cut_file_is_an_artefact_error(share: float, written: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
@@ -107,7 +109,9 @@ def test_cut_file_is_an_artefact_error(share: float, written: bytes, tmp_path: P
         read_predictions(path)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(share=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_damaged_file_is_an_artefact_error_or_keeps_its_rows(
     share: float, flip: int, written: bytes, tmp_path: Path

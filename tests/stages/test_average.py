@@ -268,7 +268,7 @@ def test_two_processes_average_the_same_models(tmp_path: Path, tiny_folder: Path
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (done.stdout + done.stderr).count("mean of all epochs: dev") == 2, "one process shows progress"

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from crossling.files import append_line, read_json, read_lines, write_once
-from crossling.store.leases import LeaseLostError, Leases
+from crossling.store import leases
+from crossling.store.leases import EXPIRY_SECONDS, LeaseLostError, Leases
 
 
 def test_held_lease_cannot_be_acquired_again(tmp_path: Path) -> None:
@@ -31,27 +32,53 @@ def test_held_lease_cannot_be_acquired_again(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("a.*"))
 
 
-def test_lease_without_heartbeat_is_taken_over_and_its_holder_notices(tmp_path: Path) -> None:
-    sleeper, taker = Leases(tmp_path, expiry=0.2), Leases(tmp_path, expiry=0.2)
+class Clock:
+    """Stands for the module ``time`` in that of leases: its time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now, self.sleep = 0.0, time.sleep
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(leases, "time", clock)
+    return clock
+
+
+def test_lease_without_heartbeat_is_taken_over_and_its_holder_notices(tmp_path: Path, clock: Clock) -> None:
+    sleeper, taker = Leases(tmp_path), Leases(tmp_path)
     lease = sleeper.try_acquire("a")
     assert lease is not None
     with sleeper._lock:
         sleeper._held.clear()  # as if the process had been stopped
     assert taker.try_acquire("a") is None, "the first look only starts the observer's clock"
-    time.sleep(0.3)
+    clock.now += 0.9 * EXPIRY_SECONDS
+    assert taker.try_acquire("a") is None
+    clock.now += 0.2 * EXPIRY_SECONDS
     assert taker.try_acquire("a") is not None
     with pytest.raises(LeaseLostError):
         lease.check()
 
 
-def test_heartbeats_renew_a_lease(tmp_path: Path) -> None:
-    holder, other = Leases(tmp_path, expiry=0.6), Leases(tmp_path, expiry=0.6)
+def test_heartbeats_renew_a_lease(tmp_path: Path, clock: Clock) -> None:
+    """For the observer, nearly all of the expiry time passes between one heartbeat and the next, again and again."""
+    holder, other = Leases(tmp_path, expiry=0.06), Leases(tmp_path)
     lease = holder.try_acquire("a")
     assert lease is not None
-    for _ in range(12):
+    for _ in range(5):
+        before = lease.path.stat().st_mtime_ns
         assert other.try_acquire("a") is None
-        time.sleep(0.1)
+        clock.now += 0.9 * EXPIRY_SECONDS
+        deadline = time.monotonic() + 120
+        while lease.path.stat().st_mtime_ns == before:
+            assert time.monotonic() < deadline, "no heartbeat"
+            time.sleep(0.001)
     lease.check()
+    holder.release(lease, finished=True)
 
 
 def test_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path) -> None:
@@ -64,16 +91,17 @@ def test_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path) -> None:
     assert lease.generation == 2
 
 
-def test_lease_of_another_machine_expires_by_its_heartbeat_alone(tmp_path: Path) -> None:
+def test_lease_of_another_machine_expires_by_its_heartbeat_alone(tmp_path: Path, clock: Clock) -> None:
     """Its process number means nothing here, and its clock may be wrong by hours."""
     (tmp_path / "a.1").write_text('{"machine": "elsewhere", "process": 1, "started": "0"}', encoding="utf-8")
-    leases = Leases(tmp_path, expiry=0.3)
+    observer = Leases(tmp_path)
     for hour in (-3, 5, 0):
         os.utime(tmp_path / "a.1", (time.time() + 3600 * hour,) * 2)
-        assert leases.try_acquire("a") is None
-        time.sleep(0.15)
-    time.sleep(0.3)
-    assert leases.try_acquire("a") is not None
+        assert observer.try_acquire("a") is None
+        clock.now += 0.9 * EXPIRY_SECONDS
+    assert observer.try_acquire("a") is None
+    clock.now += 0.2 * EXPIRY_SECONDS
+    assert observer.try_acquire("a") is not None
 
 
 def test_exception_inside_hold_releases_the_lease(tmp_path: Path) -> None:
@@ -122,17 +150,17 @@ def test_first_of_many_markers_wins(tmp_path: Path) -> None:
 
 def _work(folder: str, jobs: int) -> None:
     """Do every job that is not done, under its lease, and log it."""
-    leases = Leases(Path(folder) / "leases")
+    shared = Leases(Path(folder) / "leases")
     for job in range(jobs):
         while not (Path(folder) / f"{job}.done").exists():
-            lease = leases.try_acquire(str(job))
+            lease = shared.try_acquire(str(job))
             if lease is None:
                 time.sleep(0.001)
                 continue
             if not (Path(folder) / f"{job}.done").exists():
                 append_line(Path(folder) / "log", {"job": job})
                 write_once(Path(folder) / f"{job}.done", {})
-            leases.release(lease, finished=True)
+            shared.release(lease, finished=True)
 
 
 def test_processes_that_share_jobs_do_each_once(tmp_path: Path) -> None:
