@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -55,6 +56,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return save_trained(tmp_path_factory.mktemp("model") / task, task)
 
     return get
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of studies need not import everything again; some tests have them as a study starts them."""
+    from crossling.study import local
+    from faults import get_fork_server
+    from small_study import serve_below_fork_server
+
+    monkeypatch.setattr(local, "multiprocessing", SimpleNamespace(get_context=lambda _: get_fork_server()))
+    monkeypatch.setattr(local, "serve_jobs", serve_below_fork_server)
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ PRELOADED = [
     "pandas",
 ]
 """Modules that every command uses."""
-TIMEOUT = 300.0
+TIMEOUT = 600.0
 """Seconds after which a command that faults may have blocked is given up."""
 ROUNDING = 1e-6
 """By which confidences may differ."""
@@ -90,6 +90,13 @@ def run_crossling(*arguments: str) -> None:
     main()
 
 
+def get_fork_server() -> Any:
+    """Starts processes that have imported everything, from a process that has no thread."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
 @dataclass
 class Command:
     """One call of ``crossling``, or of a function, in a process of its own."""
@@ -116,11 +123,9 @@ class Command:
     ) -> Command:
         """Start it in the folder ``home``; it may change files below the folders ``inside``, and temporary ones."""
         command = cls(tuple(map(str, arguments)), output)
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
         places = [str(path.resolve()) for path in (*inside, home / "tmp", home / ".cache")]
         given = (function, command.arguments, command.output, command.outside, places, home, faults or Faults())
-        command.process = context.Process(target=_execute, args=given)
+        command.process = get_fork_server().Process(target=_execute, args=given)
         command.process.start()
         return command
 
@@ -132,6 +137,16 @@ class Command:
             self.process.join()
             raise AssertionError(f"{' '.join(self.arguments)}: was not over after {seconds} s\n{self.read()}")
         return int(self.process.exitcode)
+
+    def poll(self) -> int | None:
+        """Its exit code; none while it runs."""
+        code: int | None = self.process.exitcode
+        return code
+
+    def finish(self, *, code: int = 0) -> str:
+        """Wait for it; what it printed."""
+        assert self.wait() == code, self.read()
+        return self.read()
 
     def kill(self) -> None:
         """Kill it, if it is not over yet."""

@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from crossling.data.records import TaggedSentence
 from crossling.files import write_once
 from crossling.recipe.overrides import to_toml
 from crossling.scores.predictions import read_predictions
 from crossling.study.folder import append_event
-from crossling.study.worker import Message, Worker, WorkerPaths
+from crossling.study.worker import Message, Worker, WorkerPaths, serve_jobs
 from examples import make_rows
 
 SIZES = {"train": 40, "dev": 8, "test": 12}
@@ -148,7 +148,13 @@ def list_paths(folder: Path) -> set[str]:
     return {os.path.join(root, name) for root, folders, files in os.walk(folder) for name in (*folders, *files)}  # noqa: PTH118
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], *, seconds: float = 300.0) -> bool:
+class Pollable(Protocol):
+    """A process that may be over."""
+
+    def poll(self) -> int | None: ...
+
+
+def wait_for(condition: Callable[[], Any], process: Pollable, *, seconds: float = 300.0) -> bool:
     """Until something holds; false if the process ended first."""
     deadline = time.monotonic() + seconds
     while process.poll() is None:
@@ -157,6 +163,11 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], *, se
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.003)
     return False
+
+
+def serve_below_fork_server(paths: WorkerPaths, connection: Any, parent: int, gpu: int | None) -> None:
+    """A worker whose parent is the fork server, and not the scheduler."""
+    serve_jobs(paths, connection, os.getppid(), gpu)
 
 
 def serve_and_die(paths: WorkerPaths, connection: Any, *_: Any) -> None:

@@ -10,6 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from crossling.cli.main import app
 from crossling.inference.predictor import Predictor
 from crossling.recipe.overrides import to_toml
 
@@ -42,12 +45,9 @@ def test_exported_model_predicts_and_is_trained_further_elsewhere(trained: Train
     text = "the  cat sees a dog"
     expected = Predictor.load(here).predict([text])[0]
     there.mkdir()
-    subprocess.run(
-        [sys.executable, "-m", "crossling", "export", here, there / "model"],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "CROSSLING_STORE": str(here / "store")},
-    )
+    words = ["export", str(here), str(there / "model")]
+    exported = CliRunner().invoke(app, words, env={"CROSSLING_STORE": str(here / "store")})
+    assert exported.exit_code == 0, exported.output
     shutil.rmtree(here)
     (there / "text.txt").write_text(text, encoding="utf-8")
     stage = {"kind": "finetune", "task": "ner", "train": ["phrasebook-ner:en:train[:8]"], "epochs": 1, "select": "last"}

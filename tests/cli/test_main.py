@@ -103,6 +103,7 @@ def test_run_prints_a_row_for_every_language_and_the_next_command(
     assert predicted.code == 0 and json.loads(predicted.out)["text"] == "the cat"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_demo_runs_its_study_with_overrides(crossling: Crossling, tmp_path: Path, tiny_folder: Path) -> None:
     """The first run, all systems, the analysis and the report, with a tiny encoder and a few sentences."""
     few = '"{0}.train" = "phrasebook-ner:en:train[:16]", "{0}.dev" = "phrasebook-ner:en:dev[:5]", "{0}.epochs" = 1'

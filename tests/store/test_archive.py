@@ -17,6 +17,7 @@ from crossling.store.artefacts import Store, find_store
 from crossling.study.folder import find_model
 from crossling.study.grid import load_study
 from crossling.study.scheduling import run_study
+from inline_pool import InlinePool
 from small_study import events_of, markers_of, predictions_of, write_study
 
 
@@ -138,10 +139,10 @@ def test_other_machines_fetch_a_study_from_its_address(
 ) -> None:
     address = f"file://{tmp_path}/bucket"
     study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
-    assert run_study(study, out=tmp_path / "a", store=Store(find_store(address))).done == 2
+    assert run_study(study, out=tmp_path / "a", store=Store(find_store(address)), pool=InlinePool()).done == 2
     monkeypatch.setenv("CROSSLING_CACHE", str(tmp_path / "another machine's"))
     store = Store(find_store(address))
-    assert run_study(study, out=tmp_path / "b", store=store).done == 2
+    assert run_study(study, out=tmp_path / "b", store=store, pool=InlinePool()).done == 2
     assert events_of(tmp_path / "b") == [], "nothing is done again"
     assert predictions_of(tmp_path / "a") == predictions_of(tmp_path / "b") != {}
     assert markers_of(store.root) == {}, "results need no model"

@@ -36,6 +36,7 @@ from crossling.study.folder import read_plan
 from crossling.study.grid import load_study
 from crossling.study.model_arguments import find_models
 from crossling.study.scheduling import run_study
+from inline_pool import InlinePool
 from small_study import write_study
 
 SWEEP = """
@@ -68,7 +69,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
     """The folder of a small study that has been run: two layers, a baseline, two seeds."""
     folder = tmp_path_factory.mktemp("sweep")
     study = load_study(write_study(folder, tiny_folder, SWEEP))
-    outcome = run_study(study, out=folder / "out", store=Store(folder / "store"), workers=1)
+    outcome = run_study(study, out=folder / "out", store=Store(folder / "store"), pool=InlinePool())
     assert outcome.failed == {}
     return folder / "out"
 

@@ -37,6 +37,7 @@ from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import report_run
 from crossling.training.distributed import setup_distributed
 from examples import make_rows
+from faults import Command
 from small_study import list_paths, predictions_of, weights_of
 
 
@@ -178,9 +179,13 @@ def test_everything_that_a_run_misses_is_reported_at_once(
 def _kill_at_random_moments(tmp_path: Path, encoder: Path, *, moments: int, seed: int) -> None:
     """Kill a run by SIGKILL again and again at random moments; at the end it must equal one left in peace."""
     recipe = write_recipe(tmp_path / "r.toml", make_tables(tmp_path, encoder, epochs=12))
-    environment = {**os.environ, "CROSSLING_STORE": ""}
-    calm = subprocess.run(command(recipe, tmp_path / "calm", tmp_path / "calm-store"), env=environment, check=False)
-    assert calm.returncode == 0
+
+    def start(name: str) -> Command:
+        out, store = tmp_path / name, tmp_path / f"{name}-store"
+        arguments = ("run", recipe, "--out", out, "--store", store)
+        return Command.start(*arguments, output=tmp_path / f"{name}.txt", inside=(out, store), home=tmp_path / "home")
+
+    start("calm").finish()
 
     def check() -> None:
         assert weights_of(tmp_path / "hurt-store") == weights_of(tmp_path / "calm-store") != {}
@@ -189,9 +194,7 @@ def _kill_at_random_moments(tmp_path: Path, encoder: Path, *, moments: int, seed
     generator = random.Random(seed)
     killed = 0
     while killed < moments:
-        process = subprocess.Popen(
-            command(recipe, tmp_path / "hurt", tmp_path / "hurt-store"), env=environment, stderr=subprocess.DEVNULL
-        )
+        process = start("hurt")
         # Half the kills strike as soon as something new is on disk: in the middle of checkpoints and results.
         if generator.random() < 0.5:
             _wait_for_change(tmp_path / "hurt-store", process)
@@ -199,27 +202,26 @@ def _kill_at_random_moments(tmp_path: Path, encoder: Path, *, moments: int, seed
         else:
             _wait_for_work(tmp_path / "hurt-store", process)
             time.sleep(generator.random() * 0.5)
-        process.send_signal(signal.SIGKILL)
-        if process.wait() == -signal.SIGKILL:
+        process.kill()
+        if process.poll() == -signal.SIGKILL:
             killed += 1
             continue
-        assert process.returncode == 0
+        assert process.poll() == 0, process.read()
         check()  # this process was stopped for so long that the run was over before it could be killed: another one
         for folder in (tmp_path / "hurt", tmp_path / "hurt-store"):
             shutil.rmtree(folder)
-    final = subprocess.run(command(recipe, tmp_path / "hurt", tmp_path / "hurt-store"), env=environment, check=False)
-    assert final.returncode == 0
+    start("hurt").finish()
     check()
 
 
-def _wait_for_change(store: Path, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_change(store: Path, process: Command) -> None:
     _wait_for_work(store, process)
     before = list_paths(store)
     while process.poll() is None and list_paths(store) == before:
         time.sleep(0.002)
 
 
-def _wait_for_work(store: Path, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_work(store: Path, process: Command) -> None:
     """Until the process has come past its imports."""
     begun = time.time() - 0.1  # the file system's clock is some milliseconds late
     while process.poll() is None:
@@ -247,19 +249,22 @@ def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path) -> None
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (calm / "config.json").write_text(json.dumps(config), encoding="utf-8")
     losses = {}
-    for processes in (1, 2):
+    for processes in (1, 2):  # the one is this process
         tables = make_tables(tmp_path, calm, epochs=1, task={"preset": "ner", "dropout": 0.0})
         tables["run"]["device"] = "cpu"
         recipe = write_recipe(tmp_path / "r.toml", tables)
         store = tmp_path / f"store-{processes}"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-        arguments = command(recipe, tmp_path / f"out-{processes}", store)[1:]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CROSSLING_STORE": ""}
-        done = subprocess.run(
-            [*launcher, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=600
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert (done.stdout + done.stderr).count("epoch 1: dev") == 1, "one process shows progress"
+        if processes == 1:
+            run_recipe(load_recipe(recipe), store=Store(store), out=tmp_path / "out-1")
+        else:
+            launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+            arguments = command(recipe, tmp_path / "out-2", store)[1:]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "CROSSLING_STORE": ""}
+            done = subprocess.run(
+                [*launcher, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=600
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert (done.stdout + done.stderr).count("epoch 1: dev") == 1, "one process shows progress"
         record = json.loads(next(store.glob("artefacts/*/complete.json")).read_text(encoding="utf-8"))
         assert record["machine"]["processes"] == str(processes)
         losses[processes] = [row["loss"] for row in record["history"] if "loss" in row]

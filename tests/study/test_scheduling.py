@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import Chaos
+from chaos import Chaos, start_study
 from crossling.errors import DataError, UserError
 from crossling.processes import is_running
 from crossling.progress import NoProgress
@@ -80,6 +80,7 @@ def test_finished_cells_and_trained_stages_need_no_job() -> None:
     assert graph.state_of("a") == "done"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_study_equals_single_runs_bit_by_bit_and_is_not_done_again(tmp_path: Path, tiny_folder: Path) -> None:
     study = load_study(write_study(tmp_path, tiny_folder))
     store, out = Store(tmp_path / "s"), tmp_path / "out"
@@ -115,17 +116,18 @@ def test_failed_cell_does_not_stop_the_others(tmp_path: Path, tiny_folder: Path)
     replay = '{ parallel = "phrasebook-parallel:en-hi", words = 1 }'  # no sentence is so short, which training finds
     text = TWO_SYSTEMS + f'[systems.wrong]\nrecipe = "ner.toml"\nset = {{ "stage.0.replay" = {replay} }}\n'
     path = write_study(tmp_path, tiny_folder, text)
-    arguments = (path, "--out", tmp_path / "out", "--store", tmp_path / "s", "--set", "seeds=[1]")
-    output = finish(start(*arguments), code=1)
+    arguments = (path, tmp_path / "out", tmp_path / "s", "--set", "seeds=[1]")
+    output = start_study(*arguments).finish(code=1)
     assert "phrasebook-parallel:en-hi" in output
     status = read_status(tmp_path / "out")
     assert [cell.state for cell in status.cells] == ["done", "done", "failed"]
     assert "phrasebook-parallel:en-hi" in status.cells[2].error
     assert "Traceback" in (tmp_path / "out" / status.cells[2].log).read_text(encoding="utf-8")
-    finish(start(*arguments, "--set", "systems.wrong.set={}"))
+    start_study(*arguments, "--set", "systems.wrong.set={}").finish()
     assert read_status(tmp_path / "out").count("failed") == 0
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_cell_whose_worker_always_dies_fails_after_three_attempts(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +141,7 @@ def test_cell_whose_worker_always_dies_fails_after_three_attempts(
     assert outcome.done == 1
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_full_gpu_memory_reduces_workers_and_fails_no_cell(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,10 +199,9 @@ def test_folder_is_not_shared_with_another_study(tmp_path: Path, tiny_folder: Pa
 def test_two_schedulers_share_the_cells_of_one_store(tmp_path: Path, tiny_folder: Path) -> None:
     """The second one writes to another folder: predictions are shared, too."""
     path = write_study(tmp_path, tiny_folder, epochs=4)
-    store = ("--store", tmp_path / "s", "--set", "seeds=[1,2,3]")
-    first, second = start(path, "--out", tmp_path / "a", *store), start(path, "--out", tmp_path / "b", *store)
-    finish(first)
-    finish(second)
+    started = [start_study(path, tmp_path / out, tmp_path / "s", "--set", "seeds=[1,2,3]") for out in "ab"]
+    for one in started:
+        one.finish()
     assert predictions_of(tmp_path / "a") == predictions_of(tmp_path / "b") != {}
     assert len(markers_of(tmp_path / "s")) == 6
     jobs = [event["job"] for out in "ab" for event in events_of(tmp_path / out) if event["event"] == "begin"]
