@@ -32,6 +32,7 @@ from crossling.files import (
     temporary_folder,
     write_atomic,
     write_folder,
+    write_many,
     write_once,
 )
 from crossling.models.model import Model, build_model
@@ -105,6 +106,13 @@ def _write_seal(folder: Path) -> Path:
     return folder / "x"
 
 
+def _write_many(folder: Path) -> Path:
+    write_many({folder / "a" / "x": "x", folder / "b" / "y": "y"}, folder)
+    assert (folder / "a" / "x").read_text() == "x" and (folder / "b" / "y").read_text() == "y"
+    assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
+    return folder / "a" / "x"
+
+
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "lease": _acquire,
     "marker of a cell": _mark,
@@ -112,6 +120,7 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "predictions": _write_predictions,
     "record of a run": _write_record,
     "sealed file": _write_seal,
+    "several files": _write_many,
 }
 
 
@@ -165,6 +174,15 @@ def test_checkpoint_with_an_empty_marker_is_absent(
     assert caplog.text == "", "the one before is whole, and nothing is damaged"
     assert _save_checkpoint(model, tmp_path, 2) == marker and is_filled(marker), "it is written again"
     assert Checkpoints(tmp_path).restore(model, optimiser).step == 2
+
+
+def test_several_files_are_all_flushed_before_the_first_gets_its_name(
+    calls: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    _write_many(tmp_path)
+    kinds = [kind for kind, place in calls if ".partial" in place or place in map(str, tmp_path.glob("*/*"))]
+    assert kinds == ["flush", "flush", "name", "name"]
+    assert ("flush", str(tmp_path)) in calls, "new folders are flushed into the one above"
 
 
 def test_new_folders_are_flushed_into_those_above(calls: list[tuple[str, str]], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -300,6 +300,27 @@ def write_atomic(path: Path, text: str, *, seal: bool = False) -> None:
     """Write a text file; the last of several writers wins."""
     with replacing(path, seal=seal) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def write_many(texts: Mapping[Path, str], folder: Path) -> None:
+    """Write text files below a folder, each as :func:`write_atomic` does.
+
+    All are flushed before the first takes its name: the disk's journal is then written once or twice in all, rather
+    than several times for each file.
+    """
+    with explain_failures(folder), temporary_folder(folder / "files") as partial:
+        partials = [partial / str(number) for number in range(len(texts))]
+        for path, text in zip(partials, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
+        for path in partials:
+            fsync(path)
+        places = {place for path in texts for place in path.parents if place.is_relative_to(folder)}
+        for place in sorted(places):  # the outer ones first
+            place.mkdir(exist_ok=True)
+        for path, final in zip(partials, texts, strict=True):
+            path.replace(final)
+        for place in places:
+            fsync(place)
 
 
 def copy_atomic(source: Path, path: Path) -> None:

@@ -293,9 +293,13 @@ class RunRecord:
     machine: Mapping[str, str] = field(default_factory=dict)
     """Hardware and versions."""
 
+    def to_json(self) -> str:
+        """The content of the file."""
+        return _to_json({**asdict(self), "store": str(self.store)})
+
     def write(self, out: Path) -> None:
         """Write the record into the folder of a run."""
-        write_atomic(out / RUN, _to_json({**asdict(self), "store": str(self.store)}))
+        write_atomic(out / RUN, self.to_json())
 
 
 def read_run_record(out: Path) -> RunRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -328,7 +328,7 @@ def _check_folders(variants: list[Variant], path: Path) -> None:
             raise RecipeError(
                 f"{path}: {other.label!r} and {variant.label!r} would share the folder {variant.folder}; rename one"
             )
-    if any(other != one and other.startswith(f"{one}/") for one in folders for other in folders):
+    if any(outer in folders for folder in folders for outer in accumulate(folder.split("/")[:-1], "{}/{}".format)):
         raise RecipeError(f"{path}: a system has the name of a task; rename one")
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from crossling.encoders.cache import EncoderCache
 from crossling.errors import DataError, Problems
-from crossling.files import is_filled, write_atomic
+from crossling.files import is_filled, write_many
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import RunSettings
@@ -21,6 +21,7 @@ from crossling.store.artefacts import Store
 from crossling.study.folder import (
     COMPLETE,
     RECIPE,
+    RUN,
     PlannedCell,
     PlannedVariant,
     StudyPlan,
@@ -111,12 +112,16 @@ def write_plan(
     threads: int | None = None,
 ) -> None:
     """Write the study's folder: the plan, and for each variant the recipe and the record of a run."""
-    for variant in study.variants:
-        run = runs[variant.folder]
-        stages = {str(cell.seed): cell.stages for cell in cells if cell.folder == variant.folder}
-        write_atomic(out / variant.folder / RECIPE, to_toml(run.resolved.model_dump(mode="json")))
-        run.describe(stages, command).write(out / variant.folder)
+    stages: dict[str, dict[str, tuple[str, ...]]] = {}
+    for cell in cells:
+        stages.setdefault(cell.folder, {})[str(cell.seed)] = cell.stages
     variants = [PlannedVariant(v.task, v.system, v.axes, v.label, v.folder) for v in study.variants]
+    texts: dict[Path, str] = {}
+    for variant in variants:
+        run, folder = runs[variant.folder], out / variant.folder
+        texts[folder / RECIPE] = to_toml(run.resolved.model_dump(mode="json"))
+        texts[folder / RUN] = run.describe(stages.get(variant.folder, {}), command).to_json()
+    write_many(texts, out)
     StudyPlan(
         study.name,
         study.settings,

@@ -188,9 +188,10 @@ class RecipeRun:
 
     def identify_predictions(self, seed: int) -> str:
         """The identity of all that one seed's model predicts: what a finished cell of a study is known by."""
-        stored = [self._stored_predictions(self.identify_stages(seed)[-1], rows).name for _, _, rows in self.targets]
+        stages = self.identify_stages(seed)
+        stored = [self._stored_predictions(stages[-1], rows).name for _, _, rows in self.targets]
         places = [str(prediction_path(Path(), seed, entry, language)) for entry, language, _ in self.targets]
-        return content_hash([self.identify_stages(seed), stored, places])
+        return content_hash([stages, stored, places])
 
     def _train_once(self, number: int, seed: int, identity: str) -> None:
         """Train a stage while holding its lease, unless it is already there."""
