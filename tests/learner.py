@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from crossling.encoders.encoder import Encoder
 from crossling.inference.evaluate import encode_rows
 from crossling.models.model import Model, build_model
 from crossling.registry import load_kind
@@ -21,6 +22,7 @@ def make_learner(
     *,
     kind: str = "tag",
     family: str = "bert",
+    encoder: Encoder | None = None,
     fusion: dict[str, Any] | None = None,
     count: int = 40,
     trim: bool = False,
@@ -31,7 +33,7 @@ def make_learner(
     rows = make_rows(module.Task.record, count)
     task = build_task(module.Settings(), module.Task.collect_labels([rows]))
     torch.manual_seed(0)
-    model = build_model(tiny_encoder(family), fusion or {"kind": "last"})
+    model = build_model(encoder or tiny_encoder(family), fusion or {"kind": "last"})
     objective = task.build_objective("main")
     model.heads["main"] = objective.build_head(model.encoder.width)
     examples = encode_rows(task, [rows], model.encoder, cache=folder / "encoded", labels=task.labels)

@@ -145,3 +145,20 @@ def _load_page() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_a_row_of_memory_that_fails_has_its_error_and_the_next_one_is_measured(
+    load: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = load("memory")
+    size = {"vocabulary": 40, "width": 8, "layers": 1, "heads": 2, "inner": 8}
+    memory.measure_rows({"size": size, "cases": [[0, "freeze 6"], [20, "lora"]], "device": "cpu", "quick": True})
+    failed, measured = map(json.loads, capsys.readouterr().out.splitlines())
+    assert memory.describe_row(failed)[:3] == [
+        "all",
+        "freeze 6",
+        "failed: RecipeError: freeze = 6: the encoder has 1 layers.",
+    ]
+    cells = memory.describe_row({**measured, "measured": 8e9, "forecast": 9e9})
+    assert cells[:5] == ["20", "lora", "9.00", "8.00", "+12 %"] and len(cells) == len(memory.COLUMNS)
+    assert measured["forecast"] > 0 and measured["speed"] > 0

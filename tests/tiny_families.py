@@ -21,11 +21,13 @@ from tiny import tiny_tokenizer
 ENCODER_DECODERS = ("mt5", "t5", "umt5")
 DECODERS = ("gemma3_text", "qwen3")
 LAYERS, WIDTH, HEADS = 2, 16, 2
+INSTALLED = [family for family in FAMILIES if family in CONFIG_MAPPING]
+"""The families that the installed transformers has."""
 CASES: dict[str, tuple[str, Direction | None]] = {
-    **{family: (family, None) for family in FAMILIES},
+    **{family: (family, None) for family in INSTALLED},
     **{f"{family}-bidirectional": (family, "bidirectional") for family in DECODERS},
 }
-"""By label: every family, and those that can read in both directions again."""
+"""By label: every one of them, and those that can read in both directions again."""
 
 _OWN: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 8},

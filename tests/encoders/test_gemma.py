@@ -274,6 +274,12 @@ def test_a_trimmed_copy_in_blocks_is_one_file_with_the_same_rows_and_states(
             states.append(one(ids_BS, torch.ones_like(ids_BS), layers=[7])[7])
     torch.testing.assert_close(states[1], states[0])
     torch.testing.assert_close(states[2], states[0])
+    low = load_encoder(str(write_trimmed(encoder, kept, tmp_path / "low", blocks=True, layers=3)))
+    with torch.no_grad():
+        below = encoder(torch.tensor([kept.tolist()]), torch.ones(1, len(kept)), layers=[3])[3]
+        ids_BS = torch.tensor([low.tokenizer(text)["input_ids"]])
+        found = low(ids_BS, torch.ones_like(ids_BS), layers=[3])[3]
+    torch.testing.assert_close(found, encoder.model.norm(below))
     (folder / "encoder.gguf").write_bytes(b"")
     with pytest.raises(EncoderError, match=r"encoder\.gguf: cannot be read .* Write it again with trim"):
         load_encoder(str(folder))

@@ -21,6 +21,7 @@ from crossling.encoders.vocabulary import trim_encoder, untrim_encoder
 from crossling.errors import ArtefactError, DataError, EncoderError, StorageError
 from tiny import FAMILIES, tiny_encoder
 from tiny_blocks import write_tiny_blocks
+from tiny_families import make_family
 
 TEXTS = ["the cat sleeps", "the dog eats fish in London не кошка", "我是学生 walking"]
 
@@ -194,6 +195,40 @@ def test_only_four_bit_encoders_are_written_in_blocks(tmp_path: Path) -> None:
     ordinary = load_encoder(str(write_trimmed(encoder, np.asarray([5]), tmp_path / "ordinary")))
     assert ordinary.tokenizer.get_vocab() == small.tokenizer.get_vocab()
     assert torch.equal(table_of(ordinary), table_of(small))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lowest_layers_alone_have_the_states_that_they_had(family: str, tmp_path: Path) -> None:
+    encoder = tiny_encoder(family)
+    ids, mask = batch(encoder)
+    small = load_encoder(str(write_trimmed(encoder, np.arange(encoder.vocabulary), tmp_path / "low", layers=2)))
+    assert small.layers == 2 < encoder.layers
+    with torch.no_grad():
+        before = encoder(torch.from_numpy(ids), mask, layers=(1, 2))
+        after = small(torch.from_numpy(ids), mask, layers=(1, 2))
+        closing = getattr(encoder.model, "final_norm", torch.nn.Identity())  # ModernBERT's follows its last layer
+        torch.testing.assert_close(after[1], before[1])
+        torch.testing.assert_close(after[2], closing(before[2]))
+
+
+def test_lowest_layers_of_blocks_are_those_of_the_ordinary_copy(tmp_path: Path) -> None:
+    write_tiny_blocks(tmp_path / "tiny.bin")
+    encoder = load_blocks(tmp_path / "tiny.bin", name="tiny")
+    found = [
+        load_encoder(str(write_trimmed(encoder, np.asarray([5]), tmp_path / f"{blocks}", blocks=blocks, layers=1)))
+        for blocks in (False, True)
+    ]
+    weights = [one.model.state_dict() for one in found]
+    assert weights[0].keys() == weights[1].keys() and found[1].layers == 1 < encoder.layers
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    for layers in (0, encoder.layers + 1):
+        with pytest.raises(EncoderError, match=f"has {encoder.layers} layers, of which 1 to {encoder.layers} can"):
+            write_trimmed(encoder, np.asarray([5]), tmp_path / "none", layers=layers)
+
+
+def test_layers_that_share_their_weights_are_all_kept(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="share their weights"):
+        write_trimmed(make_family("albert"), np.asarray([5]), tmp_path / "none", layers=1)
 
 
 @pytest.fixture

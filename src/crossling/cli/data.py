@@ -92,9 +92,10 @@ def trim(
         bool,
         typer.Option("--blocks", help="Of an encoder from a package: keep its quantised blocks, a quarter the size."),
     ] = False,
+    layers: Annotated[int | None, typer.Option(help="Keep this many layers, from the lowest on; default: all.")] = None,
     store: StoreOption = None,
 ) -> None:
-    """Make a smaller encoder: only the subwords that some data uses."""
+    """Make a smaller encoder: only the subwords that some data uses, and fewer layers."""
     check_encoder(name)
     for file in (one for one in on if ":" not in one):  # a data set is named with its language
         check_file(Path(file))
@@ -102,7 +103,7 @@ def trim(
     from crossling.report.terminal import print_message
     from crossling.store.artefacts import find_store
 
-    print_message(trim_on(name, on, out, blocks=blocks, store=find_store(store)))
+    print_message(trim_on(name, on, out, blocks=blocks, layers=layers, store=find_store(store)))
 
 
 def extend(

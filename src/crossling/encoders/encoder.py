@@ -76,8 +76,9 @@ class Encoder(nn.Module):
         )
         self.train(model.training)
         self.trimmed_rows: np.ndarray[Any, Any] | None = None
-        self.write_blocks: Callable[[np.ndarray[Any, Any], Path], Path] | None = None
-        """Writes a folder with these subwords alone, in the quantised blocks that the weights were read from."""
+        self.write_blocks: Callable[[np.ndarray[Any, Any], Path, int], Path] | None = None
+        """Writes a folder with these subwords and this many lowest layers alone, in the quantised blocks that the
+        weights were read from."""
         self.origin: tuple[str, str | None] | None = None
         self.changed_rows: np.ndarray[Any, Any] = np.zeros(0, np.int64)
         if identity is None:

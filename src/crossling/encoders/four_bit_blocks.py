@@ -172,10 +172,11 @@ def expand_blocks(raw: np.ndarray) -> np.ndarray:
     return values.reshape(-1)
 
 
-def write_blocks(source: Path, ids: np.ndarray, folder: Path, *, name: str) -> Path:
+def write_blocks(source: Path, ids: np.ndarray, folder: Path, *, name: str, layers: int | None = None) -> Path:
     """A folder with the same encoder, still in blocks, with only the pieces ``ids`` and the special ones.
 
-    A row of 384 numbers stays 216 bytes and the very same numbers, which no 16-bit copy could promise.
+    ``layers``: how many, from the lowest on; default: all. A row of 384 numbers stays 216 bytes and the very same
+    numbers, which no 16-bit copy could promise.
     """
     file = BlockFile(source)
     sizes = file.sizes
@@ -187,7 +188,7 @@ def write_blocks(source: Path, ids: np.ndarray, folder: Path, *, name: str) -> P
         raise EncoderError(f"{source}: has pieces 0 to {sizes.pieces - 1}; cannot keep {kept[0]} to {kept[-1]}.")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / BLOCKS_FILE).open("wb") as out:
-        for part in _compose_file(file, kept):
+        for part in _compose_file(file, kept, sizes.layers if layers is None else layers):
             out.write(part)
     description = {"format": BLOCKS_FORMAT, "name": f"{name}-trimmed", "base": file.identity}
     (folder / BLOCKS_DESCRIPTION).write_text(
@@ -196,13 +197,15 @@ def write_blocks(source: Path, ids: np.ndarray, folder: Path, *, name: str) -> P
     return folder
 
 
-def _compose_file(file: BlockFile, kept: np.ndarray) -> list[bytes]:
-    """The parts of a file that holds only the kept pieces and rows."""
+def _compose_file(file: BlockFile, kept: np.ndarray, layers: int) -> list[bytes]:
+    """The parts of a file that holds only the kept pieces and rows, and the lowest layers."""
     sizes = file.sizes
+    above = tuple(f"l{layer}." for layer in range(layers, sizes.layers))
+    tensors = {name: stored for name, stored in file.tensors.items() if not name.startswith(above)}
     place = {int(old): new for new, old in enumerate(kept)}
     texts = [file.pieces[index].encode() for index in kept]
     ends = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype("<u4")
-    numbers = (sizes.width, sizes.layers, sizes.heads, sizes.inner, len(kept), sizes.positions, sizes.types)
+    numbers = (sizes.width, layers, sizes.heads, sizes.inner, len(kept), sizes.positions, sizes.types)
     special = tuple(place[index] for index in (sizes.bos, sizes.eos, sizes.pad, sizes.unk))
     head = [
         _MAGIC,
@@ -212,21 +215,19 @@ def _compose_file(file: BlockFile, kept: np.ndarray) -> list[bytes]:
         file.scores[kept].tobytes(),
         b"".join(texts),
         file.replacements,
-        struct.pack("<i", len(file.tensors)),
+        struct.pack("<i", len(tensors)),
     ]
     table = file.raw(WORD_TABLE).reshape(sizes.rows, -1)
-    bodies = {name: file.raw(name).tobytes() for name in file.tensors if name != WORD_TABLE}
-    bodies[WORD_TABLE] = table[kept].tobytes()
-    bodies = {name: bodies[name] for name in file.tensors}
+    bodies = {name: (table[kept] if name == WORD_TABLE else file.raw(name)).tobytes() for name in tensors}
     entry = struct.calcsize("<HBIQQ")
     start = sum(map(len, head)) + sum(entry + len(name.encode()) for name in bodies)
     offset = start = -(-start // 64) * 64
     directory = []
     for name, body in bodies.items():
-        elements = len(kept) * sizes.width if name == WORD_TABLE else file.tensors[name].elements
+        elements = len(kept) * sizes.width if name == WORD_TABLE else tensors[name].elements
         text = name.encode()
         directory.append(struct.pack("<H", len(text)) + text)
-        directory.append(struct.pack("<BIQQ", file.tensors[name].kind, elements, offset, len(body)))
+        directory.append(struct.pack("<BIQQ", tensors[name].kind, elements, offset, len(body)))
         offset += -(-len(body) // 64) * 64
     parts = head + directory
     parts.append(bytes(start - sum(map(len, parts))))

@@ -68,6 +68,7 @@ _SPECIAL = {"pad": "padding", "bos": "bos", "eos": "eos", "unk": "unknown"}
 """The file's names of special tokens."""
 _BASE = "crossling.trimmed_from"
 """In a trimmed copy: the identity of the encoder that it was trimmed from."""
+_LAYERS = "gemma3.block_count"
 _TABLE = "token_embd.weight"
 _TABLES = {_TABLE: "embed_tokens.weight", "output_norm.weight": "norm.weight"}
 
@@ -84,8 +85,8 @@ def load_gemma(attention: Direction | None = None, folder: Path | None = None) -
     identity = hashlib.sha256(f"{digest} {_READING}".encode()).hexdigest()
     encoder = Encoder(model, build_tokenizer(file), name=name, identity=identity, attention=attention)
     # The file is opened again: it is too large to be kept for that.
-    encoder.write_blocks = lambda ids, out: _write_part(
-        (_open_wheels() if folder is None else _open_trimmed(folder))[0], ids, out, base=identity
+    encoder.write_blocks = lambda ids, out, layers: _write_part(
+        (_open_wheels() if folder is None else _open_trimmed(folder))[0], ids, out, layers=layers, base=identity
     )
     return encoder
 
@@ -105,19 +106,21 @@ def _open_trimmed(folder: Path) -> tuple[GgufFile, str]:
     return GgufFile(data, str(path)), hashlib.sha256(data.data).hexdigest()
 
 
-def _write_part(file: GgufFile, ids: np.ndarray, folder: Path, *, base: str) -> Path:
-    """A folder with the same encoder, still quantised, with the subwords ``ids`` alone: each is the same numbers."""
+def _write_part(file: GgufFile, ids: np.ndarray, folder: Path, *, layers: int, base: str) -> Path:
+    """A folder with the same encoder, still quantised, with some subwords and the lowest layers: the same numbers."""
+    names = [name for name in file.names if not name.startswith("blk.") or int(name.split(".")[1]) < layers]
     place = {int(old): new for new, old in enumerate(ids)}
     pieces = file.value("tokenizer.ggml.tokens")
     values: dict[str, Any] = {
         "tokenizer.ggml.tokens": [pieces[index] for index in ids],
         **{f"tokenizer.ggml.{name}": file.value(f"tokenizer.ggml.{name}")[ids] for name in ("token_type", "scores")},
         **{f"tokenizer.ggml.{stored}_token_id": place[_find_special(file, name)] for name, stored in _SPECIAL.items()},
+        _LAYERS: layers,
         _BASE: base,
     }
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / TRIMMED_FILE).open("wb") as out:
-        out.writelines(file.compose_part(values, {_TABLE: ids}))
+        out.writelines(file.compose_part(values, names, {_TABLE: ids}))
     return folder
 
 

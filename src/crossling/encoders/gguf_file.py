@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,14 +91,16 @@ class GgufFile:
             raise EncoderError(f"{self.where}: its tensor {name} is damaged or cut off.")
         return self._data[start : start + size].reshape(-1, wide)
 
-    def compose_part(self, values: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> list[bytes]:
-        """The parts of a file with other values, and with some rows alone of some tensors, as they are stored."""
+    def compose_part(
+        self, values: Mapping[str, Any], names: Sequence[str], rows: Mapping[str, np.ndarray]
+    ) -> list[bytes]:
+        """The parts of a file with other values and some tensors, some with some rows alone, as they are stored."""
         records = self._records | {name: _write_value(value) for name, value in values.items()}
-        head = [_MAGIC, struct.pack("<IQQ", _VERSIONS[-1], len(self._places), len(records))]
+        head = [_MAGIC, struct.pack("<IQQ", _VERSIONS[-1], len(names), len(records))]
         head += [_write_string(name) + record for name, record in records.items()]
         bodies, offset = [], 0
-        for name, (shape, kind, _) in self._places.items():
-            body = self.raw(name)
+        for name in names:
+            body, (shape, kind, _) = self.raw(name), self._places[name]
             if name in rows:
                 body, shape = body[rows[name]], (len(rows[name]), *shape[1:])
             head.append(_write_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], kind, offset))

@@ -185,7 +185,7 @@ def load_blocks(path: Path, *, name: str = OFFLINE_NAME, trimmed_from: str | Non
     file = BlockFile(path)
     tokenizer = build_tokenizer(file, trimmed_from=trimmed_from)
     encoder = Encoder(build_model(file), tokenizer, name=name, identity=file.identity)
-    encoder.write_blocks = lambda ids, folder: write_blocks(path, ids, folder, name=name)
+    encoder.write_blocks = lambda ids, folder, layers: write_blocks(path, ids, folder, name=name, layers=layers)
     return encoder
 
 

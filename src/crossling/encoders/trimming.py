@@ -27,28 +27,41 @@ NOT_TEXT = ("id", "label", "tags")
 """Columns of data sets that no encoder reads."""
 
 
-def write_trimmed(encoder: Encoder, ids: IntArray, folder: Path, *, blocks: bool = False) -> Path:
+def write_trimmed(
+    encoder: Encoder, ids: IntArray, folder: Path, *, blocks: bool = False, layers: int | None = None
+) -> Path:
     """A smaller encoder as a folder: the subwords ``ids``, special ones, and those that tokenization needs.
 
-    Text whose subwords were all kept is tokenized as before; other text gets smaller subwords or unknown ones.
+    ``layers``: how many, from the lowest on; default: all. What follows the last layer, such as a normalisation, then
+    follows the highest of them. Text whose subwords were all kept is tokenized as before; other text gets smaller
+    subwords or unknown ones.
     """
     if blocks and encoder.write_blocks is None:
         raise EncoderError(f"{encoder.name}: is not stored in quantised blocks; write it without --blocks.")
+    layers = encoder.layers if layers is None else layers
+    _check_layers(encoder, layers)
     # XLM-R counts positions from the pad id on, so the ids below it must stay.
     below = np.arange(encoder.tokenizer.pad_token_id + 1 if encoder.counts_from_pad else 0)
     settings = json.loads(encoder.tokenizer.backend_tokenizer.to_str())
     rows = choose_rows(encoder, np.concatenate([np.asarray(ids, np.int64), below, _needed_pieces(settings)]))
     rows = choose_rows(encoder, _add_parts(settings, rows))
     if blocks and encoder.write_blocks is not None:
-        return encoder.write_blocks(rows, folder)
+        return encoder.write_blocks(rows, folder, layers)
     smaller = Encoder(
-        _copy_model(encoder, rows), _copy_tokenizer(encoder, settings, rows), name=encoder.name, identity=""
+        _copy_model(encoder, rows, layers), _copy_tokenizer(encoder, settings, rows), name=encoder.name, identity=""
     )
     smaller.pooler = encoder.pooler
     return save_encoder(smaller, folder)
 
 
-def _copy_model(encoder: Encoder, rows: IntArray) -> Any:
+def _check_layers(encoder: Encoder, layers: int) -> None:
+    if not 1 <= layers <= encoder.layers:
+        raise EncoderError(f"{encoder.name}: has {encoder.layers} layers, of which 1 to {encoder.layers} can be kept.")
+    if layers < encoder.layers != len(encoder.get_layers()):
+        raise EncoderError(f"{encoder.name}: its layers share their weights, so that none of them can be left out.")
+
+
+def _copy_model(encoder: Encoder, rows: IntArray, layers: int) -> Any:
     base = encoder.model.get_input_embeddings().weight
     trimmed = trim_encoder(encoder, rows)
     try:
@@ -56,6 +69,11 @@ def _copy_model(encoder: Encoder, rows: IntArray) -> Any:
     finally:
         untrim_encoder(encoder, trimmed, base)
     model.config.vocab_size = len(rows)
+    if layers < encoder.layers:
+        del model.get_submodule(encoder.structure.layers)[layers:]
+        model.config.num_hidden_layers = layers
+        if kinds := getattr(model.config, "layer_types", None):
+            model.config.layer_types = kinds[:layers]
     for key, value in model.config.to_dict().items():
         if key.endswith("_token_id") and isinstance(value, int):
             setattr(model.config, key, int(trimmed.to_rows[value]) if 0 <= value < len(trimmed.to_rows) else None)
@@ -183,14 +201,18 @@ def _renumber(step: dict[str, Any] | None, place: dict[int, int]) -> dict[str, A
     return step
 
 
-def trim_on(name: str, sources: Sequence[str], out: Path, *, blocks: bool, store: Path) -> str:
+def trim_on(
+    name: str, sources: Sequence[str], out: Path, *, blocks: bool, layers: int | None = None, store: Path
+) -> str:
     """Write the trimmed encoder, atomically; returns a line that says how much is left."""
     check_new_folder(out)
     encoder = load_encoder(name)
+    _check_layers(encoder, encoder.layers if layers is None else layers)
     used = np.unique(np.concatenate([collect_ids(encoder, source, store=store) for source in sources]))
-    write_folder(out, lambda folder: write_trimmed(encoder, used, folder, blocks=blocks))
+    write_folder(out, lambda folder: write_trimmed(encoder, used, folder, blocks=blocks, layers=layers))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    return f"{out}: {len(used):,} of {encoder.vocabulary:,} subwords in use, {size / 1e6:.1f} MB"
+    height = "" if layers is None else f", {layers} of {encoder.layers} layers"
+    return f"{out}: {len(used):,} of {encoder.vocabulary:,} subwords in use{height}, {size / 1e6:.1f} MB"
 
 
 def collect_ids(encoder: Encoder, source: str, *, store: Path) -> IntArray:

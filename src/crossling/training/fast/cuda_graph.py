@@ -117,10 +117,10 @@ class CapturedSteps(PlainSteps):
         """Capture clipping, the optimiser's step and the clearing of gradients; all weights are restored."""
         kept = self._snapshot()
         self._warm_up(self._finish)
-        if not kept[1]:
-            # The first step made the optimiser's state; before it all of it was zero.
-            for state in self.optimiser.state.values():
-                for value in state.values():
+        known = {id(tensor) for tensor, _ in kept[1]}
+        for state in self.optimiser.state.values():
+            for value in state.values():
+                if id(value) not in known:  # made by this step, for parameters that have a gradient for the first time
                     value.zero_()
         self._restore(kept)
         graph = torch.cuda.CUDAGraph()
