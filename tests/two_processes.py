@@ -1,13 +1,16 @@
-"""Runs a function in two processes that reduce over gloo, for tests of what is computed over a whole batch."""
+"""Runs a function or a command in two processes that reduce over gloo, for tests of what is computed together."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import distributed, multiprocessing
+
+from faults import Command, run_crossling
 
 
 def run_in_two_processes(work: Callable[[int, Path], None], folder: Path) -> None:
@@ -22,3 +25,25 @@ def _run(rank: int, work: Callable[[int, Path], None], folder: Path) -> None:
     distributed.barrier()
     # Not by returning: a thread of gloo or of autograd that wants the GIL while Python shuts down aborts the process.
     os._exit(0)
+
+
+def run_command_in_two_processes(*arguments: object, folder: Path) -> list[str]:
+    """What ``crossling`` prints in each of two processes, which find each other as those that torchrun starts do."""
+    meeting = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    commands = [
+        Command.start(
+            *arguments,
+            output=folder / f"rank-{rank}.txt",
+            inside=(folder,),
+            home=folder / "home",
+            function=partial(_join, rank, meeting.port),
+        )
+        for rank in range(2)
+    ]
+    return [command.finish() for command in commands]
+
+
+def _join(rank: int, port: int, *arguments: str) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    run_crossling(*arguments)

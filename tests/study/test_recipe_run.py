@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from crossling.training.distributed import setup_distributed
 from examples import make_rows
 from faults import Command
 from small_study import list_paths, predictions_of, weights_of
+from two_processes import run_command_in_two_processes
 
 
 def write_bio(path: Path, count: int, *, shift: int = 0) -> Path:
@@ -242,7 +244,21 @@ def test_run_killed_at_ten_moments_gives_the_same_bits(tmp_path: Path, tiny_fold
     _kill_at_random_moments(tmp_path, tiny_folder, moments=10, seed=seed)
 
 
-def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path) -> None:
+def run_with_torchrun(*arguments: object, folder: Path) -> list[str]:
+    """What both processes print together."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    words = [*launcher, "-m", "crossling", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CROSSLING_STORE": ""}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [done.stdout + done.stderr]
+
+
+# Processes that are forked, and find each other in the same way, check the same without importing everything thrice.
+@pytest.mark.parametrize(
+    "launch", [run_command_in_two_processes, pytest.param(run_with_torchrun, marks=pytest.mark.slow)]
+)
+def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path, launch: Callable[..., list[str]]) -> None:
     """Two processes share each batch and add up their gradients: the loss without dropout is that of one process."""
     calm = shutil.copytree(tiny_folder, tmp_path / "calm")
     config = json.loads((calm / "config.json").read_text(encoding="utf-8"))
@@ -257,14 +273,8 @@ def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path) -> None
         if processes == 1:
             run_recipe(load_recipe(recipe), store=Store(store), out=tmp_path / "out-1")
         else:
-            launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-            arguments = command(recipe, tmp_path / "out-2", store)[1:]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "CROSSLING_STORE": ""}
-            done = subprocess.run(
-                [*launcher, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=600
-            )
-            assert done.returncode == 0, done.stderr[-3000:]
-            assert (done.stdout + done.stderr).count("epoch 1: dev") == 1, "one process shows progress"
+            printed = launch("run", recipe, "--out", tmp_path / "out-2", "--store", store, folder=tmp_path)
+            assert "".join(printed).count("epoch 1: dev") == 1, "one process shows progress"
         record = json.loads(next(store.glob("artefacts/*/complete.json")).read_text(encoding="utf-8"))
         assert record["machine"]["processes"] == str(processes)
         losses[processes] = [row["loss"] for row in record["history"] if "loss" in row]
