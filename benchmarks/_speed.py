@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from _synthetic import MBERT, OFFLINE, TINY, Array, Kind, Size
 
+Precision = Literal["auto", "float32", "bfloat16"]
 TRAINED, READ = 3, 1
 """Passes that a subword costs: forward and twice as much backward, or forward alone."""
 
@@ -99,7 +100,16 @@ def workspace() -> Iterator[Path]:
 
 
 def build_run(
-    model: Any, program: Any, scale: Scale, folder: Path, *, batch: int, epochs: int, capture: bool = True, **more: Any
+    model: Any,
+    program: Any,
+    scale: Scale,
+    folder: Path,
+    *,
+    batch: int,
+    epochs: int,
+    capture: bool = True,
+    precision: Precision = "auto",
+    **more: Any,
 ) -> Any:
     """A trainer that has not begun; other settings are a recipe's defaults."""
     from crossling.training.loop import Execution, Trainer
@@ -107,16 +117,16 @@ def build_run(
     from crossling.training.settings import TrainingSettings
 
     settings = TrainingSettings(epochs=epochs, batch=batch, **more)
-    execution = Execution(setup_device(scale.device), 1, folder, checkpoint_seconds=1e9, capture=capture)
+    execution = Execution(setup_device(scale.device, precision), 1, folder, checkpoint_seconds=1e9, capture=capture)
     return Trainer(model, program if isinstance(program, Mixture) else Mixture(program), settings, execution)
 
 
-def setup_device(device: torch.device) -> Any:
+def setup_device(device: torch.device, precision: Precision = "auto") -> Any:
     """Device and precision of a recipe's run: bfloat16 on a GPU, the same bits every time on a CPU."""
     from crossling.recipe.recipe import RunSettings
     from crossling.training.distributed import setup_distributed
 
-    return setup_distributed(RunSettings(device="cuda" if device.type == "cuda" else "cpu"))
+    return setup_distributed(RunSettings(device="cuda" if device.type == "cuda" else "cpu", precision=precision))
 
 
 def take_turns(runs: dict[str, Any], rounds: int, device: torch.device) -> dict[str, list[float]]:

@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = {
         "machine": describe_machine(options.device),
         "quick": options.quick,
-        "command": f"python benchmarks/run.py --device {options.device}{' --quick' if options.quick else ''}",
+        "command": f"python benchmarks/run.py --device {options.device}{' --quick' if options.quick else ''}"
+        + (" --cpu-time" if options.cpu_time else ""),
         "matrix_rate": float(f"{rate:.4g}"),
     }
     board = Board(choose_file(options), facts, keep=bool(options.only))
@@ -62,9 +63,14 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=tuple(ENTRIES), help=", ".join(ENTRIES))
     parser.add_argument("--quick", action="store_true", help="Tiny sizes and a few steps; the figures mean nothing.")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="Count CPU time, for a machine in use; on one core: taskset -c 0."
+    )
     parser.add_argument("--minutes", type=float, help="No row begins later than this; default: 7 on a GPU, else 30.")
     parser.add_argument("--out", type=Path, help="Default: benchmarks/results/cpu.json or gpu.json.")
     options = parser.parse_args(arguments)
+    if options.cpu_time:
+        time.perf_counter = time.process_time  # what every benchmark reads
     options.minutes = options.minutes or (7.0 if options.device == "cuda" else 30.0)
     return options
 
@@ -233,6 +239,13 @@ def measure_prediction(scale: Scale, rate: float, board: Board) -> Iterator[Row]
     yield from prediction.measure_prediction(scale)
 
 
+def measure_cpu_precision(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    """Training with matrix products in bfloat16."""
+    import cpu_precision
+
+    yield from cpu_precision.measure_training(scale)
+
+
 def measure_verification(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
     """Digests and flushing to disk, as a share of a run."""
     import verification
@@ -252,6 +265,7 @@ ENTRIES = {
     "auxiliary": Entry(measure_methods("auxiliary")),
     "evaluation": Entry(measure_methods("evaluation")),
     "prediction": Entry(measure_prediction, ("cpu",)),
+    "cpu-precision": Entry(measure_cpu_precision, ("cpu",)),
     "adaptation": Entry(measure_methods("adaptation")),
     "serving": Entry(measure_serving, ("cpu",)),
     "startup": Entry(measure_startup),

@@ -65,11 +65,12 @@ def finetune(
     plugins: Plugins | None = None,
     threads: int | None = None,
     device: str = "auto",
+    precision: str = "auto",
     **settings: Any,
 ) -> Predictor:
     """Train a task on an encoder; further settings are those of a recipe's finetune stage (``epochs=2``, ``dev=…``).
 
-    ``threads`` and ``device`` are those of a recipe's ``[run]``; ``progress=False`` shows nothing.
+    ``threads``, ``device`` and ``precision`` are those of a recipe's ``[run]``; ``progress=False`` shows nothing.
     """
     name, revision = _origin(encoder)
     kept = find_store(store)
@@ -82,7 +83,7 @@ def finetune(
         "source": source,
         "encoder": {"name": name} if revision is None else {"name": name, "revision": revision},
         "stage": [stage],
-        "run": {"device": device} if threads is None else {"device": device, "threads": threads},
+        "run": {"device": device, "precision": precision, **({} if threads is None else {"threads": threads})},
         "plugins": {family: list(_list_names(files)) for family, files in (plugins or {}).items()},
     }
     recipe = parse_recipe(apply_overrides(tables, ()), where="finetune")
@@ -207,15 +208,17 @@ def load(
     plugins: Plugins | None = None,
     engine: str = "auto",
     threads: int | None = None,
+    precision: str = "auto",
 ) -> Predictor:
     """A trained model, from the folder that it was saved in or the folder of a run; ``plugins`` as in a recipe.
 
     ``engine`` is torch, onnx, or auto: what the folder is for. ``threads`` are CPU threads; default: all cores.
+    ``precision`` is that of torch's matrix products, as in a recipe's ``[run]``: ``"bfloat16"`` on a CPU that has it.
     """
     for family, files in (plugins or {}).items():
         for file in _list_names(files):
             add_plugin(family, file)
-    return Predictor.load(find_model(Path(folder), seed=seed), engine=engine, threads=threads)
+    return Predictor.load(find_model(Path(folder), seed=seed), engine=engine, threads=threads, precision=precision)
 
 
 def run(

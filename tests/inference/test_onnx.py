@@ -189,6 +189,8 @@ def test_other_engines_are_refused_with_the_way_out(trained: Trained, exported: 
         Predictor.load(exported, engine="onx")
     with pytest.raises(UserError, match="--threads 0"):
         Predictor.load(exported, threads=0)
+    with pytest.raises(UserError, match="--precision bfloat16: .* was exported to ONNX in float32"):
+        Predictor.load(exported, precision="bfloat16")
     with pytest.raises(ArtefactError, match="exported to ONNX"):
         load_model(exported)
     with pytest.raises(ArtefactError, match="copying its folder"):

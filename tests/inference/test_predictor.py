@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from seqeval.metrics.sequence_labeling import get_entities
 
 from crossling.data.records import LabelledText
-from crossling.errors import ArtefactError, DataError
+from crossling.errors import ArtefactError, DataError, UserError
 from crossling.inference import predictor as prediction
 from crossling.inference.evaluate import predict_with
 from crossling.inference.predictor import Predictor, predict_file, read_text
@@ -71,6 +72,20 @@ def test_answer_offsets_match_context(trained: Trained, text: str) -> None:
         assert context[found["start"] : found["end"]] == found["answer"]
         assert found["answer"] == found["answer"].strip()
         assert 0 <= found["confidence"] <= 1
+
+
+def test_bfloat16_predicts_as_float32_to_its_digits(
+    trained: Trained, tagger: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    texts = ["the cat sees a dog", "a dog", "in in"]
+    whole, reduced = (one.predict(texts) for one in (tagger, Predictor.load(trained("ner"), precision="bfloat16")))
+    pairs = [pair for w, r in zip(whole, reduced, strict=True) for pair in zip(w["words"], r["words"], strict=True)]
+    assert [a["tag"] for a, _ in pairs] == [b["tag"] for _, b in pairs]
+    differences = [abs(a["confidence"] - b["confidence"]) for a, b in pairs]
+    assert 0 < max(differences) < 0.02
+    with pytest.raises(UserError, match="--precision bfloat: unknown. Did you mean 'bfloat16'"):
+        Predictor.load(trained("ner"), precision="bfloat")
 
 
 def test_trained_tagger_finds_spans(tagger: Predictor) -> None:

@@ -140,6 +140,17 @@ def test_identity_of_plain_tags_counts_the_settings_that_are_filled_in(tmp_path:
     assert identities[0] == identities[1]
 
 
+def test_precision_counts_in_identities(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    found = []
+    for precision in ("auto", "float32", "bfloat16"):
+        tables = {**make_tables(tmp_path, tiny_folder, epochs=1), "run": {"device": "cpu", "precision": precision}}
+        recipe = parse_recipe(tables)
+        run = RecipeRun(recipe, Store(tmp_path / "s"), tmp_path / "out", setup_distributed(recipe.run))
+        found.append(run.identify_stages(1))
+    assert found[0] == found[1] != found[2]
+
+
 def test_custom_files_of_several_languages_share_a_table(tmp_path: Path, tiny_folder: Path) -> None:
     tables = make_tables(tmp_path, tiny_folder, epochs=1)
     for number, language in enumerate(("de", "sw", "hi")):

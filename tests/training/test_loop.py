@@ -351,6 +351,17 @@ def test_delay_by_one_gives_items_one_behind() -> None:
     assert list(delay_by_one([])) == []
 
 
+@pytest.mark.parametrize("product", ["avx512_bf16", "amx_bf16"])
+def test_cpu_computes_in_bfloat16_only_when_asked_and_able(monkeypatch: pytest.MonkeyPatch, product: str) -> None:
+    asked = RunSettings(device="cpu", precision="bfloat16")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, product: False})
+    with pytest.raises(UserError, match="this CPU has no matrix products in bfloat16.*Leave it at 'auto'"):
+        setup_distributed(asked)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, product: True})
+    assert setup_distributed(asked).precision == torch.bfloat16
+    assert setup_distributed(RunSettings(device="cpu")).precision == torch.float32
+
+
 def test_freed_memory_is_kept_if_the_c_library_supports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
     library = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))

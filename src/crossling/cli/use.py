@@ -24,6 +24,10 @@ EngineOption = Annotated[
     str, typer.Option(help="torch, onnx, or auto: onnx for a folder that was exported to it, else torch.")
 ]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads of a model; default: all cores.")]
+PrecisionOption = Annotated[
+    str,
+    typer.Option(help="Of torch's matrix products: float32, bfloat16, or auto: bfloat16 on a GPU, float32 on a CPU."),
+]
 SeedOption = Annotated[int | None, typer.Option(help="Which seed's model; default: the first.")]
 
 
@@ -38,6 +42,7 @@ def predict(
     seed: SeedOption = None,
     engine: EngineOption = "auto",
     threads: ThreadsOption = None,
+    precision: PrecisionOption = "auto",
 ) -> None:
     """Tag, classify or answer new text with a trained model.
 
@@ -60,7 +65,7 @@ def predict(
     with TerminalProgress() as progress:
         # A bar would run through results that come to the same terminal.
         shown = None if sys.stdout.isatty() else progress
-        predict_model = partial(predict_file, model, engine=engine, threads=threads)
+        predict_model = partial(predict_file, model, engine=engine, threads=threads, precision=precision)
         write(predict_model(file, language=language, words=words, progress=shown))
 
 
@@ -177,6 +182,7 @@ def serve(
     seed: SeedOption = None,
     engine: EngineOption = "auto",
     threads: ThreadsOption = None,
+    precision: PrecisionOption = "auto",
     batch: Annotated[int, typer.Option(help="Inputs that go through a model together.")] = 32,
     wait: Annotated[float, typer.Option(help="Milliseconds that an input waits for others to share its batch.")] = 2.0,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 1_048_576,
@@ -224,6 +230,6 @@ def serve(
         no_auth=no_auth,
         origins=cors_origin or (),
         limits=limits,
-        load=partial(Predictor.load, engine=engine, threads=threads),
+        load=partial(Predictor.load, engine=engine, threads=threads, precision=precision),
         ready=lambda address: print_message(f"page:    {address}/"),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from crossling.errors import UserError, nearest
 from crossling.inference.evaluate import Engine, TorchEngine
@@ -14,27 +14,41 @@ if TYPE_CHECKING:
     from crossling.training.distributed import Distributed
 
 EngineName = Literal["auto", "torch", "onnx"]
+Precision = Literal["auto", "float32", "bfloat16"]
+PRECISIONS = get_args(Precision)
 
 
-def load_engine(folder: Path, name: str = "auto", *, threads: int | None = None) -> tuple[Engine, ModelCard]:
-    """A saved model in the engine that it was made for; another one that is asked for is an error."""
+def load_engine(
+    folder: Path, name: str = "auto", *, threads: int | None = None, precision: str = "auto"
+) -> tuple[Engine, ModelCard]:
+    """A saved model in the engine that it was made for; another one that is asked for is an error.
+
+    ``precision`` is that of torch's matrix products, as in a recipe's ``[run]``.
+    """
     if name not in get_args(EngineName):
         raise UserError(f"--engine {name}: unknown.{nearest(name, get_args(EngineName))}")
     if threads is not None and threads < 1:
         raise UserError(f"--threads {threads}: at least 1")
+    if precision not in PRECISIONS:
+        raise UserError(f"--precision {precision}: unknown.{nearest(precision, PRECISIONS)}")
     card = read_card(folder)
     if name == "torch" and card.onnx is not None:
         raise UserError(f"{folder}: has no weights for torch, for it was exported to ONNX. Leave --engine out.")
     if name == "onnx" or (name == "auto" and card.onnx is not None):
         from crossling.inference.onnx.engine import OnnxEngine
 
+        if card.onnx is not None and precision not in ("auto", card.onnx["precision"]):
+            raise UserError(
+                f"--precision {precision}: {folder} was exported to ONNX in {card.onnx['precision']}. Leave it out, or "
+                "name the folder of the run."
+            )
         return OnnxEngine(folder, card, threads=threads), card
 
     from crossling.models.model import load_model
     from crossling.recipe.recipe import RunSettings
     from crossling.training.distributed import setup_distributed
 
-    distributed = setup_distributed(RunSettings(threads=threads))
+    distributed = setup_distributed(RunSettings(threads=threads, precision=cast("Precision", precision)))
     model, card = load_model(folder)
     return run_by_torch(model, distributed), card
 

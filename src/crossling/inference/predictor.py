@@ -44,9 +44,11 @@ class Predictor:
         self._whole = self.task.read_whole() if hasattr(self.task, "read_whole") else self.task
 
     @classmethod
-    def load(cls, folder: str | Path, *, engine: str = "auto", threads: int | None = None) -> Predictor:
+    def load(
+        cls, folder: str | Path, *, engine: str = "auto", threads: int | None = None, precision: str = "auto"
+    ) -> Predictor:
         """A model from the folder that it was saved in; ``engine`` is torch, onnx or auto: what the folder is for."""
-        return cls(*load_engine(Path(folder), engine, threads=threads))
+        return cls(*load_engine(Path(folder), engine, threads=threads, precision=precision))
 
     @classmethod
     def from_model(cls, model: Model, card: ModelCard, *, distributed: Distributed | None = None) -> Predictor:
@@ -120,13 +122,16 @@ def predict_file(
     words: bool = False,
     engine: str = "auto",
     threads: int | None = None,
+    precision: str = "auto",
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Predictions for a file or the standard input: a line a text, a tab between the two texts of a pair.
 
     Every fault of the input is raised before the first result.
     """
-    predictor, found = read_inputs(model, file, language=language, words=words, engine=engine, threads=threads)
+    predictor, found = read_inputs(
+        model, file, language=language, words=words, engine=engine, threads=threads, precision=precision
+    )
     return _predict_lines(predictor, found, language=language, progress=progress or NoProgress())
 
 
@@ -138,13 +143,14 @@ def read_inputs(
     words: bool,
     engine: str = "auto",
     threads: int | None = None,
+    precision: str = "auto",
 ) -> tuple[Predictor, list[tuple[int, Any]]]:
     """A model, and the inputs of a file or of the standard input, each with the line that it begins in."""
     if language is not None:
         get_language(language)
     name = str(file) if file else "standard input"
     lines = read_text(file, name=name).split("\n")
-    predictor = Predictor.load(model, engine=engine, threads=threads)
+    predictor = Predictor.load(model, engine=engine, threads=threads, precision=precision)
     found = predictor.task.read_lines([line.removesuffix("\r") for line in lines], words=words, name=name)
     if not found:
         raise DataError(f"{name}: holds no text; write one text a line")

@@ -144,7 +144,8 @@ class RunSettings(FrozenSettings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU where torch sees one."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: bfloat16 on a GPU that has it, float32 elsewhere."""
+    """Of matrix products. auto: bfloat16 on a GPU that has it, float32 elsewhere. A CPU with AVX-512 BF16 or AMX can
+    compute in bfloat16, too; on others it is an error."""
     threads: int | None = Field(default=None, ge=1, le=MOST_THREADS)
     """CPU threads; default: what torch chooses for this machine."""
     deterministic: bool = False

@@ -100,4 +100,15 @@ def keep_freed_memory() -> None:
 def _choose_precision(settings: RunSettings, on_gpu: bool) -> torch.dtype:
     if settings.precision == "auto":
         return torch.bfloat16 if on_gpu and torch.cuda.is_bf16_supported() else torch.float32
+    if settings.precision == "bfloat16" and not on_gpu and not has_bf16_products():
+        raise UserError(
+            "precision 'bfloat16': this CPU has no matrix products in bfloat16 (AVX-512 BF16 or AMX), and would be "
+            "slower with it than in float32. Leave it at 'auto', which is float32 on a CPU."
+        )
     return torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
+
+
+def has_bf16_products() -> bool:
+    """Whether the CPU multiplies matrices in bfloat16: with AVX-512 or AMX, or on ARM."""
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
