@@ -19,20 +19,23 @@ from hub import environment, hash_repository, serve
 OPEN = """
 import json, sys
 from crossling.data import hub
-hub.REACH_SECONDS = 1
+hub.REACH_SECONDS = float(sys.argv[1])
 from dataclasses import asdict
 from pathlib import Path
 from crossling.data.catalogue import open_data
 from crossling.errors import DataError
 
-try:
-    rows = open_data(sys.argv[1], store=Path(sys.argv[2]))
-    result = {"rows": [asdict(row) for row in rows], "fingerprint": rows.fingerprint, "kind": rows.kind.__name__,
-            "language": rows.language, "skipped": rows.skipped, "labels": rows.labels() if sys.argv[3:] else None,
-            "datasets": "datasets" in sys.modules}
-except DataError as error:
-    result = {"error": str(error)}
-print(json.dumps(result))
+results = []
+for spec in sys.argv[3:]:
+    try:
+        rows = open_data(spec, store=Path(sys.argv[2]))
+        results.append({"rows": [asdict(row) for row in rows], "fingerprint": rows.fingerprint,
+            "kind": rows.kind.__name__, "language": rows.language, "skipped": rows.skipped,
+            "labels": rows.labels() if rows.kind.__name__ == "LabelledPair" else None,
+            "datasets": "datasets" in sys.modules})
+    except DataError as error:
+        results.append({"error": str(error)})
+print(json.dumps(results))
 """
 
 NER_TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC"]
@@ -118,22 +121,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def open_in_process(spec: str, store: Path, variables: dict[str, str], *more: str) -> dict[str, Any]:
+def open_in_process(spec: str, store: Path, variables: dict[str, str], *, patience: float = 120.0) -> dict[str, Any]:
+    """What a process of its own reads; ``patience``: seconds after which a hub that is silent counts as unreachable."""
+    [result] = open_all([spec], store, variables, patience=patience)
+    return result
+
+
+def open_all(
+    specs: list[str], store: Path, variables: dict[str, str], *, patience: float = 120.0
+) -> list[dict[str, Any]]:
+    """The same of several sets, in one process."""
     done = subprocess.run(
-        [sys.executable, "-c", OPEN, spec, str(store), *more],
+        [sys.executable, "-c", OPEN, str(patience), str(store), *specs],
         env=variables,
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
 def test_rows_are_read_offline_from_caches(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
-        online = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"), "labels")
+        online = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
     assert online["kind"] == "LabelledPair" and online["language"] == "de"
     assert [row["label"] for row in online["rows"]] == ["entailment", "contradiction", "neutral"]
     assert online["rows"][1]["first"] == "Er liest\u2028laut."
@@ -152,21 +164,18 @@ def test_rows_are_read_offline_from_caches(folder: Path, tmp_path: Path) -> None
 def test_converted_sets_are_read_by_configuration_folder(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
         variables = environment(endpoint, tmp_path / "hf")
-        online = open_in_process("mlqa:context=es,question=en:test", tmp_path / "a", variables)
-        assert [row["id"] for row in online["rows"]] == ["mlqa.es.en"], "and no other configuration's rows"
-        absent = open_in_process("mlqa:context=de,question=en:test", tmp_path / "a", variables)
-        assert "facebook/mlqa (configuration mlqa.de.en" in absent["error"]
+        specs = [f"mlqa:context={language},question=en:test" for language in ("es", "de")]
+        online, absent = open_all(specs, tmp_path / "a", variables)
+    assert [row["id"] for row in online["rows"]] == ["mlqa.es.en"], "and no other configuration's rows"
+    assert "facebook/mlqa (configuration mlqa.de.en" in absent["error"]
     gone = open_in_process("mlqa:context=es,question=en:test", tmp_path / "a", variables)
     assert gone["rows"] == online["rows"] and gone["fingerprint"] == online["fingerprint"]
 
 
 def test_parallel_text_is_read_in_both_directions(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
-        variables = environment(endpoint, tmp_path / "hf")
-        there = open_in_process("opus:en-ko:dev", tmp_path / "a", variables)
-        back = open_in_process("opus:ko-en:dev", tmp_path / "a", variables)
-        empty = open_in_process("opus:ko-en:train", tmp_path / "a", variables)
-        absent = open_in_process("opus:fi-ko:train", tmp_path / "a", variables)
+        specs = ["opus:en-ko:dev", "opus:ko-en:dev", "opus:ko-en:train", "opus:fi-ko:train"]
+        there, back, empty, absent = open_all(specs, tmp_path / "a", environment(endpoint, tmp_path / "hf"))
     assert there["rows"][0] == {"source": "It rains.", "target": "비가 온다."} and there["kind"] == "ParallelPair"
     assert [(row["target"], row["source"]) for row in back["rows"]] == [
         (row["source"], row["target"]) for row in there["rows"]
@@ -204,7 +213,7 @@ def test_silent_hub_times_out(tmp_path: Path) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen(50)
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        result = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+        result = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"), patience=1)
     assert f"xnli:de:dev: the hub ({endpoint}) cannot be reached" in result["error"]
     assert "facebook/xnli (configuration de, revision main) is not in its cache" in result["error"]
     assert "CROSSLING_DATA is not set; set it to a folder that has xnli/dev-de.tsv" in result["error"]
@@ -214,10 +223,10 @@ def test_cache_of_another_revision_is_not_used(folder: Path, tmp_path: Path) -> 
     with serve(folder) as endpoint:
         online = open_in_process("panx:sw:test", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
     away = environment(endpoint, tmp_path / "hf")
-    other = open_in_process(f"panx@{'0' * 40}:sw:test", tmp_path / "a", away)
-    assert "its cache here has another revision" in other["error"]
     commit = hash_repository(folder / "datasets" / "unimelb-nlp" / "wikiann")
-    same = open_in_process(f"panx@{commit}:sw:test", tmp_path / "a", away)
+    specs = [f"panx@{revision}:sw:test" for revision in ("0" * 40, commit)]
+    other, same = open_all(specs, tmp_path / "a", away)
+    assert "its cache here has another revision" in other["error"]
     assert same["rows"] == online["rows"]
 
 
@@ -230,21 +239,18 @@ def test_dead_hub_falls_back_to_cache(folder: Path, tmp_path: Path) -> None:
 
 def test_broken_rows_and_missing_splits_are_errors(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
-        variables = environment(endpoint, tmp_path / "hf")
-        broken = open_in_process("panx:sw:dev", tmp_path / "a", variables)
-        assert "unimelb-nlp/wikiann/validation row 2" in broken["error"] and "words is empty" in broken["error"]
-        assert "CROSSLING_DATA" not in broken["error"], "the set is there: only a row of it is broken"
-        absent = open_in_process("panx:sw:train", tmp_path / "a", variables)
-        assert "'train'" in absent["error"] and "validation" in absent["error"], "the splits there are"
-        missing = open_in_process("pawsx:de:dev", tmp_path / "a", variables)
-        assert "google-research-datasets/paws-x" in missing["error"]
-        assert "CROSSLING_DATA is not set" in missing["error"]
+        specs = ["panx:sw:dev", "panx:sw:train", "pawsx:de:dev"]
+        broken, absent, missing = open_all(specs, tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    assert "unimelb-nlp/wikiann/validation row 2" in broken["error"] and "words is empty" in broken["error"]
+    assert "CROSSLING_DATA" not in broken["error"], "the set is there: only a row of it is broken"
+    assert "'train'" in absent["error"] and "validation" in absent["error"], "the splits there are"
+    assert "google-research-datasets/paws-x" in missing["error"]
+    assert "CROSSLING_DATA is not set" in missing["error"]
 
 
 def test_nested_questions_are_selected_by_language(folder: Path, tmp_path: Path) -> None:
     with serve(folder) as endpoint:
-        variables = environment(endpoint, tmp_path / "hf")
-        xquad = open_in_process("xquad:de:test", tmp_path / "a", variables)
-        assert xquad["rows"][0]["answers"] == ["Arusha"] and xquad["rows"][0]["starts"] == [13]
-        tydi = open_in_process("tydiqa:sw:train", tmp_path / "a", variables)
-        assert [row["id"] for row in tydi["rows"]] == ["swahili-1"]
+        specs = ["xquad:de:test", "tydiqa:sw:train"]
+        xquad, tydi = open_all(specs, tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    assert xquad["rows"][0]["answers"] == ["Arusha"] and xquad["rows"][0]["starts"] == [13]
+    assert [row["id"] for row in tydi["rows"]] == ["swahili-1"]
