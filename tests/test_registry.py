@@ -75,6 +75,7 @@ def install_package(site: Path, monkeypatch: pytest.MonkeyPatch, *points: str, n
     monkeypatch.syspath_prepend(str(site))
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_custom_fusion_in_a_file_trains_and_predicts(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,10 +39,6 @@ from tiny import tiny_encoder
 ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 LAST_TWO = ("step-00000020", "step-00000021")
 """The checkpoints that a run of 21 steps leaves, where every step is saved."""
-
-
-class StoppedError(Exception):
-    """Stands for a kill in the middle."""
 
 
 def _settings(**changes: Any) -> TrainingSettings:
@@ -92,35 +91,33 @@ def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> 
     assert not torch.equal(finals[0], finals[2])
 
 
+def _run(folder: Path, *, trim: bool, average: bool, stop: int | None = None) -> tuple[Model, Position]:
+    """Two epochs whose scores fall, with a checkpoint at every step; a stopped run continues."""
+    model, stream = make_learner(folder, count=50, trim=trim)
+    progress = NoProgress() if stop is None else _StopAfter(stop)
+    scores = iter(range(100))
+    execution = Execution(ONE, 3, folder / "work", checkpoint_seconds=0.0, progress=progress)
+    evaluate = lambda: 1.0 / (1 + next(scores))  # noqa: E731
+    return model, fit(model, stream, _settings(), execution, evaluate=evaluate, average=average)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Model, Position]]:
+    """A run that nothing stopped, made once for each of its settings."""
+    return cache(lambda **settings: _run(tmp_path_factory.mktemp("undisturbed"), **settings))
+
+
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("stop_at", [1, 5, 7, 8, 11])
 @pytest.mark.parametrize("trim", [False, True])
-def test_continued_run_ends_with_same_bits(tmp_path: Path, stop_at: int, trim: bool, average: bool) -> None:
-    def run(folder: str, stop: int | None = None) -> tuple[Model, Position]:
-        model, stream = make_learner(tmp_path, count=50, trim=trim)
-        steps = 0
-
-        class Listener:
-            def begin(self, what: str, total: int, done: int = 0) -> None: ...
-            def end(self) -> None: ...
-            def say(self, line: str) -> None: ...
-            def advance(self, count: int = 1, **facts: str) -> None:
-                nonlocal steps
-                steps += count
-                if stop is not None and steps >= stop:
-                    raise StoppedError
-
-        scores = iter(range(100))
-        execution = Execution(ONE, 3, tmp_path / folder, checkpoint_seconds=0.0, progress=Listener())
-        evaluate = lambda: 1.0 / (1 + next(scores))  # noqa: E731
-        position = fit(model, stream, _settings(), execution, evaluate=evaluate, average=average)
-        return model, position
-
-    undisturbed, expected = run("whole")
-    with pytest.raises(StoppedError):
-        run("cut", stop_at)
-    model, position = run("cut")
-    assert torch.equal(_weights(model), _weights(undisturbed))
+def test_continued_run_ends_with_same_bits(
+    tmp_path: Path, undisturbed: Callable[..., tuple[Model, Position]], stop_at: int, trim: bool, average: bool
+) -> None:
+    whole, expected = undisturbed(trim=trim, average=average)
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path, trim=trim, average=average, stop=stop_at)
+    model, position = _run(tmp_path, trim=trim, average=average)
+    assert torch.equal(_weights(model), _weights(whole))
     assert position.step == expected.step == 14
     assert position.best_step == (14 if average else 7)
 
@@ -169,35 +166,53 @@ def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
     assert checkpoints.restore(model, optimiser).step == 3
 
 
+def _train_three_epochs(folder: Path, *, average: bool, stop: int | None = None) -> Model:
+    """With a checkpoint at every step; the second epoch is the best."""
+    model, stream = make_learner(folder, count=50)
+    scores = {7: 0.5, 14: 0.9, 21: 0.7}
+    execution = Execution(ONE, 1, folder / "work", checkpoint_seconds=0.0)
+    reported = [0]
+    execution.track = lambda values, step: reported.append(step)
+    if stop is not None:
+        execution.progress = _StopAfter(stop)
+    evaluate = None if average else lambda: scores[reported[-1]]
+    fit(model, stream, _settings(epochs=3), execution, evaluate=evaluate, average=average)
+    return model
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], tuple[torch.Tensor, Path]]:
+    """The weights that a run ends with, and the folder of the same run, interrupted; made once, with an average and
+    without."""
+
+    @cache
+    def get(average: bool) -> tuple[torch.Tensor, Path]:
+        whole, cut = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("cut")
+        with pytest.raises(KeyboardInterrupt):
+            _train_three_epochs(cut, average=average, stop=17)
+        return _weights(_train_three_epochs(whole, average=average)), cut
+
+    return get
+
+
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "position.json", "complete", "best"])
 def test_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(
-    tmp_path: Path, name: str, average: bool, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    interrupted: Callable[[bool], tuple[torch.Tensor, Path]],
+    name: str,
+    average: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One bit of a file of the newest checkpoint is wrong: training continues from the one before."""
-
-    def train(work: str, stop: int | None = None) -> Model:
-        model, stream = make_learner(tmp_path, count=50)
-        scores = {7: 0.5, 14: 0.9, 21: 0.7}
-        execution = Execution(ONE, 1, tmp_path / work, checkpoint_seconds=0.0)
-        reported = [0]
-        execution.track = lambda values, step: reported.append(step)
-        if stop is not None:
-            execution.progress = _StopAfter(stop)
-        evaluate = None if average else lambda: scores[reported[-1]]
-        fit(model, stream, _settings(epochs=3), execution, evaluate=evaluate, average=average)
-        return model
-
-    expected = _weights(train("undisturbed"))
-    with pytest.raises(KeyboardInterrupt):
-        train("hurt", stop=17)
-    work = tmp_path / "hurt"
-    newest = max(work.glob("step-*"))
-    path = max(work.glob("best-*")) if name == "best" else newest / name
+    expected, cut = interrupted(average)
+    folder = shutil.copytree(cut, tmp_path / "hurt")
+    newest = max((folder / "work").glob("step-*"))
+    path = max((folder / "work").glob("best-*")) if name == "best" else newest / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x40
     path.write_bytes(content)
-    assert torch.equal(_weights(train("hurt")), expected)
+    assert torch.equal(_weights(_train_three_epochs(folder, average=average)), expected)
     assert "damaged" in caplog.text
 
 
