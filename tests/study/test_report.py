@@ -65,6 +65,16 @@ def test_report_has_every_section(finished: Path) -> None:
     assert any("Holm" in text for text in document.citations) and not any("DLFA" in text for text in document.citations)
 
 
+def test_times_have_the_memory_of_cells_that_a_gpu_trained(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = {"seconds": 2.0, "subwords": 1000, "gpu_bytes": 1_250_000_000}
+    monkeypatch.setattr("finished_study.make_record", lambda score: {"dev_score": score, "steps": 10, "work": work})
+    timing = report_study(finish_study(tmp_path, tiny_folder)).document.timing
+    assert timing.head[-1] == "GPU memory, GB"
+    assert ("ner", "plain", "2", "1.0", "10", "500", "1.25") in timing.rows
+
+
 def test_report_reads_every_file_of_predictions_once_and_scores_it_as_alone(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -293,7 +293,8 @@ def average_curves(curves: Sequence[Mapping[int, float]]) -> tuple[tuple[float, 
 
 def list_times(trainings: Trainings, finished: Finished, out: Path) -> Table:
     """What cells took, for each variant; a stage that several cells share counts in each."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    on_gpu = False
     for variant in trainings.plan.variants:
         markers = finished.get(variant.folder, {})
         seconds = [marker.seconds for marker in markers.values() if marker.seconds is not None]
@@ -311,13 +312,19 @@ def list_times(trainings: Trainings, finished: Finished, out: Path) -> Table:
             if (work := record.get("work", {})).get("seconds") and work.get("subwords")
         ]
         figures = (_mean(seconds, "{:.1f}"), _mean(steps, "{:,.0f}"), _mean(speeds, "{:,.0f}"))
-        rows.append((variant.task, variant.label, str(len(markers)), *figures))
+        sizes = [work["gpu_bytes"] / 1e9 for record in records if "gpu_bytes" in (work := record.get("work", {}))]
+        on_gpu = on_gpu or bool(sizes)
+        rows.append((variant.task, variant.label, str(len(markers)), *figures, _mean(sizes, "{:.2f}")))
     notes = ["A cell's seconds are those of its last stage and its predictions; a worker does one cell at a time."]
     every = [m.seconds for some in finished.values() for m in some.values() if m.seconds is not None]
     if every:
         notes.append(f"All {len(every)} finished cells together: {format_seconds(sum(every))} of work.")
     notes += _describe_span(out)
-    head = ("task", "system", "cells", "seconds each", "updates", "subwords/s")
+    head: tuple[str, ...] = ("task", "system", "cells", "seconds each", "updates", "subwords/s", "GPU memory, GB")
+    if on_gpu:
+        notes.append("Memory: the most that training had allocated on the GPU, without the CUDA context.")
+    else:
+        head, rows = head[:-1], [row[:-1] for row in rows]
     return Table("Time", head, tuple(rows), names=2, notes=tuple(notes), stem="timing").without_empty_names()
 
 

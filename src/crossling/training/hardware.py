@@ -35,6 +35,17 @@ def describe_hardware(distributed: Distributed) -> dict[str, str]:
     return facts
 
 
+def reset_peak(device: torch.device) -> None:
+    """Let the most memory of a GPU be counted anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def measure_peak(device: torch.device) -> dict[str, int]:
+    """The most bytes that this process had allocated on a GPU since then; nothing for a CPU."""
+    return {"gpu_bytes": torch.cuda.max_memory_allocated(device)} if device.type == "cuda" else {}
+
+
 @cache
 def _version(name: str) -> str:
     try:
