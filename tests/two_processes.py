@@ -1,4 +1,4 @@
-"""Runs a function or a command in two processes that reduce over gloo, for tests of what is computed together."""
+"""Runs a function or a command in two processes that reduce over gloo, for tests of what they compute together."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 from torch import distributed, multiprocessing
 
-from faults import Command, run_crossling
+from faults import Command, get_fork_server, run_crossling
 
 
 def run_in_two_processes(work: Callable[[int, Path], None], folder: Path) -> None:
     """Calls `work(rank, folder)` in both; an exception in either is raised here."""
-    multiprocessing.spawn(_run, args=(work, folder), nprocs=2)
+    get_fork_server()
+    multiprocessing.start_processes(_run, args=(work, folder), nprocs=2, start_method="forkserver")
 
 
 def _run(rank: int, work: Callable[[int, Path], None], folder: Path) -> None:
