@@ -3,11 +3,16 @@
     python benchmarks/alignment.py                              # the statistical aligner: gold sets, then Multi30k
     python benchmarks/alignment.py --aligner neural --set method=itermax
     python benchmarks/alignment.py --aligner eflomal            # where its package is installed
+    python benchmarks/alignment.py --growth 29000 250000 1000000 # time and memory as pairs grow
 
 Needs the sets ``gold_alignments`` and ``multi30k`` (CROSSLING_DATA). Aligners that learn are scored twice: on the gold
 pairs alone, and for English-French on those together with Multi30k, lower-cased and cut at ``\\w+|[^\\w\\s]``. Speed is
 that of Multi30k, both directions and symmetrised, once everything is compiled; the last lines compare the best
 round with what fast_align and eflomal took on 2 cores, on another occasion.
+
+Growth is that of made-up pairs, each number in a process of its own: 4 to 20 words, drawn by Zipf's law among a
+million, so that new ones come as in text; the translation has a word for each, in nearly the same order, one in seven
+of them drawn anew.
 """
 
 from __future__ import annotations
@@ -18,15 +23,19 @@ import re
 import tempfile
 import time
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from _rows import clock
 from crossling.aligners import align_words, parse_aligner
-from crossling.aligners.corpus import Corpus, build_corpus
+from crossling.aligners.corpus import Corpus, Side, build_corpus
 from crossling.aligners.links import Links
 from crossling.aligners.score import AlignmentScore, Gold, score_links
 from crossling.data.catalogue import open_data
+from crossling.data.ragged import Ragged, to_offsets
 from crossling.recipe.overrides import apply_overrides
 
 PAIRS = ("en-fr", "ro-en", "zh-en")
@@ -37,6 +46,12 @@ PEER_SECONDS = {"fast_align, on another occasion": 6.9, "eflomal, on another occ
 
 def main() -> None:
     options = parse_options()
+    if options.growth:
+        for count in options.growth:
+            process = get_context("spawn").Process(target=grow, args=(options, count))
+            process.start()
+            process.join()
+        return
     learns = options.aligner != "neural"
     with tempfile.TemporaryDirectory() as folder:
         tasks = [(pair, *read_gold_set(pair, Path(folder))) for pair in PAIRS]
@@ -57,7 +72,49 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--aligner", default="statistical")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--growth", type=int, nargs="+", default=[], metavar="PAIRS")
     return parser.parse_args()
+
+
+def grow(options: argparse.Namespace, count: int) -> None:
+    """Align a number of pairs, once everything is compiled; show time, links and the peak of memory beyond the text."""
+    aligner = choose(options)
+    align_words(draw_corpus(100), aligner)
+    corpus = draw_corpus(count)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on that of aligning alone
+    before, started, work = measure_peak(), time.perf_counter(), time.process_time()
+    links = align_words(corpus, aligner)
+    wall, work = time.perf_counter() - started, time.process_time() - work
+    words = [len(side.tokens.values) for side in (corpus.source, corpus.target)]
+    print(
+        f"{count:,} pairs, {words[0]:,} and {words[1]:,} words, {len(corpus.source.vocabulary):,} different; "
+        f"{len(links.pairs):,} links; {wall:.1f} s, {work:.1f} CPU seconds, {work / count * 1e6:.0f} us a pair, "
+        f"{work / sum(words) * 1e6:.2f} us a word; {measure_peak() - before:,} MB; load {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
+
+
+def measure_peak() -> int:
+    """Megabytes of memory that this process had at most since the peak was reset."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) // 1024
+
+
+def draw_corpus(count: int) -> Corpus:
+    """Made-up sentence pairs, the same in every run."""
+    generator = np.random.default_rng(0)
+    shares = np.cumsum(1 / (np.arange(1_000_000) + 2.7) ** 1.07)
+    lengths = generator.integers(4, 21, count)
+    rows = np.repeat(np.arange(count), lengths)
+    source, others = (np.searchsorted(shares, generator.random(len(rows)) * shares[-1]) for _ in range(2))
+    target = np.where(generator.random(len(rows)) < 1 / 7, others, source)
+    target = target[np.argsort(np.arange(len(rows)) + 4.0 * rows + generator.random(len(rows)) * 3)]
+    return Corpus(make_side(source, lengths), make_side(target, lengths))
+
+
+def make_side(tokens: Any, lengths: Any) -> Side:
+    words, numbers = np.unique(tokens, return_inverse=True)
+    return Side(tuple(map(str, words)), Ragged(numbers.astype(np.int32), to_offsets(lengths)))
 
 
 def read_gold_set(pair: str, store: Path) -> tuple[Corpus, Gold]:

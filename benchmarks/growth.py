@@ -1,12 +1,13 @@
 """How time and memory grow: rows read, encoded and batched; cells planned and listed.
 
     python benchmarks/growth.py rows [ROWS ...]      default: 10000 100000 1000000
+    python benchmarks/growth.py short-rows [ROWS ...]  the same with texts of four words
     python benchmarks/growth.py cells [CELLS ...]    default: 10 100 1000 10000
     python benchmarks/growth.py report [CELLS ...]   default: 10 100 1000
     python benchmarks/growth.py training [ROWS ...]  default: 10000 100000 392702 (XNLI's); on a GPU
 
 Rows: pairs of texts are read, encoded with the tokenizer of multilingual-e5-small and put into batches, and WikiMatrix
-pairs are read and cleaned, each number in a process of its own; its start counts in the CPU seconds. The memory is the
+pairs are read and cleaned, each number in a process of its own. CPU time is without its start. The memory is the
 process's peak less what it held before it read, the pages of mapped files included.
 
 Cells: a study of tiny cells is planned, its folder laid out, its job graph made and its status read, with every cell's
@@ -35,22 +36,33 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests" / part) for part in ("", "study", "data")]
 
 
-def grow_rows(counts: list[int]) -> None:
+def grow_rows(counts: list[int], *, short: bool = False) -> None:
     from test_memory import CASES, ENCODE, READ, run
 
-    print("format\trows\tread s\tencode s\tbatches s\tall, CPU s\tgrown MB")
+    texts = {"tsv": write_short_pairs, "wikimatrix": write_short_translations}
+    print("format\trows\tread s\tencode s\tbatches s\tCPU us a row\tgrown MB")
     for count in counts:
         for kind, script in (("tsv", ENCODE), ("wikimatrix", READ)):
             with tempfile.TemporaryDirectory() as name:
                 folder, case = Path(name), CASES[kind]
-                case.write(folder / "rows", count)
-                case.write(folder / "rows.small", 100)
-                before = count_cpu_seconds()
+                write = texts[kind] if short else case.write
+                write(folder / "rows", count)
+                write(folder / "rows.small", 100)
                 found = run(script, case, folder, case.task)
                 assert found["rows"] == count
                 seconds = found.get("seconds", ["", "", ""])
                 grown = found["grown"] if "grown" in found else found["peak"] - found["before"]
-                print(kind, count, *seconds, f"{count_cpu_seconds() - before:.1f}", grown, sep="\t", flush=True)
+                print(kind, count, *seconds, f"{found['work'] / count * 1e6:.1f}", grown, sep="\t", flush=True)
+
+
+def write_short_pairs(path: Path, rows: int) -> None:
+    with path.open("w", encoding="utf-8") as out:
+        out.writelines(f"sentence {i} and so\tanother {i} of it\tL{i % 3}\n" for i in range(rows))
+
+
+def write_short_translations(path: Path, rows: int) -> None:
+    with path.open("w", encoding="utf-8") as out:
+        out.writelines(f"1.1\tsentence {i} and so\tlauseke {i} ja niin\n" for i in range(rows))
 
 
 def count_cpu_seconds() -> float:
@@ -151,8 +163,8 @@ def describe(cells: int, seeds: int) -> str:
 if __name__ == "__main__":
     what, *numbers = sys.argv[1:] or ["cells"]
     counts = [int(number) for number in numbers]
-    if what == "rows":
-        grow_rows(counts or [10_000, 100_000, 1_000_000])
+    if what in ("rows", "short-rows"):
+        grow_rows(counts or [10_000, 100_000, 1_000_000], short=what == "short-rows")
     elif what == "training":
         grow_training(counts or [10_000, 100_000, 392_702])
     elif what == "report":

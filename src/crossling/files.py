@@ -374,6 +374,23 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [line for line in found if isinstance(line, dict)]
 
 
+def release_pages(address: int, size: int) -> None:
+    """Give back the memory of a mapped file's pages that were read; what is read again is mapped again.
+
+    Only where the system says that a file is mapped there to be read: other memory would lose its content.
+    """
+    import ctypes
+    import mmap
+
+    with contextlib.suppress(OSError, AttributeError), Path("/proc/self/maps").open(encoding="utf-8") as lines:
+        for line in lines:
+            span, flags, _, _, inode, *_ = line.split()
+            begin, end = (int(number, 16) for number in span.split("-"))
+            if begin <= address and address + size <= end and flags.startswith("r--") and inode != "0":
+                libc = ctypes.CDLL(None)
+                libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
+
+
 def fsync(path: Path) -> None:
     """Flush a file, or the names in a folder, to disk, so that a marker written after it never outlives it."""
     handle = os.open(path, os.O_RDONLY)

@@ -79,6 +79,12 @@ def test_words_are_counted_in_any_script(text: str, count: int) -> None:
     assert len(split_side(text)) == count
 
 
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(text=st.text(st.characters(max_codepoint=127)))
+def test_words_of_ascii_are_those_of_the_general_rule(text: str) -> None:
+    assert split_side(text) == cleaning._WORD.findall(text)
+
+
 def test_duplicates_are_found_despite_case_and_spaces() -> None:
     pairs = [
         ParallelPair("One  day", "x"),

@@ -17,7 +17,7 @@ LIMIT = 1_500
 """Megabytes that a million rows may take, tokenizer and libraries included, the encoder's weights not."""
 
 READ = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from crossling.data.catalogue import open_data
 
@@ -27,14 +27,14 @@ def peak():  # of this program: getrusage would also count what the one that sta
 
 table = json.loads(sys.argv[1])
 open_data({**table, "path": sys.argv[2] + ".small"}, store=Path(sys.argv[3]))
-before = peak()
+before, work = peak(), time.process_time()
 rows = open_data({**table, "path": sys.argv[2]}, store=Path(sys.argv[3]))
 values = sum(len(chunk[name]) for chunk in rows.chunks(2000) for name in chunk)
 if rows.kind.__name__ != "ParallelPair":
     rows.labels()
 assert len(rows.take(range(0, len(rows), 97))) == -(-len(rows) // 97)
 print(json.dumps({"rows": len(rows), "values": values, "last": len(rows.select(-1000)), "grown": peak() - before,
-                  "torch": "torch" in sys.modules}))
+                  "work": time.process_time() - work, "torch": "torch" in sys.modules}))
 """
 
 ENCODE = """
@@ -61,7 +61,7 @@ def peak():  # of this program: getrusage would also count what the one that sta
     return int(lines["VmHWM"].split()[0]) // 1024
 
 encoder = TokenizerAlone(build_tokenizer(BlockFile(find_offline_file())))
-before = peak()
+before, work = peak(), time.process_time()
 started = time.monotonic()
 store = Path(sys.argv[3])
 rows = open_data({**json.loads(sys.argv[1]), "path": sys.argv[2]}, store=store)
@@ -74,6 +74,7 @@ visited = 0
 for batch in plan_epoch(examples.lengths, 32, seed=1, epoch=0):
     visited += int((pad_column(examples, "ids", batch, size=32, fill=-1)[:, 0] >= 0).sum())
 print(json.dumps({"rows": len(rows), "examples": len(examples), "visited": visited, "before": before, "peak": peak(),
+                  "work": time.process_time() - work,
                   "seconds": [round(b - a, 1) for a, b in
                               ((started, read), (read, encoded), (encoded, time.monotonic()))]}))
 """

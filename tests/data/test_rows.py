@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ from crossling.data.records import (
 )
 from crossling.data.rows import Rows, join_rows, read_rows, write_rows
 from crossling.errors import DataError, StorageError
+from crossling.files import release_pages
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 TEXTS = st.lists(TEXT, max_size=4).map(tuple)
@@ -116,6 +119,42 @@ def test_fingerprints_differ_between_selections(tmp_path: Path) -> None:
     parts = [rows.head(2), rows.head(3), rows.select(1, 3), rows.take([0, 1]), rows.take([1, 0])]
     assert len({part.fingerprint for part in parts} | {"f"}) == 6
     assert rows.select(-2).fingerprint == rows.select(4, 6).fingerprint
+
+
+def test_fingerprint_of_taken_rows_is_the_hash_of_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_ROWS", 2)
+    rows = store([LabelledText(str(i), "y") for i in range(6)], tmp_path / "a", LabelledText)
+    for numbers in ([], [3], [5, 0], [5, 0, 3, 1, 1]):
+        assert rows.take(numbers).fingerprint == module.hash_text(f"f take {numbers}")
+    order = list(range(6))
+    random.Random(7).shuffle(order)
+    assert [row.text for row in rows.sample(None, seed=7)] == list(map(str, order))
+    assert rows.sample(4, seed=7).fingerprint == rows.take(order[:4]).fingerprint
+
+
+def test_rows_are_the_same_after_their_pages_were_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[int] = []
+
+    def release(address: int, size: int) -> None:
+        released.append(size)
+        release_pages(address, size)
+
+    monkeypatch.setattr(module, "RELEASE_ROWS", 3)
+    monkeypatch.setattr(module, "release_pages", release)
+    texts = [LabelledText(f"{i} " * 500, "y") for i in range(10)]
+    rows = store(list(texts), tmp_path / "a", LabelledText)
+    assert [text for chunk in rows.chunks(2) for text in chunk["text"]] == [row.text for row in texts]
+    assert released == [(tmp_path / "a").stat().st_size] * 2, "after the fourth row and the eighth"
+    assert list(join_rows([rows, rows.select(2, 4)], name="n")) == [*texts, *texts[2:4]]
+    assert list(rows.take([9, 0])) == [texts[9], texts[0]]
+
+
+def test_memory_that_is_no_mapped_file_is_not_given_back() -> None:
+    held = np.arange(1 << 20)
+    release_pages(held.ctypes.data, held.nbytes)
+    assert (held == np.arange(1 << 20)).all()
 
 
 def test_failed_writer_leaves_no_file(tmp_path: Path) -> None:

@@ -30,12 +30,20 @@ def measure_script(words: Sequence[str], language: str) -> float | None:
 
     Words count by their first letter: one name in Latin has more letters than the Chinese sentence around it.
     """
-    pattern = _script_pattern(language)
-    first = "".join(word[:1] for word in words)
-    letters = len(_LETTER.findall(first))
-    if pattern is None or not letters:
+    if _script_pattern(language) is None:
         return None
-    return len(pattern.findall(first)) / letters
+    found = [_classify(word[:1], language) for word in words]
+    letters = len(found) - found.count(None)
+    return found.count(True) / letters if letters else None
+
+
+@cache
+def _classify(character: str, language: str) -> bool | None:
+    """Whether a letter is in its language's scripts; none for what is no letter."""
+    pattern = _script_pattern(language)
+    if pattern is None or not _LETTER.match(character):
+        return None
+    return pattern.match(character) is not None
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -28,10 +29,13 @@ from crossling.data.records import (
     TaggedSentence,
 )
 from crossling.errors import DataError
-from crossling.files import replacing
+from crossling.files import release_pages, replacing
 
 CHUNK_ROWS = 10_000
 """Rows that are Python objects at a time while a file is written."""
+
+RELEASE_ROWS = 200_000
+"""Rows that are gone over before their pages of the mapped file are given back."""
 
 _TEXT = pa.string()
 _TEXTS = pa.list_(pa.string())
@@ -64,6 +68,7 @@ class Rows:
         skipped: int = 0,
         dropped: Mapping[str, int] | None = None,
         places: npt.NDArray[np.int64] | None = None,
+        mapped: Sequence[pa.Buffer] = (),
     ) -> None:
         self._table = table
         self.kind = kind
@@ -77,6 +82,7 @@ class Rows:
         self.places = places
         """Where broken rows were left out, the number of each row in its files, and last the number of all: so that a
         translation has the same number in every language. None where rows are numbered as they stand."""
+        self._mapped = tuple(mapped)
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -121,8 +127,21 @@ class Rows:
         """Fields of ``size`` rows at a time as lists: ``chunk["words"]`` is a list of lists of strings."""
         if size < 1:
             raise ValueError(f"a chunk has at least one row, not {size}")
+        kept = 0
         for start in range(0, len(self), size):
             yield self._table.slice(start, size).to_pydict()
+            kept += size
+            if kept >= RELEASE_ROWS:
+                self._release_pages()
+                kept = 0
+
+    def _release_pages(self) -> None:
+        """Give back the pages of the mapped files that were read; they are mapped again where they are needed.
+
+        The system would take them when it runs short, but until then they count as this process's memory.
+        """
+        for buffer in self._mapped:
+            release_pages(buffer.address, buffer.size)
 
     def batches(self, size: int = CHUNK_ROWS) -> Iterator[pa.RecordBatch]:
         """The same as Arrow batches, without a Python object per row; some are shorter."""
@@ -167,10 +186,10 @@ class Rows:
         What is drawn are numbers of rows in their files, so that translations stay side by side in every language.
         In the place of a broken row, which was left out, stands the next one drawn.
         """
-        order = list(range(len(self) if self.places is None else int(self.places[-1])))
+        order = array("q", range(len(self) if self.places is None else int(self.places[-1])))
         random.Random(seed).shuffle(order)
         if self.places is None:
-            return self.take(order[:limit])
+            return self.take(np.frombuffer(order, np.int64)[:limit] if order else ())
         numbers = {place: number for number, place in enumerate(self.places[:-1].tolist())}
         drawn = [numbers.get(place) for place in order]
         first = drawn if limit is None else drawn[:limit]
@@ -189,7 +208,10 @@ class Rows:
         for index in (int(picked.min()), int(picked.max())) if len(picked) else ():
             if not 0 <= index < len(self):
                 raise IndexError(f"row {index} of {len(self)} in {self.name}")
-        return self._derive(_take(self._table, picked), f"take {picked.tolist()}")
+        taken = _take(self._table, picked)
+        if len(self) >= RELEASE_ROWS:
+            self._release_pages()
+        return self._copy(table=taken, fingerprint=_hash_taken(self.fingerprint, picked), places=None, mapped=())
 
     def rename(self, name: str) -> Rows:
         """The same rows under the name by which the user asked for them."""
@@ -213,6 +235,7 @@ class Rows:
             "skipped": self.skipped,
             "dropped": self.dropped,
             "places": self.places,
+            "mapped": self._mapped,
         }
         return Rows(**{**values, **changes})
 
@@ -229,6 +252,16 @@ def _take(table: pa.Table, picked: npt.NDArray[np.int64]) -> pa.Table:
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return pa.Table.from_batches(pieces, table.schema).combine_chunks().take(pa.array(back))
+
+
+def _hash_taken(fingerprint: str, picked: npt.NDArray[np.int64]) -> str:
+    """The same as ``hash_text(f"{fingerprint} take {picked.tolist()}")``, without a text of all numbers."""
+    digest = hashlib.sha256(f"{fingerprint} take [".encode())
+    for start in range(0, len(picked), CHUNK_ROWS):
+        part = str(picked[start : start + CHUNK_ROWS].tolist())[1:-1]
+        digest.update((f", {part}" if start else part).encode())
+    digest.update(b"]")
+    return digest.hexdigest()[:32]
 
 
 def _freeze(value: Any) -> Any:
@@ -254,6 +287,7 @@ def join_rows(parts: Sequence[Rows], *, name: str) -> Rows:
         fingerprint=hash_text(" + ".join(part.fingerprint for part in parts)),
         skipped=sum(part.skipped for part in parts),
         dropped=sum((Counter(part.dropped) for part in parts), Counter()),
+        mapped=[buffer for part in parts for buffer in part._mapped],
     )
 
 
@@ -306,7 +340,9 @@ def _write_stream(
 def read_rows(path: Path, *, language: str, name: str, fingerprint: str) -> Rows:
     """Rows of a file that ``write_rows`` made, memory-mapped."""
     try:
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        with pa.memory_map(str(path)) as source:
+            mapped = source.read_buffer()
+        reader = pa.ipc.open_file(mapped)
         kind = KINDS[reader.schema.metadata[b"kind"].decode()]
         last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
         skipped = int(last.custom_metadata[b"skipped"])
@@ -325,6 +361,7 @@ def read_rows(path: Path, *, language: str, name: str, fingerprint: str) -> Rows
         skipped=skipped,
         dropped=dropped,
         places=_find_places(len(table), skipped, gaps) if skipped and gaps is not None else None,
+        mapped=[mapped],
     )
 
 

@@ -171,8 +171,9 @@ class SubwordTokenizer:
         with self._reading_text():
             encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         pieces = build_ragged([encoding.ids for encoding in encodings])
-        self._warn_of_lost(pieces.values)
-        return Ragged(self._without_control(pieces.values), pieces.offsets)
+        values = self._without_control(pieces.values)
+        self._warn_of_lost(values)
+        return Ragged(values, pieces.offsets)
 
     def _learn(self, words: list[str]) -> None:
         """Tokenize new words and add them to the cache."""

@@ -87,7 +87,7 @@ class Task:
         row = 0
         for chunk in chunks:
             columns: dict[str, list[Any]] = {n: [] for n in ("question", "context", "starts", "ends", *SCALARS)}
-            questions = subwords.encode_texts(chunk["question"]).pieces
+            questions = subwords.encode_pieces(chunk["question"])
             contexts = subwords.encode_texts(chunk["context"])
             for place in range(len(questions)):
                 question = questions[place][: self.settings.question]

@@ -85,7 +85,7 @@ class Task(TextTask):
         codes = {label: code for code, label in enumerate(labels)}
         row = 0
         for chunk in chunks:
-            pieces = subwords.encode_texts(chunk["text"]).pieces
+            pieces = subwords.encode_pieces(chunk["text"])
             given = chunk.get("label") or [None] * len(pieces)
             windows: list[Any] = []
             facts: dict[str, list[int]] = {"row": [], "new": [], "gold": []}

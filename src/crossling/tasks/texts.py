@@ -64,7 +64,7 @@ class TextTask:
         length = min(self.settings.length, encoder.max_length)
         codes = {label: code for code, label in enumerate(labels)}
         for chunk in chunks:
-            texts = [subwords.encode_texts(chunk[field]).pieces for field in self.fields]
+            texts = [subwords.encode_pieces(chunk[field]) for field in self.fields]
             extra = layout.single_extra if len(texts) == 1 else layout.pair_extra
             ids, types = assemble(layout, *shorten(texts, length - extra))
             given = chunk.get("label") or [None] * len(ids)
