@@ -236,7 +236,7 @@ def _wait_for_change(store: Path, process: Command) -> None:
 
 def _wait_for_work(store: Path, process: Command) -> None:
     """Until the process has come past its imports."""
-    begun = time.time() - 0.1  # the file system's clock is some milliseconds late
+    begun = time.time()
     while process.poll() is None:
         for path in (store / "leases").glob("*"):
             with contextlib.suppress(FileNotFoundError):  # given back meanwhile
