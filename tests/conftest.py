@@ -37,6 +37,15 @@ def pytest_runtest_call() -> None:
     _seed()
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of a GPU are skipped where there is none."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+
+
 def _seed() -> None:
     random.seed(0)
     if "numpy" in sys.modules:

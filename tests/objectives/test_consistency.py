@@ -320,7 +320,6 @@ def test_stopped_run_continues_to_the_same_bits(tmp_path: Path, accumulate: int)
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("kind", TASKS)
 def test_captured_losses_equal_plain_losses(tmp_path: Path, kind: str) -> None:
     heard: dict[bool, list[dict[str, float]]] = {False: [], True: []}

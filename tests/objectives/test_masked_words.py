@@ -193,7 +193,6 @@ def _hear(losses: list[float], values: dict[str, float], step: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("frozen", [True, False])
 def test_captured_losses_equal_plain_losses(tmp_path: Path, frozen: bool) -> None:
     distributed = Distributed(0, 1, torch.device("cuda"), torch.float32)

@@ -23,10 +23,7 @@ from learner import make_learner
 from tiny import tiny_encoder
 from tiny_families import CASES, make_family
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 STEPS = 50
 LEARNER: dict[str, Any] = {"count": 8 * STEPS // 2, "dropout": False}
 
