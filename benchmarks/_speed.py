@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from _synthetic import MBERT, OFFLINE, TINY, Array, Kind, Size
 
-Precision = Literal["auto", "float32", "bfloat16"]
+if TYPE_CHECKING:
+    from crossling.recipe.recipe import Precision
+
 TRAINED, READ = 3, 1
 """Passes that a subword costs: forward and twice as much backward, or forward alone."""
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _rows import MissingError, Row
-from _speed import Precision, Scale, build_run, take_turns, workspace
+from _speed import Scale, build_run, take_turns, workspace
 from _synthetic import WORDS, make_rows, write_rows
 from finetune import build_task
+
+if TYPE_CHECKING:
+    from crossling.recipe.recipe import Precision
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 

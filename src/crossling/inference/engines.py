@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from crossling.training.distributed import Distributed
 
 EngineName = Literal["auto", "torch", "onnx"]
-Precision = Literal["auto", "float32", "bfloat16"]
-PRECISIONS = get_args(Precision)
 
 
 def load_engine(
@@ -29,8 +27,6 @@ def load_engine(
         raise UserError(f"--engine {name}: unknown.{nearest(name, get_args(EngineName))}")
     if threads is not None and threads < 1:
         raise UserError(f"--threads {threads}: at least 1")
-    if precision not in PRECISIONS:
-        raise UserError(f"--precision {precision}: unknown.{nearest(precision, PRECISIONS)}")
     card = read_card(folder)
     if name == "torch" and card.onnx is not None:
         raise UserError(f"{folder}: has no weights for torch, for it was exported to ONNX. Leave --engine out.")
@@ -44,8 +40,12 @@ def load_engine(
             )
         return OnnxEngine(folder, card, threads=threads), card
 
+    from crossling.recipe.recipe import Precision, RunSettings
+
+    if precision not in get_args(Precision):
+        raise UserError(f"--precision {precision}: unknown.{nearest(precision, get_args(Precision))}")
+
     from crossling.models.model import load_model
-    from crossling.recipe.recipe import RunSettings
     from crossling.training.distributed import setup_distributed
 
     distributed = setup_distributed(RunSettings(threads=threads, precision=cast("Precision", precision)))

@@ -138,12 +138,15 @@ def _fill_language(table: Mapping[str, Any], language: str) -> dict[str, Any]:
     return {**filled, "data": f"{filled['data']}:{language}"} if "data" in filled else {**filled, "language": language}
 
 
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
 class RunSettings(FrozenSettings):
     """Where and how a run executes. Precision and threads change bits, so they count in identities."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU where torch sees one."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Precision = "auto"
     """Of matrix products. auto: bfloat16 on a GPU that has it, float32 elsewhere. A CPU with AVX-512 BF16 or AMX can
     compute in bfloat16, too; on others it is an error."""
     threads: int | None = Field(default=None, ge=1, le=MOST_THREADS)
