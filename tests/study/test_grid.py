@@ -149,6 +149,29 @@ def test_shipped_studies_are_valid(path: Path) -> None:
     assert len(study.cells) == len(study.settings.seeds) * len(study.variants) > 2
 
 
+def test_more_seeds_of_layer_fusion_have_the_recipes_of_the_first_five() -> None:
+    # Their scores are one table, and differences are paired by seed.
+    first, more = (load_study(STUDIES / f"layer-fusion{end}.toml") for end in ("", "-more-seeds"))
+    recipes = {variant.folder: variant.recipe.model_copy(update={"seeds": (1,)}) for variant in first.variants}
+    assert not set(first.settings.seeds) & set(more.settings.seeds)
+    for variant in more.variants:
+        assert variant.recipe.model_copy(update={"seeds": (1,)}) == recipes[variant.folder], variant.folder
+
+
+def test_all_systems_of_the_study_of_adjustment_read_the_same_parallel_text() -> None:
+    study = load_study(STUDIES / "adjustment.toml")
+    texts: dict[str, set[tuple[object, ...]]] = {}
+    for variant in study.variants:
+        for stage in variant.recipe.stage:
+            for read in (stage, getattr(stage, "replay", None)):
+                if parallel := getattr(read, "parallel", ()):
+                    texts.setdefault(variant.system, set()).add(tuple(parallel))
+    everyday = texts.pop("everyday")
+    assert "original" not in texts and len(set.union(*texts.values())) == 1
+    [(ntrex, tatoeba)] = zip(set.union(*texts.values()), everyday, strict=True)
+    assert [str(one).partition(":")[2] for one in ntrex] == [str(one).partition(":")[2] for one in tatoeba]
+
+
 SCALED = """
 seeds = [1, 2]
 baseline = "plain"

@@ -1,0 +1,230 @@
+"""Tables of adjustment.md, from the scores of every seed: python docs/results/adjustment.py
+
+python docs/results/adjustment.py --gather RESULTS   # scores of the studies adjustment and adjustment-size-tatoeba
+python docs/results/adjustment.py                    # the tables, from tables/adjustment-seeds.csv and others
+python docs/results/adjustment.py --write            # into adjustment.md
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+import seed_tables
+from seed_tables import FOLDER, TABLES, BySeed, SeedScores, is_english, is_zero_shot
+
+from crossling.papers.published import find_table
+
+SCORES = TABLES / "adjustment-seeds.csv"
+SIZES = TABLES / "adjustment-size-seeds.csv"
+CHANGES = TABLES / "adjustment-english-words.csv"
+ORIGINAL = "original"
+
+
+def is_text_in_english(language: str) -> bool:
+    return language.startswith("context=en,")
+
+
+def is_question_in_english(language: str) -> bool:
+    return language.endswith("question=en")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A mean over languages of one data set, with the place of its figures in the paper's tables."""
+
+    title: str
+    task: str
+    data: str
+    keep: Callable[[str], bool] = is_zero_shot
+    table: int = 0
+    group: str = ""
+    """How the paper's rows of it begin."""
+    columns: tuple[str, ...] = ("es", "ru", "vi", "hi")
+
+
+INTRO = """## Controls, five seeds, and a reader that reads
+
+The study `recipes/studies/adjustment.toml`, whose head says what each system is and what would explain the losses on
+questions and on parts of speech. The original's percent ± standard deviation over seeds, then points from it: paired by
+seed, with a 95 % interval by Student's t over seeds, and p after Holm's correction over the systems of a column. Where
+p is 0.05 or more, the difference is inconclusive. Scores of every seed:
+[tables/adjustment-seeds.csv](tables/adjustment-seeds.csv).
+"""
+QUESTIONS = tuple(f"{code} XQuAD" for code in ("es", "ru", "vi", "hi"))
+COLUMNS = (
+    Column("parts of speech", "pos", "ud"),
+    Column("entities", "ner", "panx-dev--2000", table=3),
+    Column("inference", "nli", "xnli", table=2, group="Original XNLI: "),
+    Column("mixed inference", "nli", "xnli@mixed", table=2, group="Mixed-language NLI: "),
+    Column("questions", "questions", "xquad", table=4, group="One language: ", columns=QUESTIONS),
+    Column(
+        "questions, text in English",
+        "questions",
+        "xquad",
+        is_text_in_english,
+        4,
+        "Paragraph in English: ",
+        QUESTIONS,
+    ),
+    Column(
+        "questions, question in English",
+        "questions",
+        "xquad",
+        is_question_in_english,
+        4,
+        "Question in English: ",
+        QUESTIONS,
+    ),
+    Column("questions, few", "questions-few", "xquad"),
+)
+ENGLISH = (
+    Column("parts of speech", "pos", "ud", is_english),
+    Column("entities", "ner", "panx-dev--2000", is_english),
+    Column("inference", "nli", "xnli", is_english),
+    Column("questions", "questions", "xquad", is_english),
+    Column("questions, few", "questions-few", "xquad", is_english),
+)
+KINDS = (
+    Column("English news", "pos", "news", is_english),
+    Column("English Wikipedia", "pos", "wikipedia", is_english),
+    Column("English web", "pos", "web", is_english),
+    Column("other languages, news", "pos", "news"),
+    Column("other languages, Wikipedia", "pos", "wikipedia"),
+)
+REPLAYS = ("continual", "replayed", "everyday", "replayed-stay", "replayed-pull", "replayed-layer layer=8")
+SIZE_COLUMNS = (
+    Column("entities", "ner", "panx-dev--2000"),
+    Column("inference", "nli", "xnli"),
+    Column("mixed inference", "nli", "xnli@mixed"),
+    Column("entities, English", "ner", "panx-dev--2000", is_english),
+    Column("inference, English", "nli", "xnli", is_english),
+)
+
+
+def average(scores: SeedScores, system: str, column: Column) -> BySeed:
+    return scores.average(column.task, system, column.data, column.keep)
+
+
+def list_systems(scores: SeedScores, columns: tuple[Column, ...]) -> list[str]:
+    """All systems but the original, in the study's order."""
+    found = dict.fromkeys(system for column in columns for system in scores.list_systems(column.task))
+    return [system for system in found if system != ORIGINAL]
+
+
+def build_differences(scores: SeedScores, columns: tuple[Column, ...], systems: list[str]) -> list[str]:
+    """Levels of the original encoder, then every system's difference from it; Holm's correction over the systems."""
+    cells: dict[str, list[str]] = {}
+    for column in columns:
+        original = average(scores, ORIGINAL, column)
+        gains = [seed_tables.measure_gain(average(scores, system, column), original) for system in systems]
+        corrected = seed_tables.correct(gains)
+        cells.setdefault(ORIGINAL, []).append(seed_tables.show_mean(original))
+        for system, gain, p in zip(systems, gains, corrected, strict=True):
+            cells.setdefault(system, []).append(seed_tables.format_gain(gain, p))
+    rows = [(system, *found) for system, found in cells.items() if any(found)]
+    return seed_tables.format_table(("system", *(column.title for column in columns)), rows)
+
+
+def build_contrasts(scores: SeedScores) -> list[str]:
+    """How much more replay costs on news than elsewhere: differences of differences, paired by seed."""
+    rows = []
+    for system in REPLAYS:
+        changes = []
+        for column in KINDS[:3]:
+            one, original = average(scores, system, column), average(scores, ORIGINAL, column)
+            changes.append({seed: one[seed] - original[seed] for seed in one.keys() & original.keys()})
+        news, *others = changes
+        gains = [seed_tables.measure_gain(news, other) for other in others]
+        rows.append((system, *(seed_tables.format_gain(gain) for gain in gains)))
+    return seed_tables.format_table(("system", "news less Wikipedia", "news less web"), rows)
+
+
+def build_paper(scores: SeedScores) -> list[str]:
+    """The paper's differences from its original encoder beside ours, averaged over es, ru, vi, hi."""
+    rows = []
+    for column in (column for column in COLUMNS if column.table):
+        published = find_table(f"adjustment/{column.table}")
+        continual = "Adjust+continual" if column.table == 4 else "Adjust.+continual"
+        cells = [column.title]
+        for system, name in (("adjusted", "Adjusted"), ("continual", continual)):
+            figures = {
+                row: [published.figures[f"{column.group}{row}", place].value or 0.0 for place in column.columns]
+                for row in ("Original", name)
+            }
+            gain = seed_tables.measure_gain(average(scores, system, column), average(scores, ORIGINAL, column))
+            cells += [f"{fmean(figures[name]) - fmean(figures['Original']):+.2f}", seed_tables.format_gain(gain)]
+        rows.append(cells)
+    return seed_tables.format_table(("", "paper, adjusted", "here", "paper, continual", "here"), rows)
+
+
+def build_changes(path: Path) -> list[str]:
+    """How far English words moved in every adjust stage: means over seeds."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    names = ("drift", "variance", "variance_within", "correlation")
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        for name in names:
+            found.setdefault(row["system"], {}).setdefault(name, []).append(float(row[name]))
+    lines = [
+        (system, *(f"{fmean(values[n]):.3f} ± {stdev(values[n]) if len(values[n]) > 1 else 0:.3f}" for n in names))
+        for system, values in found.items()
+    ]
+    return seed_tables.format_table(("system", "drift", "variance", "variance within sentences", "correlation"), lines)
+
+
+def build_section() -> list[str]:
+    """All tables, from the archived scores."""
+    scores = seed_tables.read_scores(SCORES)
+    systems = list_systems(scores, COLUMNS)
+    lines = [
+        *INTRO.split("\n"),
+        "Mean of the languages without labels:",
+        "",
+        *build_differences(scores, COLUMNS, systems),
+        "English:",
+        "",
+        *build_differences(scores, ENGLISH, systems),
+        "Parts of speech under replay, by kind of text:",
+        "",
+        *build_differences(scores, KINDS, list(REPLAYS)),
+        *build_contrasts(scores),
+        "Beside the paper (es, ru, vi, hi there; here all languages without labels):",
+        "",
+        *build_paper(scores),
+    ]
+    if CHANGES.exists():
+        lines += ["English words after the stage, compared with the original encoder:", "", *build_changes(CHANGES)]
+    if SIZES.exists():
+        sizes = seed_tables.read_scores(SIZES)
+        table = build_differences(sizes, SIZE_COLUMNS, list_systems(sizes, SIZE_COLUMNS))
+        lines += ["How much text, Tatoeba's in es, ru, vi, hi:", "", *table]
+    return lines
+
+
+def gather(results: Path) -> None:
+    count = seed_tables.gather_scores(results, ("adjustment",), SCORES)
+    sys.stdout.write(f"{SCORES}: {count} scores\n")
+    if (results / "records.csv").exists():
+        seed_tables.gather_changes(results, "adjustment", CHANGES)
+    size = "adjustment-size-tatoeba"
+    if any((results / place).exists() for place in (f"{size}-seed-scores.csv", f"{size}/seed-scores.csv")):
+        seed_tables.gather_scores(results, (size,), SIZES)
+    for name in ("distances-ner", "distances-nli"):
+        if (found := results / "analyses" / f"{name}.csv").exists():
+            (TABLES / f"adjustment-seeds-{name}.csv").write_bytes(found.read_bytes())
+
+
+if __name__ == "__main__":
+    seed_tables.main(
+        FOLDER / "adjustment.md",
+        section="adjustment-seeds",
+        before="## What was run",
+        build=build_section,
+        gather=gather,
+    )

@@ -1,0 +1,210 @@
+"""Scores of every seed of a study: gathered into one table, averaged over languages, tested for the next seed.
+
+    python docs/results/layer_fusion.py --gather RESULTS    # seed-scores.csv of studies into tables/, dev scores beside
+    python docs/results/layer_fusion.py --write             # tables of the page, from tables/
+    (likewise adjustment.py and knowledge.py)
+
+A difference is paired by seed: mean and 95 % interval by Student's t over seeds. Holm's correction is over what was
+tried.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from scipy import stats
+
+from crossling.report.table import format_mean, neutralise, restore_cell
+from crossling.scores.significance.holm import correct_holm
+
+FOLDER = Path(__file__).parent
+TABLES = FOLDER / "tables"
+HEAD = ("study", "task", "system", "seed", "data", "language", "score", "percent")
+DEV = "source dev"
+"""The name in the column of data sets for the score that selected the checkpoint."""
+
+BySeed = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A difference of two systems over the seeds that both have, in points."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+
+
+class SeedScores:
+    """Percent by task, system and data set, language and seed."""
+
+    def __init__(self, rows: Iterable[Mapping[str, str]]) -> None:
+        self.values: dict[tuple[str, str, str], dict[str, BySeed]] = {}
+        for row in rows:
+            key = (row["task"], restore_cell(row["system"]), row["data"])
+            self.values.setdefault(key, {}).setdefault(row["language"], {})[int(row["seed"])] = float(row["percent"])
+
+    def list_systems(self, task: str) -> list[str]:
+        return list(dict.fromkeys(system for name, system, data in self.values if name == task and data != DEV))
+
+    def list_sets(self, task: str) -> list[str]:
+        return list(dict.fromkeys(data for name, _, data in self.values if name == task and data != DEV))
+
+    def list_languages(self, task: str, data: str) -> list[str]:
+        found = (languages for (name, _, one), languages in self.values.items() if (name, one) == (task, data))
+        return list(dict.fromkeys(language for languages in found for language in languages))
+
+    def average(self, task: str, system: str, data: str, keep: Callable[[str], bool] = lambda _: True) -> BySeed:
+        """The mean over languages that ``keep`` accepts, for every seed that has all of them."""
+        wanted = [language for language in self.list_languages(task, data) if keep(language)]
+        found = self.values.get((task, system, data), {})
+        columns = [found.get(language, {}) for language in wanted]
+        seeds = set.intersection(*map(set, columns)) if columns else set()
+        return {seed: fmean(column[seed] for column in columns) for seed in sorted(seeds)}
+
+
+def show_mean(values: BySeed) -> str:
+    """The mean over seeds with its standard deviation."""
+    return format_mean(list(values.values()))
+
+
+def is_zero_shot(language: str) -> bool:
+    """One language, and not the one of the labels."""
+    return "=" not in language and language.partition("_")[0] != "en"
+
+
+def is_english(language: str) -> bool:
+    return language.partition("_")[0] == "en"
+
+
+def measure_gain(one: BySeed, other: BySeed) -> Gain | None:
+    """Student's t over the seeds that both have; none for fewer than two."""
+    differences = [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
+    if len(differences) < 2:
+        return None
+    if len(set(differences)) == 1:  # equal to the last digit, so that t is not defined
+        return Gain(differences[0], differences[0], differences[0], float(differences[0] == 0), len(differences))
+    test = stats.ttest_1samp(differences, 0)
+    low, high = test.confidence_interval(0.95)
+    return Gain(fmean(differences), float(low), float(high), float(test.pvalue), len(differences))
+
+
+def correct(gains: Sequence[Gain | None]) -> list[float | None]:
+    """p-values after Holm's correction over these differences."""
+    corrected = iter(correct_holm([gain.p for gain in gains if gain is not None]))
+    return [None if gain is None else next(corrected) for gain in gains]
+
+
+def decide(gain: Gain | None, p: float | None) -> str:
+    """The verdict in a word."""
+    if gain is None or p is None:
+        return "not run"
+    return "inconclusive" if p >= 0.05 else "better" if gain.mean > 0 else "worse"
+
+
+def format_gain(gain: Gain | None, p: float | None = None) -> str:
+    """The difference with its interval; after a correction also p and the number of seeds."""
+    if gain is None:
+        return ""
+    return str(gain) if p is None else f"{gain}, p {p:.3f}"
+
+
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table, figures to the right."""
+    lines = [f"| {' | '.join(head)} |", "| --- |" + " --: |" * (len(head) - 1)]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def read_scores(path: Path) -> SeedScores:
+    with path.open(encoding="utf-8", newline="") as stream:
+        return SeedScores(csv.DictReader(stream))
+
+
+def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
+    """One table of the studies' scores of every seed, with the dev scores that the stages' records have.
+
+    ``results`` holds STUDY/seed-scores.csv or STUDY-seed-scores.csv, and records.csv for dev scores.
+    """
+    rows: list[tuple[str, ...]] = []
+    for study in studies:
+        places = (results / f"{study}-seed-scores.csv", results / study / "seed-scores.csv")
+        found = next((place for place in places if place.exists()), None)
+        if found is None:
+            sys.stderr.write(f"{results}: has no scores of {study}; left out\n")
+            continue
+        with found.open(encoding="utf-8", newline="") as stream:
+            rows += [(study, *(row[name] for name in HEAD[1:])) for row in csv.DictReader(stream)]
+    records = results / "records.csv"
+    if records.exists():
+        with records.open(encoding="utf-8", newline="") as stream:
+            for row in csv.DictReader(stream):
+                if row["study"] in studies and row["dev_score"]:
+                    score = f"{100 * float(row['dev_score']):.4f}"
+                    system = neutralise(row["system"])
+                    rows.append((row["study"], row["task"], system, row["seed"], DEV, "en", "dev", score))
+    if not rows:
+        sys.exit(f"{results}: no scores of {', '.join(studies)}; run the studies, then crossling study compare")
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([HEAD, *rows])
+    return len(rows)
+
+
+def gather_changes(results: Path, study: str, path: Path) -> None:
+    """What the stages' records say of how far English words moved: a line for each system and seed."""
+    with (results / "records.csv").open(encoding="utf-8", newline="") as stream:
+        records = [row for row in csv.DictReader(stream) if row["study"] == study and row["source_vectors"]]
+    lines = {(row["system"], int(row["seed"])): json.loads(row["source_vectors"]) for row in records}
+    if not lines:
+        return
+    names = [name for name, value in next(iter(lines.values())).items() if isinstance(value, int | float)]
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        rows = [(*key, *(change[name] for name in names)) for key, change in lines.items()]
+        csv.writer(stream, lineterminator="\n").writerows([("system", "seed", *names), *rows])
+
+
+def write_section(page: Path, name: str, lines: Sequence[str], *, before: str) -> None:
+    """Replace what stands between the markers of a section, or put it before a heading where there is none yet."""
+    begin, end = f"<!-- {name}: written by docs/results -->", f"<!-- end of {name} -->"
+    block = "\n".join([begin, "", *lines, end])
+    text = page.read_text(encoding="utf-8")
+    if begin in text:
+        text = re.sub(rf"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, text, flags=re.DOTALL)
+    else:
+        assert f"\n{before}\n" in text, f"{page}: has no heading {before!r}"
+        text = text.replace(f"\n{before}\n", f"\n{block}\n\n{before}\n", 1)
+    page.write_text(text, encoding="utf-8")
+
+
+def main(
+    page: Path,
+    *,
+    section: str,
+    before: str,
+    build: Callable[[], list[str]],
+    gather: Callable[[Path], None],
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """Print the section, write it into the page (--write), or gather what it is made from (--gather RESULTS)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["--gather"] and len(given) == 2:
+        gather(Path(given[1]))
+        return
+    if given not in ([], ["--write"]):
+        sys.exit("usage: [--write | --gather RESULTS]")
+    lines = build()
+    if given:
+        write_section(page, section, lines, before=before)
+    else:
+        sys.stdout.write("\n".join(lines) + "\n")

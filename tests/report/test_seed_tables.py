@@ -1,0 +1,145 @@
+"""Tables of the pages of results, from scores of every seed that are made up here."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+HEAD = ("task", "system", "seed", "data", "language", "score", "percent")
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
+    """A script of docs/results whose tables and pages lie in an empty folder."""
+    monkeypatch.syspath_prepend(str(RESULTS))
+
+    def import_script(name: str) -> ModuleType:
+        module = importlib.import_module(name)
+        for setting, value in vars(module).copy().items():
+            if isinstance(value, Path) and value.suffix == ".csv":
+                monkeypatch.setattr(module, setting, tmp_path / value.name)
+        return module
+
+    return import_script
+
+
+def write_scores(path: Path, rows: list[tuple[object, ...]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows([HEAD, *rows])
+
+
+def test_gain_is_students_t_over_seeds_that_both_systems_have(load) -> None:  # type: ignore[no-untyped-def]
+    tables = load("seed_tables")
+    gain = tables.measure_gain({1: 51.0, 2: 54.0, 3: 9.0}, {1: 50.0, 2: 51.0})
+    # Differences of 1 and 3: mean 2, standard error 1, and t with one degree of freedom is 12.706 at 95 %.
+    assert (gain.mean, gain.seeds) == (2.0, 2) and gain.low == pytest.approx(2 - 12.706, abs=1e-3)
+    assert tables.measure_gain({1: 1.0}, {1: 2.0}) is None
+    same = tables.measure_gain({1: 1.0, 2: 3.0}, {1: 1.0, 2: 3.0})
+    assert (same.mean, same.p) == (0.0, 1.0)
+    corrected = tables.correct([tables.Gain(1, 0, 2, 0.02, 5), None, tables.Gain(1, 0, 2, 0.04, 5)])
+    assert corrected == [0.04, None, 0.04]
+    assert tables.decide(tables.Gain(-1, -2, 0, 0.02, 5), 0.04) == "worse"
+    assert tables.decide(tables.Gain(1, 0, 2, 0.02, 5), 0.06) == "inconclusive"
+
+
+def test_average_leaves_out_seeds_that_lack_a_language(load) -> None:  # type: ignore[no-untyped-def]
+    tables = load("seed_tables")
+    rows = [("en", 1, 90), ("de", 1, 60), ("fr", 1, 70), ("en", 2, 90), ("de", 2, 62)]
+    scores = tables.SeedScores(
+        {"task": "pos", "system": "plain", "data": "ud", "language": code, "seed": str(seed), "percent": str(percent)}
+        for code, seed, percent in rows
+    )
+    assert scores.average("pos", "plain", "ud", tables.is_zero_shot) == {1: 65.0}
+    assert scores.average("pos", "plain", "ud", tables.is_english) == {1: 90.0, 2: 90.0}
+
+
+def test_section_is_put_before_a_heading_once_and_then_replaced(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    tables, page = load("seed_tables"), tmp_path / "page.md"
+    page.write_text("# Page\n\nText.\n\n## What was run\n\nMore.\n", encoding="utf-8")
+    for figure in ("1", "2"):
+        tables.write_section(page, "seeds", [f"Figure {figure}."], before="## What was run")
+    text = page.read_text(encoding="utf-8")
+    assert "Figure 2." in text and "Figure 1." not in text
+    assert text.index("Text.") < text.index("Figure 2.") < text.index("## What was run")
+
+
+def test_layer_that_english_dev_chooses_is_shown_with_its_gain(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    script = load("layer_fusion")
+    rows: list[tuple[object, ...]] = []
+    for task in script.TASKS:
+        for seed in (1, 2, 3):
+            rows += [(task, "plain", seed, "set", code, "accuracy", 70 + seed) for code in ("en", "de", "fr")]
+            for layer in script.LAYERS:
+                system, gain = f"dlfa layer={layer}", layer - 6 + 0.1 * seed
+                rows += [(task, system, seed, "set", code, "accuracy", 70 + seed + gain) for code in ("en", "de", "fr")]
+    write_scores(tmp_path / "layer-fusion-seed-scores.csv", rows)
+    with (tmp_path / "records.csv").open("w", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(("study", "task", "system", "seed", "dev_score", "source_vectors"))
+        for task in script.TASKS:
+            for layer in (0, *script.LAYERS):
+                system = f"dlfa layer={layer}" if layer else "plain"
+                table.writerows(
+                    ("layer-fusion", task, system, seed, 0.9 - abs(layer - 9) / 100, "") for seed in (1, 2, 3)
+                )
+    script.gather(tmp_path)
+    lines = script.build_section()
+    [chosen] = [line for line in lines if line.startswith("| Inference | 9")]
+    assert "+3.20 [" in chosen and "| 3 of 11 | 11 (+5.20) |" in chosen
+    assert sum(line.startswith("| DLFA 11 |") for line in lines) == 4
+    script.draw_sweep(tmp_path / "sweep.svg")
+    assert (tmp_path / "sweep.svg").stat().st_size
+
+
+def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    script = load("adjustment")
+    rows: list[tuple[object, ...]] = []
+    for seed in (1, 2, 3):
+        for system, loss in (("original", 0.0), ("replayed", 4.0 + 0.1 * seed)):
+            for kind, share in (("news", 1.0), ("wikipedia", 0.5), ("web", 0.0)):
+                codes = ("en_ewt",) if kind == "web" else ("en", "de")
+                rows += [("pos", system, seed, kind, code, "accuracy", 90 + seed - share * loss) for code in codes]
+    write_scores(tmp_path / "adjustment-seed-scores.csv", rows)
+    change = {"drift": 0.5, "variance": 0.25, "variance_within": 0.5, "correlation": 0.9, "words": 7}
+    with (tmp_path / "records.csv").open("w", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(("study", "task", "system", "seed", "dev_score", "source_vectors"))
+        table.writerows(("adjustment", "pos", "adjusted", seed, "", json.dumps(change)) for seed in (1, 2))
+    script.gather(tmp_path)
+    lines = script.build_section()
+    assert any(line.startswith("| replayed | -4.20 [") for line in lines), "news"
+    assert any(line.startswith("| replayed | -2.10 [") and "-4.20 [" in line for line in lines), "news less the others"
+    assert any(line.startswith("| adjusted | 0.500 ± 0.000 | 0.250") for line in lines)
+
+
+def test_knowledge_has_scores_heads_and_ratios_of_perplexities(load, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    script = load("knowledge")
+    monkeypatch.setattr(script, "name_perplexities", lambda task: tmp_path / f"perplexity-{task}.csv")
+    rows = [
+        ("sentiment", system, seed, "umsab", code, "macro_f1", 60 + seed + gain * seed)
+        for system, gain in (("cross", 0.0), ("multi", 2.0), ("'+DA", 0.0))
+        for seed in (1, 2, 3)
+        for code in ("en", "de", "es")
+    ]
+    write_scores(tmp_path / "knowledge-sentiment-seed-scores.csv", rows)
+    (tmp_path / "analyses").mkdir()
+    shared = "probe,model,baseline,top,shared,expected,p,p_corrected,ceiling,pairs_of_seeds\n"
+    shared += "pos,ner,pos,60,30,27.5,0.2,0.4,55,20\n"
+    (tmp_path / "analyses" / "head_probe-shared.csv").write_text(shared, encoding="utf-8")
+    lines = ["model,seed,language,perplexity", "original,,de,100"]
+    lines += [
+        f"sentiment{end},{seed},de,{level * seed}" for end, level in (("", 200), ("-multi", 400)) for seed in (1, 2)
+    ]
+    (tmp_path / "analyses" / "perplexity-sentiment.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    script.gather(tmp_path)
+    text = "\n".join(script.build_section())
+    assert "| multi | 66.00 ± 3.00 | 66.00 ± 3.00 | +4.00 [-0.97, +8.97], p 0.148 | inconclusive | +13.9 |" in text
+    assert "| +DA | 62.00 ± 1.00 | 62.00 ± 1.00 | +0.00 [+0.00, +0.00], p 1.000 | inconclusive | +11.0 |" in text
+    assert "| pos | ner | 30.0 | 27.5 | 0.400 | 55.0 | 20 |" in text
+    assert "2.00 [2.00, 2.00]" in text
