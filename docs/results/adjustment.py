@@ -22,6 +22,9 @@ from crossling.papers.published import find_table
 SCORES = TABLES / "adjustment-seeds.csv"
 SIZES = TABLES / "adjustment-size-seeds.csv"
 CHANGES = TABLES / "adjustment-english-words.csv"
+DISTANCES = {name: TABLES / f"adjustment-seeds-distances-{name}.csv" for name in ("ner", "nli")}
+MEASURES = ("related", "unrelated", "relative", "auc", "same_sentence_auc")
+"""Columns of `crossling analyse distances` that are shown; the last: unlinked words of the same sentence."""
 ORIGINAL = "original"
 
 
@@ -49,8 +52,11 @@ class Column:
 
 INTRO = """## Controls, five seeds, and a reader that reads
 
-The study `recipes/studies/adjustment.toml`, whose head says what each system is and what would explain the losses on
-questions and on parts of speech. The original's percent ± standard deviation over seeds, then points from it: paired by
+    crossling study run recipes/studies/adjustment.toml
+    crossling study run recipes/studies/adjustment-size-tatoeba.toml
+
+The head of the first file says what each system is, and what would explain the losses on questions and on parts of
+speech. The original's percent ± standard deviation over seeds, then points from it: paired by
 seed, with a 95 % interval by Student's t over seeds, and p after Holm's correction over the systems of a column. Where
 p is 0.05 or more, the difference is inconclusive. Scores of every seed:
 [tables/adjustment-seeds.csv](tables/adjustment-seeds.csv).
@@ -178,6 +184,22 @@ def build_changes(path: Path) -> list[str]:
     return seed_tables.format_table(("system", "drift", "variance", "variance within sentences", "correlation"), lines)
 
 
+def build_distances(path: Path) -> list[str]:
+    """Distances of linked and unlinked words in every model: means over languages, then over seeds."""
+    values: dict[str, dict[str, dict[str, list[float]]]] = {}
+    with path.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            seeds = values.setdefault(row["model"], {}).setdefault(row["seed"], {})
+            for name in MEASURES:
+                seeds.setdefault(name, []).append(float(row[name]))
+    rows = []
+    for model, seeds in values.items():
+        means = {name: [fmean(found[name]) for found in seeds.values()] for name in MEASURES}
+        spread = {name: f" ± {stdev(found):.3f}" if len(found) > 1 else "" for name, found in means.items()}
+        rows.append((model, *(f"{fmean(means[name]):.3f}{spread[name]}" for name in MEASURES)))
+    return seed_tables.format_table(("model", *(name.replace("_", " ") for name in MEASURES)), rows)
+
+
 def build_section() -> list[str]:
     """All tables, from the archived scores."""
     scores = seed_tables.read_scores(SCORES)
@@ -200,6 +222,9 @@ def build_section() -> list[str]:
     ]
     if CHANGES.exists():
         lines += ["English words after the stage, compared with the original encoder:", "", *build_changes(CHANGES)]
+    for name, path in DISTANCES.items():
+        if path.exists():
+            lines += [f"Distances of words, Tatoeba's es, ru, vi, hi, models of `{name}`:", "", *build_distances(path)]
     if SIZES.exists():
         sizes = seed_tables.read_scores(SIZES)
         table = build_differences(sizes, SIZE_COLUMNS, list_systems(sizes, SIZE_COLUMNS))
@@ -215,9 +240,9 @@ def gather(results: Path) -> None:
     size = "adjustment-size-tatoeba"
     if any((results / place).exists() for place in (f"{size}-seed-scores.csv", f"{size}/seed-scores.csv")):
         seed_tables.gather_scores(results, (size,), SIZES)
-    for name in ("distances-ner", "distances-nli"):
-        if (found := results / "analyses" / f"{name}.csv").exists():
-            (TABLES / f"adjustment-seeds-{name}.csv").write_bytes(found.read_bytes())
+    for name, path in DISTANCES.items():
+        if (found := results / "analyses" / f"distances-{name}.csv").exists():
+            path.write_bytes(found.read_bytes())
 
 
 if __name__ == "__main__":

@@ -32,7 +32,17 @@ PUBLISHED = {
 INTRO = """## Five seeds
 
 The same studies with five seeds, three epochs of tagging, and entities scored on the first 2,000 dev rows of each
-language. Percent ± standard deviation over seeds; points from cross are paired by seed, with a 95 % interval by
+language:
+
+    settings=(--set 'seeds=[1,2,3,4,5]' --set stage.1.lr=5e-5 --set stage.0.vocabulary=seen --set stage.0.epochs=3)
+    crossling study run recipes/studies/knowledge-pos.toml "${settings[@]}" --set stage.1.epochs=3
+    crossling study run recipes/studies/knowledge-ner-5000.toml "${settings[@]}" --set stage.1.epochs=3 \\
+      --set 'evaluate.0.split=dev[:2000]'
+    crossling study run recipes/studies/knowledge-sentiment.toml "${settings[@]}"
+    crossling study run recipes/studies/knowledge-paraphrase.toml "${settings[@]}" --set stage.1.epochs=10
+
+Heads and perplexities as in [knowledge.sh](knowledge.sh), the latter on 200 rows of each task's own test text.
+Percent ± standard deviation over seeds; points from cross are paired by seed, with a 95 % interval by
 Student's t over seeds, and p after Holm's correction over the systems of a task. Where p is 0.05 or more, the
 difference is inconclusive. Scores of every seed: [tables/knowledge-seeds.csv](tables/knowledge-seeds.csv).
 """

@@ -52,6 +52,10 @@ CONTROLS = (
 """What is compared with what at those layers."""
 INTRO = """## Four tasks, five seeds and more
 
+    crossling study run recipes/studies/layer-fusion.toml
+    crossling study run recipes/studies/layer-fusion-more-seeds.toml
+
+The heads of these files say what each system is, and their tasks what they train on and how much of it is scored.
 Points, mean over seeds ± standard deviation. Differences are paired by seed, with a 95 % interval by Student's t over
 seeds, and p after Holm's correction over the eleven layers of a task (controls: over all comparisons of a task). Where
 p is 0.05 or more a difference is inconclusive. The paper's figures are of one run, of the mean with English, on mBERT.

@@ -97,7 +97,7 @@ def test_layer_that_english_dev_chooses_is_shown_with_its_gain(load, tmp_path: P
     assert (tmp_path / "sweep.svg").stat().st_size
 
 
-def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     script = load("adjustment")
     rows: list[tuple[object, ...]] = []
     for seed in (1, 2, 3):
@@ -111,8 +111,16 @@ def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path
         table = csv.writer(stream)
         table.writerow(("study", "task", "system", "seed", "dev_score", "source_vectors"))
         table.writerows(("adjustment", "pos", "adjusted", seed, "", json.dumps(change)) for seed in (1, 2))
+    monkeypatch.setattr(script, "DISTANCES", {"ner": tmp_path / "distances.csv"})
+    (tmp_path / "analyses").mkdir()
+    text = "model,seed,language,related,unrelated,relative,auc,same_sentence_auc\n"
+    text += "".join(
+        f"tuned,{seed},{code},1,2,0.5,{auc},0.7\n" for code in ("es", "ru") for seed, auc in ((1, 0.8), (2, 0.9))
+    )
+    (tmp_path / "analyses" / "distances-ner.csv").write_text(text, encoding="utf-8")
     script.gather(tmp_path)
     lines = script.build_section()
+    assert any("| 0.850 ± 0.071 | 0.700 ± 0.000 |" in line for line in lines), "means over languages, then over seeds"
     assert any(line.startswith("| replayed | -4.20 [") for line in lines), "news"
     assert any(line.startswith("| replayed | -2.10 [") and "-4.20 [" in line for line in lines), "news less the others"
     assert any(line.startswith("| adjusted | 0.500 ± 0.000 | 0.250") for line in lines)
