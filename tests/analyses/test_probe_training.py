@@ -166,6 +166,102 @@ def test_hessian_equals_automatic_differentiation() -> None:
     torch.testing.assert_close(found(gradient).flatten(1), by_hand, rtol=1e-3, atol=1e-3)
 
 
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few features are held, passes over them are compiled."""
+    monkeypatch.setattr(standardize, "COMPILED_BYTES", 1)
+    monkeypatch.setattr(standardize, "COMPILED_GROUPS", 1)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_compiled_pass_equals_automatic_differentiation() -> None:
+    """Of several samples, more than a block of examples, and features that are not a multiple of four."""
+    features, labels = make(count=600, groups=2, width=6, classes=4)
+    weights = torch.randint(0, 3, (2, 600), generator=torch.Generator().manual_seed(2)).float()
+    moments = measure_moments(InMemory(features))
+    scaled = standardize.Standardized(InMemory(features), moments, width=8)
+    scaled.hold()
+    assert scaled.by_group is not None and scaled.held_GDN is None
+    losses = losses_module.ProbeLosses(scaled, labels, weights, moments.correlation, 4, 5.0)
+    point = (3 * torch.randn(2, 2, 4, 7, generator=torch.Generator().manual_seed(3))).double().requires_grad_()
+    found_loss, found_gradient = losses.evaluate(point.detach())
+    inputs = moments.standardize(features)
+    expected = []
+    for sample in range(2):
+        chosen = torch.arange(600).repeat_interleave(weights[sample].long())
+        expected.append(_loss(point[:, sample], inputs[chosen], labels[chosen], l2=5.0))
+    expected_loss = torch.stack(expected, dim=1)
+    (expected_gradient,) = torch.autograd.grad(expected_loss.sum(), point)
+    torch.testing.assert_close(found_loss, expected_loss.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found_gradient, expected_gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0, 1e6])
+def test_compiled_pass_is_finite_for_scores_of_any_size(scale: float) -> None:
+    """exp of the lowest scores is next to 0, and the loss of a wrong answer is how far its score is below the best."""
+    from crossling.analyses._probes.compiled_losses import add_cross_entropy
+
+    values = scale * torch.linspace(-1, 1, 50)[None]
+    weight, bias = torch.tensor([[0.0], [1.0], [-2.0]]), torch.tensor([[0.1], [0.0], [0.0]])
+    labels = torch.arange(50) % 3
+    loss, gradient = torch.zeros(1, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64)
+    add_cross_entropy([values], labels, torch.ones(1, 50), [(weight, bias, loss, gradient)])
+    scores = (weight.double() @ values.double() + bias.double()).T
+    errors = (scores.softmax(1) - torch.nn.functional.one_hot(labels, 3)).T
+    expected = torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
+    torch.testing.assert_close(loss[0], expected, rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(gradient[:, :1], errors @ values.double().T, rtol=1e-5, atol=1e-5 * scale)
+    torch.testing.assert_close(gradient[:, 1], errors.sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("step", [0, 8])
+def test_compiled_passes_lead_to_the_same_minimum(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """With either preconditioner, and as groups converge one after the other; the features are not copied for that."""
+    features, labels = make(count=3_000)
+    monkeypatch.setattr(training, "choose_step", lambda losses, memory: step)
+    usual = train_probes(InMemory(features), labels, classes=4, tolerance=1e-6)
+    monkeypatch.setattr(standardize, "COMPILED_BYTES", 1)
+    monkeypatch.setattr(standardize, "COMPILED_GROUPS", 1)
+    found, again = (train_probes(InMemory(features), labels, classes=4, tolerance=1e-6) for _ in range(2))
+    torch.testing.assert_close(found.loss, usual.loss, atol=1e-7, rtol=1e-7)
+    one, other = (probes.point - probes.point.mean(2, keepdim=True) for probes in (found, usual))
+    torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
+    assert torch.equal(found.point, again.point), "reproducible bit by bit"
+
+
+@pytest.mark.usefixtures("compiled")
+def test_number_of_threads_changes_no_compiled_result() -> None:
+    features, labels = make()
+    moments = measure_moments(InMemory(features))
+    scaled = standardize.Standardized(InMemory(features), moments, width=6)
+    scaled.hold()
+    losses = losses_module.ProbeLosses(scaled, labels, torch.ones(1, 400), moments.correlation, 4, 1.0)
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            found.append(losses.evaluate(losses.start()))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.usefixtures("compiled")
+def test_some_groups_of_held_features_are_the_features_themselves() -> None:
+    features, _ = make()
+    moments = measure_moments(InMemory(features))
+    scaled = standardize.Standardized(InMemory(features), moments, width=6)
+    scaled.hold()
+    chosen = scaled.select(torch.tensor([1, 4]))
+    assert scaled.by_group is not None and chosen.by_group is not None
+    assert [one.data_ptr() for one in chosen.by_group] == [scaled.by_group[place].data_ptr() for place in (1, 4)]
+    expected = moments.standardize(features)[:, [1, 4]].transpose(0, 1)
+    assert torch.equal(torch.cat(list(chosen.parts()), dim=1), expected)
+    few = scaled.subsample(7).select(slice(1, 3))
+    assert torch.equal(torch.cat(list(few.parts()), dim=1), moments.standardize(features)[::7, 1:3].transpose(0, 1))
+
+
 class Watched(InMemory):
     """Features that remember how much of them was asked for at a time, and how often."""
 

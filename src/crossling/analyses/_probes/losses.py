@@ -20,8 +20,10 @@ TOGETHER_BYTES = {"cpu": 1 << 27, "cuda": 1 << 36}
 CPU cores share."""
 LEAST_SHARE = 1e-2
 """The least share of a class that the preconditioner assumes."""
-MATRIX_BYTES = 1 << 27
-"""Hessians that are inverted together."""
+MATRIX_BYTES = {"cpu": 1, "cuda": 1 << 27}
+"""Hessians that are computed together: on a CPU one, which stays in its cache."""
+CLASSES_TOGETHER = 4
+"""Classes whose rows of a Hessian are computed together: enough for fast products, few below the diagonal."""
 DAMPING = 1e-4
 """Added to the diagonal of a Hessian of few examples, which is singular in some directions."""
 
@@ -61,7 +63,7 @@ class ProbeLosses:
         """
         groups = len(self.features.groups)
         size = groups
-        if self.features.held_GND is not None:
+        if self.features.is_held:
             size = max(1, TOGETHER_BYTES[self.labels.device.type] * groups // self.features.bytes)
         for first in range(0, groups, size):
             some = slice(first, first + size)
@@ -75,6 +77,20 @@ class ProbeLosses:
         """Every probe's loss, G x R, and its gradient; one pass over the examples."""
         weight_GKD, bias_GK1 = split_point(point_GRCE)
         loss_GR, gradient_GKE = torch.zeros_like(point_GRCE[:, :, 0, 0]), torch.zeros_like(point_GRCE).flatten(1, 2)
+        if self.features.by_group is not None:
+            from crossling.analyses._probes.compiled_losses import add_cross_entropy
+
+            probes = zip(weight_GKD, bias_GK1, loss_GR, gradient_GKE, strict=True)
+            add_cross_entropy(self.features.by_group, self.labels, self.weights, probes)
+        else:
+            self._add_cross_entropy(weight_GKD, bias_GK1, loss_GR, gradient_GKE)
+        gradient_GRCE = gradient_GKE.view_as(point_GRCE) / self.totals[:, None, None]
+        penalty_R = self.l2 / self.totals
+        gradient_GRCE[..., :-1] += penalty_R[:, None, None] * point_GRCE[..., :-1]
+        return loss_GR / self.totals + penalty_R / 2 * point_GRCE[..., :-1].square().sum((2, 3)), gradient_GRCE
+
+    def _add_cross_entropy(self, weight_GKD: Tensor, bias_GK1: Tensor, loss_GR: Tensor, gradient_GKE: Tensor) -> None:
+        """Add the sums of cross-entropies, and their gradients."""
         start = 0
         for part_GND in self.features.parts():
             span = slice(start, start + part_GND.shape[1])
@@ -86,10 +102,6 @@ class ProbeLosses:
                 loss_GR[some] += losses_GRN.sum(2)
                 gradient_GKE[some, :, :-1] += errors_GKN @ part_GND[some]
                 gradient_GKE[some, :, -1] += errors_GKN.sum(2)
-        gradient_GRCE = gradient_GKE.view_as(point_GRCE) / self.totals[:, None, None]
-        penalty_R = self.l2 / self.totals
-        gradient_GRCE[..., :-1] += penalty_R[:, None, None] * point_GRCE[..., :-1]
-        return loss_GR / self.totals + penalty_R / 2 * point_GRCE[..., :-1].square().sum((2, 3)), gradient_GRCE
 
     def _list_blocks(self, part_GND: Tensor) -> Iterator[slice]:
         """Groups that are computed together."""
@@ -133,7 +145,7 @@ class ProbeLosses:
         """
         weight_GKD, bias_GK1 = split_point(point_GRCE[:, :1])
         groups, classes, width = weight_GKD.shape
-        size = max(1, MATRIX_BYTES // (8 * (classes * (width + 1)) ** 2))
+        size = max(1, MATRIX_BYTES[weight_GKD.device.type] // (8 * (classes * (width + 1)) ** 2))
         found = [
             self._invert_hessian(self.features.select(some), weight_GKD[some], bias_GK1[some])
             for some in (slice(first, first + size) for first in range(0, groups, size))
@@ -145,14 +157,21 @@ class ProbeLosses:
         groups, classes, width = weight_GKD.shape
         size = classes * (width + 1)
         total_GHH = torch.zeros(groups, size, size, device=weight_GKD.device)
+        diagonal_GHE = torch.zeros(groups, size, width + 1, device=weight_GKD.device)
         for part_GND in features.parts():
             shares_GCN = torch.baddbmm(bias_GK1, weight_GKD, part_GND.transpose(1, 2)).softmax(1)
-            wide_GEN = functional.pad(part_GND, (0, 1), value=1.0).transpose(1, 2)
+            wide_GEN = functional.pad(part_GND, (0, 1), value=1.0).transpose(1, 2).contiguous()
             product_GHN = (shares_GCN[:, :, None] * wide_GEN[:, None]).flatten(1, 2)
-            for first in range(0, size, width + 1):  # above the diagonal: what is below is the same
-                some = slice(first, first + width + 1)
-                total_GHH[:, some, first:] -= product_GHN[:, some] @ product_GHN[:, first:].transpose(1, 2)
-                total_GHH[:, some, some] += product_GHN[:, some] @ wide_GEN.transpose(1, 2)
+            diagonal_GHE.baddbmm_(product_GHN, wide_GEN.transpose(1, 2))
+            step = CLASSES_TOGETHER * (width + 1)
+            for first in range(0, size, step):  # above the diagonal: what is below is the same
+                some = slice(first, first + step)
+                total_GHH[:, some, first:].baddbmm_(
+                    product_GHN[:, some], product_GHN[:, first:].transpose(1, 2), alpha=-1
+                )
+        for first in range(0, size, width + 1):
+            some = slice(first, first + width + 1)
+            total_GHH[:, some, some] += diagonal_GHE[:, some]
         count = len(self.labels)
         ridge_E = torch.full((width + 1,), DAMPING + self.l2 / count, dtype=torch.float64, device=total_GHH.device)
         ridge_E[-1] = DAMPING

@@ -16,6 +16,12 @@ LEAST = 512
 """Examples in a part, at least."""
 BLOCK_BYTES = {"cpu": 1 << 19, "cuda": 1 << 28}
 """Bytes of features, or scores, in a part: what stays in a CPU core's cache, or keeps a GPU busy."""
+COMPILED_BYTES = 1 << 24
+"""Features held for a CPU that are worth compiled passes, whose compilation takes seconds, once on a machine;"""
+COMPILED_GROUPS = 8
+"""groups of features, at least, for threads share them;"""
+COMPILED_WIDTH = 128
+"""and features of a group, at most: products of wider ones are as fast in torch."""
 
 
 class Features(Protocol):
@@ -105,7 +111,10 @@ class Standardized:
     def __init__(self, features: Features, moments: Moments, *, width: int) -> None:
         self.features, self.moments, self.width = features, moments, width
         self.groups = torch.arange(features.shape[1], device=features.device)
-        self.held_GND: Tensor | None = None
+        self.held_GDN: Tensor | None = None
+        """What is held, as one tensor,"""
+        self.by_group: list[Tensor] | None = None
+        """or D x N of each group, which compiled passes read: some of the groups are then not copied."""
         self.rows = choose_rows(features.device, len(self.groups), width)
 
     @property
@@ -113,29 +122,45 @@ class Standardized:
         """What they take in memory."""
         return 4 * self.features.shape[0] * len(self.groups) * self.features.shape[2]
 
+    @property
+    def is_held(self) -> bool:
+        return self.held_GDN is not None or self.by_group is not None
+
     def hold(self) -> None:
         """Keep them in memory from now on, group by group."""
         count, groups, width = self.features.shape
-        self.held_GND = torch.empty(groups, count, width, device=self.features.device)
+        held_GDN = torch.empty(groups, width, count, device=self.features.device)
         for number, part_NGD in enumerate(self.features.parts(self.rows)):
             start = number * self.rows
-            self.held_GND[:, start : start + len(part_NGD)] = self.moments.standardize(part_NGD).transpose(0, 1)
+            held_GDN[:, :, start : start + len(part_NGD)] = self.moments.standardize(part_NGD).permute(1, 2, 0)
+        self._hold(held_GDN)
+
+    def _hold(self, held_GDN: Tensor) -> None:
+        groups, width, _ = held_GDN.shape
+        is_large = groups >= COMPILED_GROUPS and width <= COMPILED_WIDTH and held_GDN.nbytes >= COMPILED_BYTES
+        if held_GDN.device.type == "cpu" and is_large:
+            self.by_group = list(held_GDN)
+        else:
+            self.held_GDN = held_GDN
 
     def select(self, groups: Tensor | slice) -> Standardized:
         """Those of some groups; a slice of what is held is not copied."""
         chosen = Standardized(self.features, self.moments, width=self.width)
         chosen.groups = self.groups[groups]
-        if self.held_GND is not None:
-            chosen.held_GND = self.held_GND[groups]
+        if self.is_held:
             chosen.rows = choose_rows(self.features.device, len(chosen.groups), self.width)
+        if self.held_GDN is not None:
+            chosen.held_GDN = self.held_GDN[groups]
+        if self.by_group is not None:
+            chosen.by_group = [self.by_group[place] for place in torch.arange(len(self.groups))[groups].tolist()]
         return chosen
 
     def subsample(self, step: int) -> Standardized:
         """Every ``step``-th example, held in memory."""
-        held_GND = torch.cat(list(self._subsample_parts(step)), dim=1).contiguous()
-        few = Standardized(InMemory(held_GND.transpose(0, 1)), self.moments, width=self.width)
-        few.held_GND = held_GND
-        few.rows = choose_rows(self.features.device, len(held_GND), self.width)
+        held_GDN = torch.cat(list(self._subsample_parts(step)), dim=1).transpose(1, 2).contiguous()
+        few = Standardized(InMemory(held_GDN.permute(2, 0, 1)), self.moments, width=self.width)
+        few.rows = choose_rows(self.features.device, len(held_GDN), self.width)
+        few._hold(held_GDN)
         return few
 
     def _subsample_parts(self, step: int) -> Iterator[Tensor]:
@@ -146,8 +171,11 @@ class Standardized:
 
     def parts(self) -> Iterator[Tensor]:
         """G x n x D, a part's examples at a time."""
-        if self.held_GND is not None:
-            yield from torch.split(self.held_GND, self.rows, dim=1)
-            return
-        for part_NGD in self.features.parts(self.rows):
-            yield self.moments.standardize(part_NGD)[:, self.groups].transpose(0, 1).contiguous()
+        if self.held_GDN is not None:
+            yield from torch.split(self.held_GDN.transpose(1, 2), self.rows, dim=1)
+        elif self.by_group is not None:
+            for first in range(0, self.features.shape[0], self.rows):
+                yield torch.stack([one_DN[:, first : first + self.rows].T for one_DN in self.by_group])
+        else:
+            for part_NGD in self.features.parts(self.rows):
+                yield self.moments.standardize(part_NGD)[:, self.groups].transpose(0, 1).contiguous()

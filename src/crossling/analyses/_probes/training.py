@@ -32,8 +32,10 @@ EXAMPLES_PER_WEIGHT = 6
 """Examples that its Hessian is computed from, for each weight of a probe;"""
 LEAST_EXAMPLES = 1_024
 """and at least this many."""
-ROUGH = 3e-4
-"""The tolerance of the point at which it is computed."""
+ROUGH = 1e-3
+"""The tolerance of the point at which it is computed,"""
+ROUGH_PENALTY = 10
+"""and how many times the usual penalty is there: with the usual one, probes of few examples fit them too closely."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ def _train(
         return minimise(losses, losses.start(), prior, tolerance=tolerance, passes=passes, finished=finished)
     few = losses.subsample(step) if step > 1 else losses
     prior = few.make_prior_preconditioner()
-    rough = minimise(replace(few), few.start(), prior, tolerance=max(tolerance, ROUGH), passes=passes)
+    rough = minimise(
+        replace(few, l2=ROUGH_PENALTY * few.l2), few.start(), prior, tolerance=max(tolerance, ROUGH), passes=passes
+    )
     hessian = few.make_hessian_preconditioner(rough.point)
     del few
     return minimise(losses, rough.point, hessian, tolerance=tolerance, passes=passes, finished=finished)
