@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 
+from crossling.aligners import statistical
 from crossling.aligners.corpus import Corpus, build_corpus
 from crossling.aligners.statistical import Settings, align, fit_direction, rank_words
 from crossling.data.ragged import build_ragged
@@ -76,11 +77,11 @@ class Slow:
         return [self.joint(left, right, j) for left, right in self.pairs for j in range(len(right))]
 
 
-def made_up_text(seed: int) -> tuple[Sentences, Sentences]:
+def made_up_text(seed: int, *, pairs: int = 25) -> tuple[Sentences, Sentences]:
     """Sentences whose translations have the same words in about the same order, some lost and some swapped."""
     dice = random.Random(seed)
     source, target = [], []
-    for _ in range(25):
+    for _ in range(pairs):
         left = [min(11, int(dice.expovariate(0.35))) for _ in range(dice.randint(1, 9))]
         right = [word + 1 if word % 3 else word for word in left if dice.random() < 0.9] or [0]
         if len(right) > 2:
@@ -97,9 +98,11 @@ def number(sentences: Sentences) -> Sentences:
     return [ranked[row].tolist() for row in range(len(ranked))]
 
 
-@pytest.mark.parametrize(("seed", "fast_align"), [(0, False), (1, False), (2, True), (3, True)])
-def test_compiled_model_equals_plain_python(seed: int, fast_align: bool) -> None:
-    source, target = made_up_text(seed)
+@pytest.mark.parametrize(
+    ("seed", "pairs", "fast_align"), [(0, 25, False), (1, 300, False), (2, 25, True), (3, 300, True)]
+)
+def test_compiled_model_equals_plain_python(seed: int, pairs: int, fast_align: bool) -> None:
+    source, target = made_up_text(seed, pairs=pairs)
     settings = Settings(fast_align=fast_align)
     slow = Slow(source, target, settings)
     for iteration in range(4):
@@ -144,6 +147,27 @@ def test_result_does_not_depend_on_threads() -> None:
     for other in results[1:]:
         assert np.array_equal(results[0].table.values, other.table.values)
         assert results[0].tension == other.tension
+
+
+@pytest.mark.parametrize("block", [1, 200])
+def test_result_does_not_depend_on_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = (build_ragged(side) for side in made_up_text(4, pairs=300))
+    whole = fit_direction(source, target, Settings())
+    monkeypatch.setattr(statistical, "BLOCK", block)  # the first: each pair of sentences is a block
+    found = fit_direction(source, target, Settings())
+    assert np.array_equal(found.table.values, whole.table.values)
+    assert np.array_equal(found.best, whole.best)
+    assert found.tension == whole.tension
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.0001, 0.3, 2.0])
+def test_distribution_is_the_exponential_of_digamma(alpha: float) -> None:
+    """Small counts, whose digamma is not computed, have the lowest probability, and no others have."""
+    counts = np.concatenate([np.zeros(1), np.logspace(-12, 3, 500)])
+    table = (np.array([0, 501]), np.arange(501, dtype=np.int32), np.empty(501, np.float32))
+    statistical._normalize_row(0, table, counts, alpha)
+    expected = np.exp(digamma(counts + alpha) - digamma((counts + alpha).sum()))
+    assert table[2] == pytest.approx(np.maximum(expected, statistical.SMALLEST), rel=1e-6)
 
 
 def test_frequent_words_have_small_numbers() -> None:

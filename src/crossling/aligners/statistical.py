@@ -5,16 +5,19 @@ It is IBM model 2 with positions that prefer the diagonal. Target word j of m is
 follows the source word's translation distribution. That is learnt by variational Bayes under a sparse Dirichlet prior,
 the tension by gradient steps.
 
-Only word pairs that occur together are stored, row by row: a column number and a probability, eight bytes. Expected
-counts need no table, because they are summed one source word at a time, over all sentences that it occurs in; so the
-result does not depend on the number of threads.
+Only word pairs that occur together are stored, row by row: a column number and a probability, eight bytes. Both steps
+of EM go through this table in its order, one source word after the other with all of its occurrences: a search in it
+for every two words of a sentence would miss the caches, the more often the more text there is. The E step copies what
+it finds to the word pairs of a block of sentences, and goes through those. Expected counts need no table, because
+they are summed one source word at a time; so the result does not depend on the number of threads, nor on the blocks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 VERSION = 1
 CHUNKS = 128
 """Parts of about equal work that source words are split into; a fixed number, for the same sums on any machine."""
+BLOCK = 1 << 25
+"""Word pairs of sentences whose probabilities are held at once, in 128 MB."""
 TENSION_STEPS, TENSION_RATE, TENSION_RANGE = 8, 20.0, (0.1, 14.0)
 SMALLEST = 1e-38
 """The lowest probability, so that no word of a sentence is impossible in single precision."""
@@ -129,7 +134,7 @@ class _Occurrences:
 
 
 def rank_words(tokens: Ragged, vocabulary: int) -> Ragged:
-    """Number words by falling frequency: frequent ones then come first in their rows and are found sooner."""
+    """Number words by falling frequency: what belongs to frequent ones then lies together, and stays in the caches."""
     counts = np.bincount(tokens.values, minlength=vocabulary)
     ranks = np.empty(vocabulary, np.int32)
     ranks[np.argsort(-counts, kind="stable")] = np.arange(vocabulary, dtype=np.int32)
@@ -144,42 +149,69 @@ def fit_direction(
     Words are numbers from 0 without gaps, as :func:`rank_words` returns them. ``report`` gets the tension after each
     iteration.
     """
-    source = Ragged((source.values + 1).astype(np.int32), source.offsets)  # 0 is the empty word
-    source_words, target_words = int(source.values.max()) + 1, int(target.values.max()) + 1
+    source_words, target_words = int(source.values.max()) + 2, int(target.values.max()) + 1
     found = _find_occurrences(source, target, source_words)
-    table = _build_table(source, target, found, target_words)
+    table = _build_table(target, found, target_words)
     sizes, size_counts = np.unique(np.stack([source.lengths, target.lengths], 1), axis=0, return_counts=True)
-    texts = (source.values, source.offsets, target.values, target.offsets)
+    texts = (source.offsets, target.values, target.offsets)
     parts = (table.rows, table.columns, table.values)
     places = (found.starts, found.sentences, found.positions, found.chunks)
+    cells = to_offsets(source.lengths * target.lengths)
+    blocks = _split_blocks(cells)
+    held = np.empty(int(np.diff(cells[blocks]).max()), np.float32)
     tension = settings.tension
-    scales = np.empty((2, len(target.values)))
+    scales = np.empty(len(target.values))
+    empty = np.empty(int(np.diff(target.offsets[blocks]).max()))
+
+    def read_blocks() -> Iterator[tuple[int, int]]:
+        """Each block of sentences, once the probabilities of its word pairs are in ``held``."""
+        entries = found.starts[:-1].copy()
+        for first, last in pairwise(blocks):
+            _look_up(texts, parts, places, entries, (cells, held, first, last))
+            yield first, last
+
     for iteration in range(settings.iterations - 1):
-        _normalize_words(texts, parts, (settings.null, tension), scales)
-        empirical = _update_table(texts, parts, places, (settings.alpha, tension), scales)
+        counts = np.zeros(target_words)
+        for first, last in read_blocks():
+            _normalize_words(texts, parts, (cells, held, first, last), (settings.null, tension), (scales, empty))
+            tokens = target.values[target.offsets[first] : target.offsets[last]]
+            np.add.at(counts, tokens, empty[: len(tokens)])  # in their order: the same sums wherever blocks end
+        empirical = _update_table(texts, parts, places, (settings.alpha, tension), (scales, counts))
         if iteration:
             lengths = (sizes, size_counts)
             tension = _update_tension(tension, empirical / len(target.values), lengths, swapped=settings.fast_align)
         if report is not None:
             report(tension)
     best = np.empty(len(target.values), np.int32)
-    _link_words(texts, parts, (settings.null, tension, settings.fast_align), best)
+    for first, last in read_blocks():
+        _link_words(texts, parts, (cells, held, first, last), (settings.null, tension, settings.fast_align), best)
     if report is not None:
         report(tension)
     return Direction(best, table, tension)
 
 
+def _split_blocks(cells: IntArray) -> list[int]:
+    """The first sentence of each block of at most ``BLOCK`` word pairs, or of one sentence; at last their number."""
+    blocks = [0]
+    while blocks[-1] < len(cells) - 1:
+        end = int(np.searchsorted(cells, cells[blocks[-1]] + BLOCK, side="right")) - 1
+        blocks.append(max(end, blocks[-1] + 1))
+    return blocks
+
+
 def _find_occurrences(source: Ragged, target: Ragged, words: int) -> _Occurrences:
+    """Occurrences of source words, which are numbered from 1: 0 is the empty word."""
     order = np.argsort(source.values, kind="stable")
     sentences = np.repeat(np.arange(len(source), dtype=np.int32), source.lengths)[order]
     positions = (order - source.offsets[sentences]).astype(np.int32)
-    starts = to_offsets(np.bincount(source.values, minlength=words))
-    work = np.bincount(source.values[order], weights=target.lengths[sentences], minlength=words)
+    counts = np.bincount(source.values, minlength=words - 1)
+    starts = to_offsets(np.concatenate([[0], counts]))
+    work = np.bincount(source.values[order] + 1, weights=target.lengths[sentences], minlength=words)
     chunks = np.searchsorted(np.cumsum(work), np.linspace(0, work.sum(), CHUNKS + 1)[1:-1])
     return _Occurrences(starts, sentences, positions, np.concatenate([[0], chunks, [words]]))
 
 
-def _build_table(source: Ragged, target: Ragged, found: _Occurrences, target_words: int) -> WordTable:
+def _build_table(target: Ragged, found: _Occurrences, target_words: int) -> WordTable:
     """The word pairs that occur together, each with the same value 1."""
     counts = np.zeros(len(found.starts) - 1, np.int64)
     places = (found.starts, found.sentences, found.positions, found.chunks)
@@ -224,22 +256,35 @@ def _collect_columns(places: Any, target: Any, target_words: int, out: Any) -> N
                 columns[rows[word] : rows[word] + count].sort()
 
 
-@compiled
-def _find(columns: IntArray, start: int, end: int, token: int) -> int:
-    """The place of a column in a sorted row that has it: steps that double, then halving."""
-    step = 1
-    low = start
-    while low + step < end and columns[low + step] <= token:
-        low += step
-        step *= 2
-    high = min(end, low + step)
-    while low + 1 < high:
-        middle = (low + high) >> 1
-        if columns[middle] <= token:
-            low = middle
-        else:
-            high = middle
-    return low
+@compiled_parallel
+def _look_up(texts: Any, table: Any, places: Any, entries: IntArray, block: Any) -> None:
+    """Write the probability of every target word of a block of sentences given every source word of its sentence.
+
+    It goes through source words, not sentences: a row of the table is read once, in order, and spread out to be indexed
+    by target words. ``entries`` has the next occurrence of each source word, and is moved on.
+    """
+    _, target, target_offsets = texts
+    rows, columns, values = table
+    starts, sentences, positions, chunks = places
+    cells, held, first, last = block
+    base = cells[first]
+    for chunk in prange(len(chunks) - 1):
+        row = np.empty(rows[1] - rows[0], np.float32)
+        for word in range(chunks[chunk], chunks[chunk + 1]):
+            entry, end = entries[word], starts[word + 1]
+            if entry == end or sentences[entry] >= last:
+                continue
+            for place in range(rows[word], rows[word + 1]):
+                row[columns[place]] = values[place]
+            while entry < end and sentences[entry] < last:
+                sentence = sentences[entry]
+                begin = target_offsets[sentence]
+                size = target_offsets[sentence + 1] - begin
+                to = cells[sentence] - base + positions[entry] * size
+                for k in range(size):
+                    held[to + k] = row[target[begin + k]]
+                entry += 1
+            entries[word] = entry
 
 
 @compiled
@@ -262,12 +307,16 @@ def _weigh(place: int, size: int, other: int, tension: float, weights: FloatArra
 
 
 @compiled_parallel
-def _normalize_words(texts: Any, table: Any, prior: Any, scales: FloatArray) -> None:
-    """E step: for each target word of the corpus, the factors that turn probabilities into alignment posteriors."""
-    source, source_offsets, target, target_offsets = texts
-    rows, columns, values = table
+def _normalize_words(texts: Any, table: Any, block: Any, prior: Any, out: Any) -> None:
+    """E step: for each target word of a block, the factor that turns probabilities into alignment posteriors, and the
+    posterior of the empty word."""
+    source_offsets, target, target_offsets = texts
+    rows, _, values = table
+    cells, held, opening, closing = block
     null, tension = prior
-    for sentence in prange(len(source_offsets) - 1):
+    scales, empty = out
+    for sentence in prange(opening, closing):
+        start = cells[sentence] - cells[opening]
         first, last = source_offsets[sentence], source_offsets[sentence + 1]
         begin, end = target_offsets[sentence], target_offsets[sentence + 1]
         weights = np.empty(last - first)
@@ -276,37 +325,35 @@ def _normalize_words(texts: Any, table: Any, prior: Any, scales: FloatArray) -> 
             token = target[place]
             total = 0.0
             for k in range(last - first):
-                word = source[first + k]
-                total += weights[k] * values[_find(columns, rows[word], rows[word + 1], token)]
+                total += weights[k] * held[start + k * (end - begin) + place - begin]
             total = total * share + null * values[rows[0] + token]
-            scales[0, place] = share / total
-            scales[1, place] = null / total
+            scales[place] = share / total
+            empty[place - target_offsets[opening]] = values[rows[0] + token] * (null / total)
 
 
 @compiled_parallel
-def _update_table(texts: Any, table: Any, places: Any, prior: Any, scales: FloatArray) -> float:
-    """M step: sum each source word's expected counts and replace its distribution.
+def _update_table(texts: Any, table: Any, places: Any, prior: Any, found: Any) -> float:
+    """M step: sum each source word's expected counts and replace its distribution; the empty word has its counts.
 
     Returns the expected closeness to the diagonal, summed over target words.
     """
-    _, source_offsets, target, target_offsets = texts
+    source_offsets, target, target_offsets = texts
     rows, columns, values = table
     starts, sentences, positions, chunks = places
     alpha, tension = prior
+    scales, empty_counts = found
     target_words = rows[1] - rows[0]
     closeness = np.zeros(len(chunks) - 1)
     longest = np.max(target_offsets[1:] - target_offsets[:-1])
     for chunk in prange(len(chunks) - 1):
-        counts = np.zeros(target_words)
-        old = np.zeros(target_words)
+        counts = np.empty(target_words)
+        old = np.empty(target_words, np.float32)
         weights = np.empty(longest)
+        close = 0.0
         for word in range(chunks[chunk], chunks[chunk + 1]):
             for place in range(rows[word], rows[word + 1]):
-                counts[columns[place]] = 0.0
+                counts[columns[place]] = 0.0 if word else empty_counts[columns[place]]
                 old[columns[place]] = values[place]
-            if word == 0:
-                for place in range(len(target)):
-                    counts[target[place]] += old[target[place]] * scales[1, place]
             for entry in range(starts[word], starts[word + 1]):
                 sentence = sentences[entry]
                 begin, end = target_offsets[sentence], target_offsets[sentence + 1]
@@ -314,11 +361,12 @@ def _update_table(texts: Any, table: Any, places: Any, prior: Any, scales: Float
                 own = positions[entry] + 1
                 _weigh(own, size, end - begin, tension, weights)
                 for k in range(end - begin):
-                    posterior = old[target[begin + k]] * weights[k] * scales[0, begin + k]
+                    posterior = old[target[begin + k]] * weights[k] * scales[begin + k]
                     counts[target[begin + k]] += posterior
                     # Here alone the target position counts from 0, as fast_align has it: links with it err less.
-                    closeness[chunk] -= posterior * abs(own / size - k / (end - begin))
+                    close -= posterior * abs(own / size - k / (end - begin))
             _normalize_row(word, table, counts, alpha)
+        closeness[chunk] = close
     return closeness.sum()  # type: ignore[no-any-return]
 
 
@@ -331,7 +379,12 @@ def _normalize_row(word: int, table: Any, counts: FloatArray, alpha: float) -> N
         total += counts[columns[place]]
     whole = _digamma(total)
     for place in range(rows[word], rows[word + 1]):
-        values[place] = max(SMALLEST, math.exp(_digamma(counts[columns[place]] + alpha) - whole))
+        count = counts[columns[place]] + alpha
+        # Most counts are too small for all but the lowest probability: below 0.46, digamma(x) < -1/x.
+        if count < 0.46 and 1 / count + whole > 88:  # exp(-88) < SMALLEST
+            values[place] = SMALLEST
+        else:
+            values[place] = max(SMALLEST, math.exp(_digamma(count) - whole))
 
 
 @compiled
@@ -391,12 +444,14 @@ def _sum_swapped(place: int, size: int, other: int, tension: float) -> float:
 
 
 @compiled_parallel
-def _link_words(texts: Any, table: Any, prior: Any, best: IntArray) -> None:
-    """For each target word the most probable source word, or -1 for none; of equals the first."""
-    source, source_offsets, target, target_offsets = texts
-    rows, columns, values = table
+def _link_words(texts: Any, table: Any, block: Any, prior: Any, best: IntArray) -> None:
+    """For each target word of a block the most probable source word, or -1 for none; of equals the first."""
+    source_offsets, target, target_offsets = texts
+    rows, _, values = table
+    cells, held, opening, closing = block
     null, tension, spelt_out = prior
-    for sentence in prange(len(source_offsets) - 1):
+    for sentence in prange(opening, closing):
+        start = cells[sentence] - cells[opening]
         first, last = source_offsets[sentence], source_offsets[sentence + 1]
         begin, end = target_offsets[sentence], target_offsets[sentence + 1]
         weights = np.empty(last - first)
@@ -410,8 +465,7 @@ def _link_words(texts: Any, table: Any, prior: Any, best: IntArray) -> None:
             highest = null * values[rows[0] + token]
             best[place] = -1
             for k in range(last - first):
-                word = source[first + k]
-                probability = share * weights[k] * values[_find(columns, rows[word], rows[word + 1], token)]
+                probability = share * weights[k] * held[start + k * (end - begin) + place - begin]
                 if probability > highest:
                     highest = probability
                     best[place] = k
