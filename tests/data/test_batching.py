@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from crossling.data import batching
 from crossling.data.batching import (
+    Batch,
     Examples,
+    ExampleSubset,
+    HeldExamples,
+    JoinedExamples,
     choose_lengths,
     pad_column,
     pad_length,
@@ -44,6 +48,34 @@ def test_examples_round_trip_with_any_chunk_sizes(tmp_path: Path, monkeypatch: p
     assert examples.get("row", 17).tolist() == [17]
     assert examples.lengths.tolist() == [len(row) for row in rows]
     assert examples.distinct_ids().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("in_memory", [0, 100])
+def test_columns_of_several_rows_equal_those_taken_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
+) -> None:
+    monkeypatch.setattr(batching, "CHUNK", 5)
+    monkeypatch.setattr(batching, "IN_MEMORY", in_memory)
+    ragged = [list(range(n, n + n % 4)) for n in range(23)]
+    written = _write(tmp_path / "e.arrow", ragged, 3)
+    other = write_examples(tmp_path / "f.arrow", [{"ids": [np.array([7, 8], np.int32)]}])
+    held = HeldExamples([{"ids": [np.array(row, np.int32) for row in ragged], "row": np.arange(23, dtype=np.int32)}])
+    subset = ExampleSubset(written, np.array([9, 2, 2, 21]))
+
+    class Reversed(Examples):
+        def get(self, column: str, row: int) -> np.ndarray:
+            return super().get(column, row)[::-1]
+
+    for examples in (written, held, subset, JoinedExamples([written, other, held]), Reversed(written.path)):
+        rows = np.array([3, 1, 0, 3, 2, len(examples) - 1, 5 % len(examples)])
+        for column in ("ids", "row"):
+            taken = examples.take(column, rows)
+            assert [one.tolist() for one in taken] == [examples.get(column, int(row)).tolist() for row in rows]
+            plan = Batch(rows, 6)
+            for row, place in zip(rows, pad_column(examples, column, plan, size=9, fill=-1), strict=False):
+                values = examples.get(column, int(row)).tolist()
+                assert place.tolist() == values + [-1] * (6 - len(values))
+    assert pad_column(written, "ids", Batch(np.zeros(0, np.int64), 4), size=2, fill=-1).tolist() == [[-1] * 4] * 2
 
 
 def test_empty_examples_are_allowed(tmp_path: Path) -> None:

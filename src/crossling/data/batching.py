@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from crossling.data.ragged import Ragged, take_rows, to_offsets
 from crossling.files import replacing
 
 CHUNK = 4096
@@ -25,6 +26,9 @@ CHUNK = 4096
 WINDOW = 100
 """Batches of shuffled examples that are sorted by length together: enough that padding is a few per cent, few enough
 that the order stays random."""
+
+IN_MEMORY = 1 << 16
+"""Of up to this many examples, a column that batches are made of is held in memory, to be taken apart at once."""
 
 LENGTH_MULTIPLE = 2
 """Padded lengths are multiples of this: for an odd number of subwords, a GPU copies the attention mask."""
@@ -61,6 +65,34 @@ class Examples:
         if offsets is None:
             return values[place : place + 1]
         return values[offsets[place] : offsets[place + 1]]
+
+    def take(self, column: str, rows: Array) -> Ragged:
+        """The values of several examples' column."""
+        if len(self) <= IN_MEMORY and (column in self._held or self._can_hold()):
+            if column not in self._held:
+                self._held[column] = self._join_column(column)
+            return take_rows(self._held[column], rows)
+        found = [self.get(column, row) for row in rows.tolist()]
+        return Ragged(
+            np.concatenate([np.zeros(0, np.int32), *found]), to_offsets(np.array([len(one) for one in found]))
+        )
+
+    @cached_property
+    def _held(self) -> dict[str, Ragged]:
+        return {}
+
+    def _can_hold(self) -> bool:
+        """Whether columns are what the files hold: a kind of examples that makes its own rows says it by ``get``."""
+        return type(self).get is Examples.get
+
+    def _join_column(self, column: str) -> Ragged:
+        """All values of a column."""
+        values, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for some, offsets in (views[column] for views in self._views):
+            # A batch that was cut from a larger one still has all of its values.
+            values.append(some if offsets is None else some[offsets[0] : offsets[-1]])
+            lengths.append(np.ones(len(some), np.int64) if offsets is None else np.diff(offsets))
+        return Ragged(np.concatenate(values), to_offsets(np.concatenate(lengths)))
 
     def scalars(self, column: str) -> Array:
         """All values of a scalar column."""
@@ -102,6 +134,10 @@ class ExampleSubset(Examples):
         """The values of one example of the subset."""
         return self._all.get(column, int(self._rows[row]))
 
+    def take(self, column: str, rows: Array) -> Ragged:
+        """The values of several examples of the subset."""
+        return self._all.take(column, self._rows[rows])
+
     def scalars(self, column: str) -> Array:
         """The subset's values of a scalar column."""
         return self._all.scalars(column)[self._rows]
@@ -126,6 +162,20 @@ class JoinedExamples(Examples):
         place = bisect_right(self._ends, row)
         part, before = self.parts[place], self._ends[place - 1] if place else 0
         return part.get(column, row - before) if column in part.columns else np.zeros(0, np.int32)
+
+    def _can_hold(self) -> bool:
+        return all(part._can_hold() for part in self.parts)
+
+    def _join_column(self, column: str) -> Ragged:
+        """All values of a column, one file after another."""
+        parts = [
+            part._join_column(column)
+            if column in part.columns
+            else Ragged(np.zeros(0, np.int32), np.zeros(len(part) + 1, np.int64))
+            for part in self.parts
+        ]
+        lengths = np.concatenate([part.lengths for part in parts])
+        return Ragged(np.concatenate([part.values for part in parts]), to_offsets(lengths))
 
     def scalars(self, column: str) -> Array:
         """All values of a scalar column."""
@@ -297,7 +347,6 @@ def plan_prediction(lengths: Array, batch: int, tokens: int = 16_384) -> list[Ba
 def pad_column(examples: Examples, column: str, plan: Batch, *, size: int, fill: int) -> Array:
     """A ragged column of a batch as a ``size x length`` matrix, filled up with ``fill``."""
     matrix = np.full((size, plan.length), fill, dtype=np.int64)
-    for place, row in enumerate(plan.rows):
-        values = examples.get(column, int(row))
-        matrix[place, : len(values)] = values
+    taken = examples.take(column, plan.rows)
+    matrix[: len(taken)][np.arange(plan.length) < taken.lengths[:, None]] = taken.values
     return matrix

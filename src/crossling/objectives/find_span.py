@@ -46,15 +46,15 @@ class Objective:
         """Besides the inputs: the answer's ends, and which positions belong to the context."""
         ends = {side: np.full(size, IGNORED, dtype=np.int64) for side in ("first", "last")}
         context = np.zeros((size, plan.length), dtype=np.int64)
-        for place, row in enumerate(plan.rows):
-            for side, labels in ends.items():
-                labels[place] = examples.get(side, int(row))[0]
-            start = int(examples.get("context_from", int(row))[0])
-            context[place, start : start + len(examples.get("starts", int(row)))] = 1
+        for side, labels in ends.items():
+            labels[: len(plan.rows)] = examples.take(side, plan.rows).values
+        begins = examples.take("context_from", plan.rows).values[:, None]
+        inside = np.arange(plan.length) - begins
+        context[: len(plan.rows)] = (inside >= 0) & (inside < examples.take("starts", plan.rows).lengths[:, None])
         batch = {**collate_inputs(examples, plan, size=size), **ends, "context": context}
         if "nowhere" in examples.columns:
             batch["nowhere"] = np.zeros(size, dtype=np.int64)
-            batch["nowhere"][: len(plan.rows)] = [int(examples.get("nowhere", int(row))[0]) for row in plan.rows]
+            batch["nowhere"][: len(plan.rows)] = examples.take("nowhere", plan.rows).values
         return batch
 
     def count_targets(self, batch: Arrays) -> Terms[int]:

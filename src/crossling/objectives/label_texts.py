@@ -51,9 +51,8 @@ class Objective:
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         batch = collate_inputs(examples, plan, size=size)
         labels = np.full(size, IGNORED, dtype=np.int64)
-        for place, row in enumerate(plan.rows):
-            gold = int(examples.get("gold", int(row))[0])
-            labels[place] = gold if gold >= 0 else IGNORED
+        gold = examples.take("gold", plan.rows).values
+        labels[: len(gold)] = np.where(gold >= 0, gold, IGNORED)
         if TARGETS in examples.columns:
             batch[TARGETS] = np.zeros((size, self.classes), np.float32)
             for place, row in enumerate(plan.rows):

@@ -39,9 +39,8 @@ class Objective:
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         batch = collate_inputs(examples, plan, size=size)
         labels = np.full((size, plan.length), IGNORED, dtype=np.int64)
-        for place, row in enumerate(plan.rows):
-            gold = examples.get("gold", int(row))
-            labels[place, examples.get("firsts", int(row))] = np.where(gold >= 0, gold, IGNORED)
+        gold, words = examples.take("gold", plan.rows).values, examples.take("firsts", plan.rows)
+        labels[np.repeat(np.arange(len(words)), words.lengths), words.values] = np.where(gold >= 0, gold, IGNORED)
         if TARGETS in examples.columns:
             batch[TARGETS] = np.zeros((size, plan.length, self.classes), np.float32)
             for place, row in enumerate(plan.rows):
