@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from crossling.encoders.loading import hash_folder, load_encoder
 from crossling.encoders.masked_word_head import has_head
-from crossling.encoders.untrusted import LARGEST_JSON
+from crossling.encoders.untrusted import LARGEST_JSON, is_finite
 from crossling.errors import EncoderError
 from tiny import FAMILIES, save_tiny, save_with_head
 
@@ -197,3 +197,12 @@ def test_head_is_read_from_covered_files_only(tmp_path: Path) -> None:
     save_file({key: weight for key, weight in whole.items() if key not in head}, tmp_path / "given/model.safetensors")
     save_file(head, tmp_path / "given" / "modelX.safetensors")
     assert not has_head(str(tmp_path / "given"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_weights_are_finite_even_where_their_sum_is_not(dtype: torch.dtype) -> None:
+    weight = torch.full((64,), torch.finfo(dtype).max, dtype=dtype)
+    assert is_finite(weight) and is_finite(torch.zeros(0)) and is_finite(torch.ones(3, dtype=torch.int64))
+    for value in (torch.inf, -torch.inf, torch.nan):
+        assert not is_finite(weight.clone().index_fill_(0, torch.tensor(5), value))
+    assert not is_finite(torch.tensor([torch.inf, -torch.inf]))

@@ -22,16 +22,20 @@ class EncoderCache:
 
     keep: bool = False
     """Keep the last encoder unchanged and return copies of it."""
+    hand_over: bool = False
+    """Hold an encoder that was loaded to be identified, for the first that asks for it: it is trained soon."""
     _identities: dict[Key, str] = field(default_factory=dict)
     _labels: dict[Key, str] = field(default_factory=dict)
     _shapes: dict[Key, tuple[int, int]] = field(default_factory=dict)
     _kept: tuple[Key, Encoder] | None = None
+    _unused: tuple[Key, Encoder] | None = None
 
     def identify(self, settings: EncoderSettings) -> str:
         """The hash of an encoder's content."""
         key = (settings.name, settings.revision, settings.attention)
         if key not in self._identities:
-            self.load(*key)
+            loaded = self.load(*key)
+            self._unused = (key, loaded) if self.hand_over else None
         return self._identities[key]
 
     def label(self, settings: EncoderSettings) -> str:
@@ -49,6 +53,10 @@ class EncoderCache:
         key = (name, revision, attention)
         if self._kept is not None and self._kept[0] == key:
             return _copy(self._kept[1])
+        if self._unused is not None and self._unused[0] == key:
+            encoder, self._unused = self._unused[1], None
+            return encoder
+        self._unused = None
         encoder = load_encoder(name, revision=revision, attention=attention)
         if self._identities.setdefault(key, encoder.identity) != encoder.identity:
             raise ArtefactError(f"{name}: was changed while it was in use; run again")

@@ -6,6 +6,7 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -167,7 +168,9 @@ def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direc
             "(refs/pr/<number>)."
         )
     check_checkpoint(folder, name=name, patterns=FILES)
-    with view_read_files(folder) as view:
+    # Hashing needs no interpreter, which loads libraries and weights meanwhile.
+    with ThreadPoolExecutor(max_workers=1) as thread, view_read_files(folder) as view:
+        hashed = thread.submit(hash_folder, folder) if not identity else None
         try:
             model, tokenizer, report = load_files(view, name=name)
         except EncoderError as error:
@@ -178,7 +181,7 @@ def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direc
     check_keys(report, model, folder, name=name)
     check_weights(model, name=name)
     model.config._name_or_path = tokenizer.name_or_path = str(folder)
-    identity = identity or hash_folder(folder)
+    identity = identity if hashed is None else hashed.result()
     encoder = Encoder(model.eval(), tokenizer, name=name, identity=identity, attention=attention)
     if model.config.model_type not in FAMILIES:
         try_out(encoder)

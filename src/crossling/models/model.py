@@ -23,6 +23,7 @@ from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import join_digests, load_encoder, load_folder
 from crossling.encoders.masked_word_head import MaskedWordHead, read_head, save_head
 from crossling.encoders.structure import Direction
+from crossling.encoders.untrusted import is_finite
 from crossling.encoders.vocabulary import Trimmed, trim_encoder
 from crossling.errors import ArtefactError
 from crossling.files import explain_failures
@@ -169,7 +170,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         what = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ArtefactError(f"{path}: cannot be read: {what}. Delete its folder and run the recipe again.") from None
     for name, weight in weights.items():
-        if weight.is_floating_point() and not bool(torch.isfinite(weight).all()):
+        if not is_finite(weight):
             raise ArtefactError(f"{path}: {name} holds values that are infinite or not a number. Run the recipe again.")
     return weights
 

@@ -66,7 +66,7 @@ class RecipeRun:
     distributed: Distributed
     progress: Progress = field(default_factory=NoProgress)
     track: Callable[..., None] = lambda values, step, seed: None
-    encoders: EncoderCache = field(default_factory=EncoderCache)
+    encoders: EncoderCache = field(default_factory=lambda: EncoderCache(hand_over=True))
 
     def run(self, *, command: str = "") -> None:
         """Train and predict for every seed; what is already there is not done again."""
