@@ -102,7 +102,7 @@ KINDS = (
     Column("other languages, news", "pos", "news"),
     Column("other languages, Wikipedia", "pos", "wikipedia"),
 )
-REPLAYS = ("continual", "replayed", "everyday", "replayed-stay", "replayed-pull", "replayed-layer layer=8")
+REPLAYS = ("continual", "replayed", "everyday", "replayed-stay", "replayed-pull", "replayed-layer")
 SIZE_COLUMNS = (
     Column("entities", "ner", "panx-dev--2000"),
     Column("inference", "nli", "xnli"),

@@ -162,9 +162,10 @@ def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
 
 
 def gather_changes(results: Path, study: str, path: Path) -> None:
-    """What the stages' records say of how far English words moved: a line for each system and seed."""
+    """What the records of adjust stages say of how far English words moved: a line for each system and seed."""
     with (results / "records.csv").open(encoding="utf-8", newline="") as stream:
-        records = [row for row in csv.DictReader(stream) if row["study"] == study and row["source_vectors"]]
+        found = [row for row in csv.DictReader(stream) if row["study"] == study and row["source_vectors"]]
+    records = [row for row in found if row["kind"] == "adjust"]  # fine-tuning with replay has such a record, too
     lines = {(row["system"], int(row["seed"])): json.loads(row["source_vectors"]) for row in records}
     if not lines:
         return

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from crossling.study.grid import load_study
+
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 HEAD = ("task", "system", "seed", "data", "language", "score", "percent")
 
@@ -109,8 +111,9 @@ def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path
     change = {"drift": 0.5, "variance": 0.25, "variance_within": 0.5, "correlation": 0.9, "words": 7}
     with (tmp_path / "records.csv").open("w", encoding="utf-8") as stream:
         table = csv.writer(stream)
-        table.writerow(("study", "task", "system", "seed", "dev_score", "source_vectors"))
-        table.writerows(("adjustment", "pos", "adjusted", seed, "", json.dumps(change)) for seed in (1, 2))
+        table.writerow(("study", "task", "system", "seed", "kind", "dev_score", "source_vectors"))
+        table.writerows(("adjustment", "pos", "adjusted", seed, "adjust", "", json.dumps(change)) for seed in (1, 2))
+        table.writerow(("adjustment", "pos", "replayed", 1, "finetune", "", json.dumps(change)))
     monkeypatch.setattr(script, "DISTANCES", {"ner": tmp_path / "distances.csv"})
     (tmp_path / "analyses").mkdir()
     text = "model,seed,language,related,unrelated,relative,auc,same_sentence_auc\n"
@@ -124,6 +127,12 @@ def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path
     assert any(line.startswith("| replayed | -4.20 [") for line in lines), "news"
     assert any(line.startswith("| replayed | -2.10 [") and "-4.20 [" in line for line in lines), "news less the others"
     assert any(line.startswith("| adjusted | 0.500 ± 0.000 | 0.250") for line in lines)
+    assert not any(line.startswith("| replayed | 0.500") for line in lines), "no adjust stage"
+
+
+def test_replays_that_are_shown_are_systems_of_the_study(load) -> None:  # type: ignore[no-untyped-def]
+    study = load_study(RESULTS.parents[1] / "recipes" / "studies" / "adjustment.toml")
+    assert set(load("adjustment").REPLAYS) <= {variant.label for variant in study.variants if variant.task == "pos"}
 
 
 def test_knowledge_has_scores_heads_and_ratios_of_perplexities(load, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
