@@ -244,9 +244,8 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
 def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
     """Classes of several languages' pairs of texts, all in one stream of batches alike in length."""
     from crossling.data.batching import JoinedExamples
-    from crossling.inference.evaluate import plan_stream
+    from crossling.inference.evaluate import TorchEngine
     from crossling.progress import NoProgress
-    from crossling.training.loop import predict_examples
 
     each, batch = (8, 4) if scale.quick else (4_000, 128) if scale.on_gpu else (64, 32)
     parts = [make_rows(TEXTS, each, scale.size.vocabulary, seed=10 + number) for number in range(LANGUAGES)]
@@ -254,15 +253,11 @@ def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
         written = [write_rows(TEXTS, rows, folder / f"{number}.arrow") for number, rows in enumerate(parts)]
         together = JoinedExamples(written)
         model, stream = build_task(TEXTS, scale, together)
-        model.to(scale.device)
-        distributed = setup_device(scale.device)
+        engine = TorchEngine(model.to(scale.device), setup_device(scale.device))
 
         def predict(sets: list[Any]) -> None:
             for examples in sets:
-                plan = plan_stream(examples.lengths, batch, scale.device)
-                for _ in predict_examples(
-                    model, stream.objective, examples, distributed=distributed, plan=plan, progress=NoProgress()
-                ):
+                for _ in engine.predict(stream.objective, examples, batch=batch, progress=NoProgress()):
                     pass
 
         predict(written[:1])

@@ -156,7 +156,11 @@ def test_what_other_folders_import_exists(path: Path) -> None:
     """A benchmark that is not run every day breaks unnoticed when a name moves."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "crossling":
-            module = importlib.import_module(node.module)
-            for name in (alias.name for alias in node.names):
-                if not hasattr(module, name):
-                    importlib.import_module(f"{node.module}.{name}")
+            try:
+                module = importlib.import_module(node.module)
+                for name in (alias.name for alias in node.names):
+                    if not hasattr(module, name):
+                        importlib.import_module(f"{node.module}.{name}")
+            except ModuleNotFoundError as error:
+                if str(error.name).partition(".")[0] != "triton":  # only where torch is one for CUDA
+                    raise

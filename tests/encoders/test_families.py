@@ -15,6 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import Gemma3TextModel, T5EncoderModel
 
 from crossling.analyses._probes.features import extract_texts
@@ -360,6 +362,51 @@ def test_positions_of_t5_learn_on_a_cpu_with_dropout() -> None:
         encoder(*read(encoder), layers=(LAYERS,))[LAYERS].square().sum().backward()
     (table,) = [p for name, p in encoder.named_parameters() if "relative_attention_bias" in name]
     assert table.grad is not None and table.grad.any()
+
+
+class _Transfers(TorchDispatchMode):
+    """Operations that read from another memory than they write to, except single numbers, which are arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, operation: Any, _types: Any, inputs: Any = (), named: Any = None) -> Any:
+        output = operation(*inputs, **(named or {}))
+        read = [one for one in tree_leaves((inputs, named)) if isinstance(one, Tensor)]
+        written = {one.device for one in tree_leaves(output) if isinstance(one, Tensor)}
+        copies = "copy" in str(operation)
+        if any(one.device not in written for one in read if written and (copies or one.ndim)):
+            self.found.append(str(operation))
+        return output
+
+
+@pytest.mark.parametrize("label", [label for label in CASES if label != "modernbert"])  # it asks whether all is padding
+def test_a_pass_on_a_device_copies_nothing_from_main_memory(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA graph could not hold it; the device without memory stands for the GPU."""
+    monkeypatch.setattr(Encoder, "_mask_type", lambda _: torch.float32)
+    encoder, (ids_BS, mask_BS) = make(label).to("meta"), torch.ones(2, 2, 9, dtype=torch.long, device="meta")
+    states = [encoder(ids_BS, mask_BS, layers=EVERY)]  # what is computed once is computed here, as before a capture
+    with _Transfers() as transfers:
+        states.append(encoder(ids_BS, mask_BS, layers=EVERY))
+        states[1][LAYERS].sum().backward()
+    assert transfers.found == []
+
+
+def test_copies_from_main_memory_are_found() -> None:
+    with _Transfers() as transfers:
+        torch.tensor(1).to("meta")
+        torch.ones(2, device="meta") + torch.tensor(1.0)
+    assert transfers.found == ["aten._to_copy.default"]
+
+
+def test_relative_positions_that_were_computed_without_gradients_are_trained_with() -> None:
+    encoder, batch = make("deberta-v2"), torch.ones(1, 7, dtype=torch.long)
+    with torch.inference_mode():
+        before = encoder(batch, batch, layers=[LAYERS])[LAYERS]
+    after = encoder(batch, batch, layers=[LAYERS])[LAYERS]
+    after.sum().backward()
+    torch.testing.assert_close(after, before.clone())
 
 
 STAGED = ["albert", "deberta-v2", "electra", "mpnet", "modernbert", "t5", "gemma3_text", "qwen3-bidirectional"]

@@ -164,7 +164,7 @@ def test_gpu_forecast_counts_both_sides_changed_copies_and_adapters(tiny_folder:
 
 
 def test_gpu_forecast_of_a_stage_counts_weights_copies_and_activations(tiny_folder: Path) -> None:
-    """Plain training, written out: weights, gradients, means, bf16 copies, weights once more while it is captured."""
+    """Plain training, written out: weights, gradients, means, bf16 copies, activations."""
     encoder, load = load_encoder(str(tiny_folder)), Load(32, 128, 50)
 
     def need(**changes: Any) -> float:
@@ -173,11 +173,14 @@ def test_gpu_forecast_of_a_stage_counts_weights_copies_and_activations(tiny_fold
         return memory.forecast_gpu_stage(parse_recipe(tables), 0, encoder, load)
 
     parameters, numbers = sum(p.numel() for p in encoder.parameters()), 32 * 128 * 16
-    assert need() == (4 + 4 + 8 + 2 + 4) * parameters + 3 * 36 * numbers
-    assert need(gradient_checkpointing=True) == 16 * parameters + (3 * 4 + 2 * 36) * numbers
+    space, table = memory.GPU_WORK_SPACE, encoder.vocabulary * encoder.width
+    assert need() == (4 + 4 + 8 + 2) * parameters + 3 * 36 * numbers + space
+    recomputed = 16 * parameters + (3 * 4 + 2 * 36) * numbers + space
+    assert need(gradient_checkpointing=True) == recomputed + 4 * table
+    assert need(gradient_checkpointing=True, freeze="embeddings") < recomputed
     assert need(freeze=2) < need() - 2 * 36 * numbers
     adapters = 4 * 3 * (16 + 16) * 4
-    assert need(lora={"rank": 4}) == 6 * parameters + (4 + 4 + 8 + 2 + 4) * adapters + 3 * 30 * numbers
+    assert need(lora={"rank": 4}) == 6 * parameters + (4 + 4 + 8 + 2) * adapters + 3 * 30 * numbers + space
 
 
 def test_forecast_lists_weights_activations_and_overhead(tiny_folder: Path) -> None:

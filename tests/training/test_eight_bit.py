@@ -113,6 +113,6 @@ def test_update_waits_for_nothing_on_the_device() -> None:
         rate = torch.empty(())
         optimiser = EightBitAdamW([{"params": [weight], "lr": rate, "weight_decay": 0.1}], betas=(0.9, 0.99), eps=1e-8)
         optimiser.grad_scale = torch.empty(())
-        eight_bit._find_levels.cache_clear()
+        eight_bit.find_levels.cache_clear()
         optimiser.step()
-    eight_bit._find_levels.cache_clear()
+    eight_bit.find_levels.cache_clear()

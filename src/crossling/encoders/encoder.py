@@ -24,6 +24,7 @@ from crossling.encoders.structure import (
     choose_direction,
     describe_model,
     end_texts,
+    keep_relative_positions,
     make_mask,
     pool_first,
     take_encoder,
@@ -31,6 +32,7 @@ from crossling.encoders.structure import (
 from crossling.encoders.tokenization import special_layout
 from crossling.errors import EncoderError, nearest
 
+Contexts = Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]
 _PASSING = ("transformers_version", "_name_or_path", "dtype")
 """Settings that do not affect what an encoder computes."""
 
@@ -50,6 +52,7 @@ class Encoder(nn.Module):
         """``attention``: whether subwords see those after them, where it is not as the model was trained."""
         super().__init__()
         model = take_encoder(model)
+        keep_relative_positions(model)
         self.structure = describe_model(model, name)
         if not getattr(tokenizer, "is_fast", False):
             raise EncoderError(f"{name}: has no fast tokenizer. Convert it to one with a tokenizer.json.")
@@ -189,13 +192,17 @@ class Encoder(nn.Module):
             raise EncoderError(f'{self.name}: its checkpoint has no pooler. Use pooling = "mean".')
         return pool_first(self.pooler, hidden_BSD)
 
-    def checkpoint_gradients(self, surround: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
-        """Gradient checkpointing: recompute each layer in the backward pass; less memory, a third more time.
+    def checkpoint_gradients(self, contexts: Contexts | None = None, *, keep_random_state: bool = True) -> None:
+        """Gradient checkpointing: recompute each layer in the backward pass; less memory, more time.
 
-        ``surround`` makes the context in which a layer is recomputed. Not re-entrant: re-entrant checkpointing would
-        cut the gradients of the states that hooks keep.
+        ``contexts`` makes two contexts for each layer: for its forward pass and for its recomputation. Not re-entrant:
+        re-entrant checkpointing would cut the gradients of the states that hooks keep.
         """
-        settings = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), surround())}
+        settings = {
+            "use_reentrant": False,
+            "context_fn": contexts or (lambda: (nullcontext(), nullcontext())),
+            "preserve_rng_state": keep_random_state,
+        }
         if self.model.supports_gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -243,6 +244,33 @@ def find_positions(model: nn.Module) -> nn.Embedding | None:
         if isinstance(module, nn.Embedding) and path.rpartition(".")[2] in ("position_embeddings", "wpe"):
             return module
     return None
+
+
+class RelativePositions:
+    """DeBERTa's relative positions, computed once for each length.
+
+    They depend on the length alone, but computing them copies a number from main memory, which a CUDA graph refuses.
+    """
+
+    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
+        self.compute = compute
+        self.by_length: dict[tuple[int, torch.device], Tensor] = {}
+
+    def __call__(self, hidden_BSD: Tensor, query_states: None = None, relative_pos: None = None) -> Tensor:
+        """The positions of all subwords relative to all others, on the device of the states."""
+        key = (hidden_BSD.shape[1], hidden_BSD.device)
+        if key not in self.by_length:
+            with torch.inference_mode(False):  # a later pass may have gradients
+                self.by_length[key] = self.compute(torch.empty(1, key[0], 1)).to(hidden_BSD.device)
+        return self.by_length[key]
+
+
+def keep_relative_positions(model: Any) -> None:
+    """Compute relative positions once for each length, where a model computes them anew in every pass."""
+    part: Any = getattr(model, "encoder", None)
+    compute = getattr(part, "get_rel_pos", None)
+    if compute is not None and part.relative_attention and not isinstance(compute, RelativePositions):
+        part.get_rel_pos = RelativePositions(compute)
 
 
 def takes_pooler(model_class: type) -> bool:

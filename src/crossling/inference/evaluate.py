@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 STREAM = 20_000
 """Maximum number of rows that are predicted as one stream; a larger set is a stream by itself."""
-LONG, SHORT = 128, 8
-"""Subwords of a long example, and the number of short examples that a GPU takes in its place."""
+LONG, MOST_SUBWORDS, MOST_EXAMPLES = 128, 256, 16
+"""Subwords of a long example; by example of the batch size that is asked for, what a GPU takes at most."""
 Outputs = Iterable[tuple[Batch, dict[str, Any]]]
 _encoding = Lock()
 
@@ -120,7 +120,7 @@ class TorchEngine:
 
         plan = plan_stream(examples.lengths, batch, self.distributed.device)
         return predict_examples(
-            self.model, objective, examples, distributed=self.distributed, plan=plan, progress=progress
+            self.model, objective, examples, distributed=self.distributed, plan=plan, progress=progress, convert=True
         )
 
 
@@ -177,9 +177,10 @@ def predict_with(
 
 
 def plan_stream(lengths: Array, batch: int, device: torch.device) -> list[Batch]:
-    """Batches of ``batch`` examples; a GPU takes more if they are short, or it would wait for the next batch."""
-    most = batch if device.type == "cpu" else SHORT * batch
-    return plan_prediction(lengths, most, LONG * batch)
+    """Batches of ``batch`` examples; a GPU takes more, or it would wait for the next batch."""
+    if device.type == "cpu":
+        return plan_prediction(lengths, batch, LONG * batch)
+    return plan_prediction(lengths, MOST_EXAMPLES * batch, MOST_SUBWORDS * batch)
 
 
 def _list_labels(task: Task, rows: Rows) -> tuple[str, ...]:

@@ -72,14 +72,18 @@ SAMPLE = 2_000
 
 GPU_LAYER_BYTES = 36
 """Bytes that a layer keeps on a GPU in bf16 for each subword and unit of width: 17 numbers and two dropout masks, while
-attention's kernel keeps no scores. Counted from its operations, not measured."""
+attention's kernel keeps no scores. Counted from its operations; docs/results/adapters.md compares sums with memory."""
 GPU_CHECKPOINT_BYTES = 4
 """Instead, where activations are recomputed: the layer's input in float32. One layer at a time keeps twice the above,
 since autocast keeps numbers in both precisions."""
+GPU_WORK_SPACE = 200 * MEGABYTE
+"""What matrix products take on each stream, and what the allocator cannot use."""
+GPU_PREDICTED_SUBWORDS = 32_768
+"""What a batch of predictions holds at most there."""
+GPU_PREDICTION_BYTES = 20
+"""For each of them and unit of width: fitted to 120 runs of the offline encoder."""
 GPU_OVERHEAD = 1_500 * MEGABYTE
-"""A process's CUDA context, its libraries and their work space."""
-CAPTURE_FACTOR = 1.5
-"""Captured steps keep their buffers apart from what evaluation uses."""
+"""A process's CUDA context and its libraries."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,10 @@ class Load:
     batch: int
     length: int
     subwords: int
+    next_length: int = 0
+    """Of the largest batch but one."""
+    predicted: int = 0
+    """Subwords of what is predicted at once while training."""
 
 
 @dataclass(frozen=True)
@@ -142,18 +150,35 @@ def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder
     """The largest batch and the subwords in use, from the first rows of each set."""
     task_settings = getattr(settings, "task", None)
     task = build_task(task_settings, ()) if task_settings is not None else None
-    longest, used, met, expected = 0, np.zeros(0, np.int64), 0, 0.0
+    used, met, expected = np.zeros(0, np.int64), 0, 0.0
+    lengths: list[tuple[float, np.ndarray[Any, Any]]] = []
+    """Of each set: the subwords of all its rows, and the lengths of those that are encoded, the longest first."""
     for rows in data:
         examples = _encode_sample(task, rows, encoder, length=length_of(settings))
         if not examples:
             continue
-        longest = max(longest, *map(len, examples))
+        share = len(rows) / min(len(rows), SAMPLE)
+        sizes = np.sort([len(example) for example in examples])[::-1]
+        lengths.append((share * float(sizes.sum()), sizes))
         ids = np.unique(np.concatenate(examples))
         used, met = np.union1d(used, ids), met + len(ids)
-        expected += _extrapolate(examples, len(ids), share=len(rows) / min(len(rows), SAMPLE))
+        expected += _extrapolate(examples, len(ids), share=share)
     subwords = len(used) * expected / met if met else 0
-    batch, longest = _add_copies(settings, encoder, min(settings.batch, sum(map(len, data))), longest)
-    return Load(batch, pad_length(longest), min(int(subwords), encoder.vocabulary))
+    rows_of_batch = min(settings.batch, sum(map(len, data)))
+    largest = max(lengths, key=lambda one: one[0], default=(0.0, np.zeros(1, np.int64)))
+    # Batches are made of rows of about the same length: the next one begins where the longest is full.
+    begins = min(len(largest[1]) - 1, max(1, round(rows_of_batch * float(largest[1].sum()) / max(1.0, largest[0]))))
+    longest = max((int(sizes[0]) for _, sizes in lengths), default=0)
+    batch, longest = _add_copies(settings, encoder, rows_of_batch, longest)
+    next_length = _add_copies(settings, encoder, 1, int(largest[1][begins]))[1]
+    predicted = sum(total for total, sizes in lengths if sizes is not largest[1])
+    return Load(
+        batch,
+        pad_length(longest),
+        min(int(subwords), encoder.vocabulary),
+        pad_length(next_length),
+        min(round(predicted), GPU_PREDICTED_SUBWORDS),
+    )
 
 
 def _add_copies(settings: StageSettings, encoder: Encoder, batch: int, length: int) -> tuple[int, int]:
@@ -255,7 +280,7 @@ def _count_frozen(settings: TrainingSettings) -> int:
 
 
 def forecast_gpu_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) -> float:
-    """Bytes that training a stage allocates on a GPU at most, without the CUDA context: counted, not measured."""
+    """Bytes that training a stage holds on a GPU at most, without the CUDA context."""
     settings, reduced = recipe.stage[number], recipe.run.precision != "float32"
     width = int(encoder.model.get_input_embeddings().weight.shape[1])
     left_out = (encoder.vocabulary - load.subwords) * width if _is_trimmed(recipe, number) else 0
@@ -267,10 +292,14 @@ def forecast_gpu_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load
     layers = max(1, encoder.layers - _count_frozen(settings))
     words = _count_word_floats(settings, encoder, load) * 4
     if settings.gradient_checkpointing:
-        return weights + layers * numbers * GPU_CHECKPOINT_BYTES + 2 * layer + words
-    # Copies in bf16, and one of the trained weights while the update is captured.
+        # The embedding table's gradient is made apart from what it is added to.
+        learns_table = settings.freeze == "none" and (settings.lora is None or settings.lora.embeddings)
+        table = WEIGHT * (encoder.vocabulary * width - left_out) if learns_table else 0
+        return weights + table + layers * numbers * GPU_CHECKPOINT_BYTES + 2 * layer + words + GPU_WORK_SPACE
     copies = 2 * (held + trained.adapters) if reduced else 0
-    return weights + copies + WEIGHT * trained.numbers + layers * layer + words
+    # A length is first run without a graph, beside the memory of graphs; so is what is predicted.
+    beside = layers * layer * load.next_length / load.length + load.predicted * encoder.width * GPU_PREDICTION_BYTES
+    return weights + copies + layers * layer + beside + words + GPU_WORK_SPACE
 
 
 def forecast_prediction(encoder: Encoder, *, batch: int, length: int) -> float:
@@ -279,21 +308,12 @@ def forecast_prediction(encoder: Encoder, *, batch: int, length: int) -> float:
 
 
 def forecast_gpu_bytes(recipe: Recipe, encoder: Encoder) -> float:
-    """GPU memory to set aside for one run, with the CUDA context and the captured steps' own buffers.
-
-    Activations count as in float32 on a CPU, which is more than they take: runs side by side must not fill the memory.
-    """
-    longest = [
-        Load(*_add_copies(settings, encoder, settings.batch, length_of(settings)), encoder.vocabulary)
-        for settings in recipe.stage
-    ]
-    whole = WEIGHT * _count_parameters(encoder)
-    needs = [
-        whole
-        + count_trained(settings, encoder).count_bytes(settings)
-        + CAPTURE_FACTOR * _activation_bytes(settings, encoder, load)
-        for settings, load in zip(recipe.stage, longest, strict=True)
-    ]
+    """GPU memory to set aside for one run, with the CUDA context: inputs of full length, and the whole vocabulary."""
+    needs = []
+    for number, settings in enumerate(recipe.stage):
+        batch, length = _add_copies(settings, encoder, settings.batch, length_of(settings))
+        load = Load(batch, length, encoder.vocabulary, length, GPU_PREDICTED_SUBWORDS)
+        needs.append(forecast_gpu_stage(recipe, number, encoder, load))
     return GPU_OVERHEAD + max(needs)
 
 

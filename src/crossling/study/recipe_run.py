@@ -42,7 +42,7 @@ from crossling.store.leases import Lease
 from crossling.study.folder import RECIPE, DataRecord, RunRecord, Training, prediction_path
 from crossling.tasks import Task, build_task, restore_task
 from crossling.training.distributed import Distributed, setup_distributed
-from crossling.training.hardware import describe_hardware, measure_peak, reset_peak
+from crossling.training.hardware import describe_hardware, measure_peak, release_memory
 from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.tracking import open_trackers
 
@@ -223,7 +223,7 @@ class RecipeRun:
             base=(lambda: self._load_start(None, -1, seed)) if parent else None,
             load_earlier=(lambda other: self._load_trained(number - 1, other)) if number else None,
         )
-        reset_peak(self.distributed.device)
+        release_memory(self.distributed.device)
         model, card, record = load_stage(settings).train(settings, self.opened[number], context)
         if not self.distributed.is_main:
             return

@@ -12,13 +12,16 @@ copies take little room.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib.util
+import logging
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+log = logging.getLogger(__name__)
 BLOCK = 256
 """Numbers that are divided by the same scale."""
 DECADES = 7
@@ -41,7 +44,7 @@ def list_levels(*, signed: bool) -> Tensor:
 
 
 @cache
-def _find_levels(signed: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+def find_levels(signed: bool, device: torch.device) -> tuple[Tensor, Tensor]:
     """The values, and the limits between them."""
     levels = list_levels(signed=signed).to(device)
     return levels, (levels[1:] + levels[:-1]) / 2
@@ -49,7 +52,7 @@ def _find_levels(signed: bool, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def quantise(values: Tensor, *, signed: bool) -> tuple[Tensor, Tensor]:
     """Codes of numbers, a byte each, and the scale of each block; the last block may be shorter."""
-    _, limits = _find_levels(signed, values.device)
+    _, limits = find_levels(signed, values.device)
     flat = values.reshape(-1)
     blocks = _to_blocks(flat)
     scales = blocks.abs().amax(1)
@@ -60,7 +63,7 @@ def quantise(values: Tensor, *, signed: bool) -> tuple[Tensor, Tensor]:
 
 def dequantise(codes: Tensor, scales: Tensor, *, signed: bool) -> Tensor:
     """The numbers that codes stand for."""
-    levels, _ = _find_levels(signed, codes.device)
+    levels, _ = find_levels(signed, codes.device)
     values = levels.index_select(0, codes.int())
     return (_to_blocks(values) * scales[:, None]).view(-1)[: codes.numel()]
 
@@ -71,6 +74,10 @@ def _to_blocks(flat: Tensor) -> Tensor:
     return padded.view(-1, BLOCK)
 
 
+Update = Callable[[Tensor, Tensor, dict[str, Tensor], dict[str, Any], Tensor | None], None]
+"""See :func:`update_parameter`."""
+
+
 class EightBitAdamW(torch.optim.Optimizer):
     """AdamW with moments in 8 bits. Each group has an ``lr``, a number or a tensor, and a ``weight_decay``."""
 
@@ -79,34 +86,70 @@ class EightBitAdamW(torch.optim.Optimizer):
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"betas": betas, "eps": eps, "weight_decay": 0.0, "capturable": True})
+        self._update: Update | None = None
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
+        update = self._choose_update()
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
+            learning = [(p, p.grad, self._find_state(p)) for p in group["params"] if p.grad is not None]
+            if learning:
+                torch._foreach_add_([state["step"] for *_, state in learning], 1)
+            for parameter, gradient, state in learning:
+                update(parameter, gradient, state, group, self.grad_scale)
 
-    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
+    def _find_state(self, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state.update(_start_state(parameter))
-        state["step"] += 1
-        first, second = group["betas"]
-        corrections = (1 - first ** state["step"], (1 - second ** state["step"]).sqrt())
-        flat, flat_gradient = parameter.view(-1), gradient.reshape(-1)
-        for start in range(0, flat.numel(), CHUNK):
-            rows = slice(start, start + CHUNK)
-            g = flat_gradient[rows] if self.grad_scale is None else flat_gradient[rows] / self.grad_scale
-            moments = _Moments(state, start)
-            mean, root = moments.read()
-            mean = mean.lerp_(g, 1 - first)
-            root = root.square_().mul_(second).addcmul_(g, g, value=1 - second).sqrt_()
-            moments.write(mean, root)
-            if group["weight_decay"]:
-                flat[rows].mul_(1 - group["lr"] * group["weight_decay"])
-            flat[rows].sub_(group["lr"] / corrections[0] * mean / (root / corrections[1] + group["eps"]))
+        return state
+
+    def _choose_update(self) -> Update:
+        """One kernel for each parameter where Triton runs, else torch's operations."""
+        if self._update is None:
+            parameters = [p for group in self.param_groups for p in group["params"]]
+            suits = parameters[0].device.type == "cuda" and all(p.is_contiguous() for p in parameters)
+            self._update = (find_kernel(parameters[0].device) if suits else None) or update_parameter
+        return self._update
+
+
+@cache
+def find_kernel(device: torch.device) -> Update | None:
+    """The kernel, if Triton is there and can compile it: it needs a C compiler, too."""
+    if importlib.util.find_spec("triton") is None:
+        return None
+    try:
+        from crossling.training.fast.eight_bit_kernel import update
+
+        tried = torch.zeros(SMALLEST, device=device)
+        group = {"lr": torch.zeros((), device=device), "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+        update(tried, tried, _start_state(tried), group, None)
+    except Exception as error:  # whatever a compiler, a driver or a version of Triton may raise
+        log.warning("Triton cannot compile a kernel: %s", str(error).partition("\n")[0] or type(error).__name__)
+        return None
+    return update
+
+
+def update_parameter(
+    parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any], divisor: Tensor | None
+) -> None:
+    """Update a parameter and its moments; ``state["step"]`` is this update's number already. Gradients are divided by
+    ``divisor`` as they are read."""
+    first, second = group["betas"]
+    corrections = (1 - first ** state["step"], (1 - second ** state["step"]).sqrt())
+    flat, flat_gradient = parameter.view(-1), gradient.reshape(-1)
+    for start in range(0, flat.numel(), CHUNK):
+        rows = slice(start, start + CHUNK)
+        g = flat_gradient[rows] if divisor is None else flat_gradient[rows] / divisor
+        moments = _Moments(state, start)
+        mean, root = moments.read()
+        mean = mean.lerp_(g, 1 - first)
+        root = root.square_().mul_(second).addcmul_(g, g, value=1 - second).sqrt_()
+        moments.write(mean, root)
+        if group["weight_decay"]:
+            flat[rows].mul_(1 - group["lr"] * group["weight_decay"])
+        flat[rows].sub_(group["lr"] / corrections[0] * mean / (root / corrections[1] + group["eps"]))
 
 
 class _Moments:

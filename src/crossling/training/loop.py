@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from crossling.objectives import Terms
 from crossling.progress import NoProgress, Progress
 from crossling.training.checkpoint import Checkpoints, Position
 from crossling.training.distributed import Distributed
-from crossling.training.fast.cpu_operations import replace_operations
+from crossling.training.fast.converted_weights import ConvertedWeights
 from crossling.training.loss import name_terms, weigh_terms
 from crossling.training.mixture import Mixture, Step, Stream
 from crossling.training.out_of_memory import Halving, explain_full_memory
@@ -119,8 +120,6 @@ class Trainer:
         self.distributed = execution.distributed
         self.parts = TrainedParts(model, settings, seed=execution.seed)
         model.to(self.distributed.device)
-        if settings.gradient_checkpointing:
-            model.encoder.checkpoint_gradients(partial(replace_operations, self.distributed.device))
         self.optimiser = build_optimiser(model, settings, self.distributed.device)
         self.steps = self._choose_steps()
         self.checkpoints = Checkpoints(execution.folder)
@@ -138,7 +137,7 @@ class Trainer:
         """Captured steps on one GPU, plain ones elsewhere: graphs do not reach across processes."""
         parts = (self.model, self.optimiser, self.settings, self.distributed)
         suits = self.distributed.device.type == "cuda" and self.distributed.size == 1
-        if not self.execution.capture or not suits or self.settings.gradient_checkpointing:
+        if not self.execution.capture or not suits:
             return PlainSteps(*parts)
         from crossling.training.fast.cuda_graph import CapturedSteps
 
@@ -323,13 +322,17 @@ def predict_examples(
     distributed: Distributed,
     plan: Sequence[Batch],
     progress: Progress,
+    convert: bool = False,
 ) -> Iterator[tuple[Batch, dict[str, Any]]]:
     """Each planned batch with what ``extractor`` reads from the model for it, as arrays; no gradients.
 
-    A batch that does not fit into memory is given in halves.
+    A batch that does not fit into memory is given in halves. ``convert``: on a GPU in a lower precision, the encoder's
+    weights are converted to it before the first batch, and states of layers are rounded to it.
     """
     model.eval()
     reduced = distributed.precision != torch.float32
+    convert = convert and reduced and distributed.device.type == "cuda"
+    weights = ConvertedWeights(model.encoder, distributed.precision) if convert else None
 
     def prepare(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
         batch = trim_padding(batch, examples, distributed.device)
@@ -339,6 +342,7 @@ def predict_examples(
     def read(item: tuple[Batch, dict[str, Tensor]]) -> tuple[Batch, dict[str, Tensor], torch.cuda.Event | None]:
         batch, tensors = item
         with (
+            nullcontext() if weights is None else weights.in_place(),
             torch.inference_mode(),
             torch.autocast(distributed.device.type, dtype=distributed.precision, enabled=reduced),
         ):

@@ -74,7 +74,7 @@ def explain_full_memory(what: str, settings: OptimiserSettings) -> Iterator[None
         advice = [f"batch = {half} with accumulate = {2 * settings.accumulate} (the same examples in an update)"]
         advice = advice if settings.batch > 1 else ["a smaller length of the task's examples"]
         if not settings.gradient_checkpointing:
-            advice.append("gradient_checkpointing = true (the same result, a third more time)")
+            advice.append("gradient_checkpointing = true (a third to two thirds more time)")
         if isinstance(settings, TrainingSettings) and settings.lora is None:
             advice.append("lora = { rank = 16 } with ten times the lr (other weights are trained)")
         raise OutOfMemoryError(

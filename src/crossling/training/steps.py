@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ from crossling.training.distributed import Distributed
 from crossling.training.eight_bit import EightBitAdamW
 from crossling.training.fast.bf16_weights import Bf16Weights
 from crossling.training.fast.cpu_operations import replace_operations
+from crossling.training.fast.recomputed_random import RecomputedRandom
 from crossling.training.loss import add_terms
 from crossling.training.settings import OptimiserSettings, TrainingSettings
 
@@ -35,12 +37,30 @@ class PlainSteps:
     ) -> None:
         self.model, self.optimiser, self.settings, self.distributed = model, optimiser, settings, distributed
         self._bf16: Bf16Weights | None = None
+        self._random: RecomputedRandom | None = None
+        if settings.gradient_checkpointing:
+            self._recompute_layers()
+
+    def _recompute_layers(self) -> None:
+        """Recompute layers in the backward pass, with the dropout masks of the forward pass."""
+        device = self.distributed.device
+        if device.type == "cuda":
+            self._random = RecomputedRandom(device)
+            self.model.encoder.checkpoint_gradients(self._random.contexts, keep_random_state=False)
+        else:
+            self.model.encoder.checkpoint_gradients(lambda: (nullcontext(), replace_operations(device)))
+
+    def begin_pass(self, number: int) -> None:
+        """Before the n-th pass of a step."""
+        if self._random is not None:
+            self._random.begin(number)
 
     def update(self, batches: Batches, *, weights: Weights, rate: float) -> StepLosses:
         """Apply the gradient of the weighted losses of all batches; gives those losses."""
         self.optimiser.zero_grad(set_to_none=True)
         losses: StepLosses = []
-        for objective, batch in batches:
+        for number, (objective, batch) in enumerate(batches):
+            self.begin_pass(number)
             on_device = torch.tensor(weights[objective.name], device=self.distributed.device)
             terms = self.backward(objective, to_device(batch, self.distributed.device), on_device)
             losses.append((objective, terms))

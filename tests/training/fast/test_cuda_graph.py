@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 
-from crossling.encoders.structure import FAMILIES
 from crossling.inference.evaluate import predict_rows
 from crossling.models.model import build_model, update_mean
 from crossling.registry import list_kinds, load_kind
@@ -123,14 +125,69 @@ def test_every_family_has_the_same_losses_in_captured_steps(
     captured = _losses(tmp_path, capture=True, encoder=make_family(label), **how)
     assert torch.isfinite(captured).all()
     torch.testing.assert_close(captured, plain, rtol=1e-3 if precision == torch.float32 else 0.05, atol=0)
-    if FAMILIES[CASES[label][0]].mask == "scores":  # models that make their own mask may ask the device about it
+    if label != "mpnet" or Version(transformers.__version__) >= Version("5.22"):  # it made positions in main memory
         assert "without CUDA graphs" not in caplog.text
 
 
-def test_recomputed_layers_on_a_gpu_give_the_same_losses(tmp_path: Path) -> None:
-    plain = _losses(tmp_path, capture=False, distributed=_distributed())
-    recomputed = _losses(tmp_path, capture=True, distributed=_distributed(), settings={"gradient_checkpointing": True})
-    torch.testing.assert_close(recomputed, plain, rtol=1e-4, atol=0)
+@pytest.mark.parametrize("label", ["bert", "deberta-v2", "t5", "gemma3_text"])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_recomputed_layers_are_captured_with_the_same_losses(
+    tmp_path: Path, label: str, precision: torch.dtype, caplog: pytest.LogCaptureFixture
+) -> None:
+    how: dict[str, Any] = {"distributed": _distributed(precision), "count": 80, "settings": {"accumulate": 2}}
+    plain = _losses(tmp_path, capture=False, encoder=make_family(label), **how)
+    how["settings"]["gradient_checkpointing"] = True
+    recomputed = _losses(tmp_path, capture=True, encoder=make_family(label), **how)
+    assert "without CUDA graphs" not in caplog.text
+    torch.testing.assert_close(recomputed, plain, rtol=1e-3 if precision == torch.float32 else 0.05, atol=0)
+
+
+def test_recomputed_layers_have_the_dropout_masks_of_their_forward_pass(tmp_path: Path) -> None:
+    """Gradients of launched and of replayed passes equal those of layers that keep what they compute, whose masks are
+    drawn from the same random states."""
+    from crossling.data.batching import plan_epoch
+    from crossling.training.fast.cuda_graph import CapturedSteps
+    from crossling.training.fast.recomputed_random import RecomputedRandom
+    from crossling.training.steps import PlainSteps, build_optimiser
+
+    def compute(kind: type[PlainSteps], settings: TrainingSettings, seeds: list[int]) -> list[torch.Tensor]:
+        model, stream = make_learner(tmp_path, count=40, dropout=True)
+        model.to("cuda").train()
+        steps = kind(model, build_optimiser(model, settings, torch.device("cuda")), settings, _distributed())
+        if not settings.gradient_checkpointing:
+            random = RecomputedRandom(torch.device("cuda"))
+            steps.begin_pass = random.begin  # type: ignore[method-assign]
+            for layer in model.encoder.get_layers():
+                layer.forward = partial(_run_in, random, layer.forward)
+        plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
+        batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), torch.device("cuda"))
+        found = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            before = [p.detach().clone() for p in model.parameters()]
+            steps.update([(stream.objective, batch)] * 2, weights={"main": (1.0, 0.0, 0.0, 0.0)}, rate=1e-2)
+            found.append(torch.cat([(p - q).flatten() for p, q in zip(model.parameters(), before, strict=True)]))
+            with torch.no_grad():
+                for parameter, saved in zip(model.parameters(), before, strict=True):
+                    parameter.copy_(saved)
+            for state in steps.optimiser.state.values():
+                for value in state.values():
+                    value.zero_()
+        assert getattr(steps, "can_capture", True)
+        return found
+
+    kept = compute(PlainSteps, _settings(clip=0), [1, 2, 3, 2])
+    recomputed = compute(CapturedSteps, _settings(clip=0, gradient_checkpointing=True), [1, 2, 3, 2])
+    for one, other in zip(recomputed, kept, strict=True):
+        # A first update of AdamW is about the sign of the gradient: it differs where that is almost 0.
+        assert (one - other).abs().mean() < 0.01 * other.abs().mean()
+    assert (recomputed[1] - recomputed[3]).abs().mean() < 0.01 * recomputed[1].abs().mean()
+    assert (kept[0] - kept[1]).abs().mean() > 0.1 * kept[0].abs().mean()
+
+
+def _run_in(random: Any, forward: Any, *inputs: Any, **named: Any) -> Any:
+    with random.contexts()[0]:
+        return forward(*inputs, **named)
 
 
 @pytest.mark.parametrize("states", ["float32", "8bit"])
@@ -184,27 +241,26 @@ def test_dropout_stays_random_and_unbiased(tmp_path: Path) -> None:
 
 
 def test_capturing_changes_no_state(tmp_path: Path) -> None:
-    """After a capture the weights, the optimiser and the batch statistics are as before it."""
+    """After a capture weights, gradients, the optimiser and the batch statistics are as before it."""
+    from crossling.data.batching import plan_epoch
     from crossling.training.fast.cuda_graph import CapturedSteps
     from crossling.training.steps import build_optimiser
 
     model, stream = make_learner(tmp_path, **LEARNER, fusion={"kind": "dlfa", "layer": 1})
     distributed = _distributed()
     model.to(distributed.device).train()
-    steps = CapturedSteps(model, build_optimiser(model, _settings(), distributed.device), _settings(), distributed)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    from crossling.data.batching import plan_epoch
-
+    settings = _settings()
+    steps = CapturedSteps(model, build_optimiser(model, settings, distributed.device), settings, distributed)
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), distributed.device)
-    steps._set_weights({stream.objective.name: (1.0, 0.0, 0.0, 0.0)})
-    steps._find(stream.objective, batch)
-    steps._capture_finish()
-    assert steps.can_capture and steps.passes and steps.finish is not None
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name]), name
-    for state in steps.optimiser.state.values():
-        assert all(not value.any() for value in state.values())
+    steps.update([(stream.objective, batch)], weights={stream.objective.name: (1.0, 0.0, 0.0, 0.0)}, rate=1e-3)
+    assert not steps.passes and steps.finish is None, "what runs once is not captured"
+    held = [*model.state_dict().values(), *(p.grad for p in model.parameters() if p.grad is not None)]
+    held += [value for state in steps.optimiser.state.values() for value in state.values()]
+    before, random_state = [value.clone() for value in held], torch.cuda.get_rng_state()
+    captured = steps._capture_pass(stream.objective, batch), steps._capture_finish()
+    assert all(captured) and all(torch.equal(value, saved) for value, saved in zip(held, before, strict=True))
+    assert torch.equal(torch.cuda.get_rng_state(), random_state)
 
 
 def test_continued_captured_run_ends_with_same_weights(tmp_path: Path) -> None:

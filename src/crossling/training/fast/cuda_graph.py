@@ -3,22 +3,32 @@
 With batches of 32, a GPU waits for Python most of the time. Here the forward and backward pass of every (objective,
 shapes) is captured once and adds to gradients at fixed addresses; clipping and the optimiser are one more graph. A step
 replays one graph for each of its batches, then that one, so objectives combine freely.
+
+What is captured has run once as part of a step, launched operation by operation, so that libraries have allocated what
+they need. It is captured when it is needed again: nothing is computed in vain, and a length that occurs once is never
+captured.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from crossling.models.model import to_device
 from crossling.training.steps import Batches, PlainSteps, StepLosses, Weights
 
 if TYPE_CHECKING:
     from crossling.objectives import Objective
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+FINISH = ("finish",)
+"""What ends a step, among what ran."""
 
 
 class _Captured:
@@ -45,25 +55,26 @@ class CapturedSteps(PlainSteps):
         self.passes: dict[tuple[Any, ...], _Captured] = {}
         self.finish: torch.cuda.CUDAGraph | None = None
         self.can_capture = True
+        self._ran: set[tuple[Any, ...]] = set()
+        """The passes that ran once, and FINISH."""
 
     def update(self, batches: Batches, *, weights: Weights, rate: float) -> StepLosses:
         if not self.can_capture:
             return super().update(batches, weights=weights, rate=rate)
         self._set_weights(weights)
         try:
-            captured = [self._find(objective, batch) for objective, batch in batches]
-            finish = self.finish or self._capture_finish()
+            losses: StepLosses = []
+            for number, (objective, batch) in enumerate(batches):
+                self.begin_pass(number)
+                losses.append((objective, self._run_pass(objective, batch)))
+            self.set_rate(rate)
+            self._run_finish()
         except RuntimeError as error:
             self.can_capture = False
             self.passes.clear()
             torch.cuda.synchronize()
             log.warning("training without CUDA graphs: capturing failed (%s)", str(error).splitlines()[0])
             return super().update(batches, weights=weights, rate=rate)
-        self.set_rate(rate)
-        losses: StepLosses = [
-            (objective, one.replay(batch)) for one, (objective, batch) in zip(captured, batches, strict=True)
-        ]
-        finish.replay()
         return losses
 
     def _set_weights(self, weights: Weights) -> None:
@@ -75,79 +86,78 @@ class CapturedSteps(PlainSteps):
             else:
                 self.weights[name] = pinned.to(self.distributed.device)
 
-    def _find(self, objective: Objective, batch: dict[str, Tensor]) -> _Captured:
+    def _run_pass(self, objective: Objective, batch: dict[str, Tensor]) -> Tensor:
+        """Add a batch's gradients; gives the weighted terms of its loss."""
         key = (objective.name, *((name, tuple(tensor.shape)) for name, tensor in sorted(batch.items())))
         if key not in self.passes:
+            if key not in self._ran:
+                self._ran.add(key)
+                return self._launch_pass(objective, batch)
             self.passes[key] = self._capture_pass(objective, batch)
-        return self.passes[key]
+        return self.passes[key].replay(batch)
 
-    def _capture_pass(self, objective: Objective, batch: dict[str, Tensor]) -> _Captured:
-        """Capture one forward and backward pass; batch statistics, gradients and the random state are restored."""
-        inputs = {name: tensor.to(self.distributed.device) for name, tensor in batch.items()}
-        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
-        random_state = torch.cuda.get_rng_state(self.distributed.device)
+    def _launch_pass(self, objective: Objective, batch: dict[str, Tensor]) -> Tensor:
+        """A pass without a graph. It creates the gradients, which then stay in place: graphs add to them, the last one
+        clears them. A parameter that no objective reaches has none, and the optimiser skips it."""
+        inputs = to_device(batch, self.distributed.device)
         before = self._count_gradients()
-        # The warm-up creates the gradients, which then stay in place: graphs add to them, the last one clears them.
-        # A parameter that no objective reaches has none, and the optimiser skips it.
-        self._warm_up(lambda: self._pass(objective, inputs))
+        loss = self._launch(lambda: self.backward(objective, inputs, self.weights[objective.name]))
         if self._count_gradients() != before:
             self.finish = None
+            self._ran.discard(FINISH)
+        return loss.clone()  # in the stream that reads it
+
+    def _capture_pass(self, objective: Objective, batch: dict[str, Tensor]) -> _Captured:
+        """Capture one forward and backward pass, which computes nothing yet."""
+        inputs = to_device(batch, self.distributed.device)
         graph = torch.cuda.CUDAGraph()
+        if self._random is not None:
+            self._random.register(graph)
         with self._capturing(graph):
-            loss = self._pass(objective, inputs)
-        for parameter in self.model.parameters():
-            if parameter.grad is not None:
-                parameter.grad.zero_()
-        for buffer, saved in buffers:
-            buffer.copy_(saved)
-        torch.cuda.set_rng_state(random_state, self.distributed.device)
+            loss = self.backward(objective, inputs, self.weights[objective.name])
         return _Captured(graph, inputs, loss)
 
     def _count_gradients(self) -> int:
         return sum(parameter.grad is not None for parameter in self.model.parameters())
 
-    def _capturing(self, graph: torch.cuda.CUDAGraph) -> Any:
-        """Record into a graph; only this thread's calls, since another one fetches batches meanwhile."""
-        return torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local")
+    @contextmanager
+    def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        """Record into a graph; only this thread's calls, since another one fetches batches meanwhile.
 
-    def _pass(self, objective: Objective, inputs: dict[str, Tensor]) -> Tensor:
-        return self.backward(objective, inputs, self.weights[objective.name])
+        What the launched pass took is given back first, since a graph has its own memory. ``torch.cuda.graph`` would
+        also collect Python's garbage, which takes longer than capturing.
+        """
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        with torch.cuda.stream(self.stream):
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                yield
+            finally:
+                graph.capture_end()
+
+    def _run_finish(self) -> None:
+        """Clip, step and clear the gradients."""
+        if self.finish is None and FINISH not in self._ran:
+            self._ran.add(FINISH)
+            self._launch(self._finish)
+            return
+        (self.finish or self._capture_finish()).replay()
 
     def _capture_finish(self) -> torch.cuda.CUDAGraph:
-        """Capture clipping, the optimiser's step and the clearing of gradients; all weights are restored."""
-        kept = self._snapshot()
-        self._warm_up(self._finish)
-        known = {id(tensor) for tensor, _ in kept[1]}
-        for state in self.optimiser.state.values():
-            for value in state.values():
-                if id(value) not in known:  # made by this step, for parameters that have a gradient for the first time
-                    value.zero_()
-        self._restore(kept)
-        graph = torch.cuda.CUDAGraph()
-        with self._capturing(graph):
+        self.finish = torch.cuda.CUDAGraph()
+        with self._capturing(self.finish):
             self._finish()
-        self.finish = graph
-        return graph
+        return self.finish
 
     def _finish(self) -> None:
         self.apply()
         self.optimiser.zero_grad(set_to_none=False)
 
-    def _snapshot(self) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-        weights = [(p.data, p.data.clone()) for p in self.model.parameters() if p.requires_grad]
-        states = [(v, v.clone()) for state in self.optimiser.state.values() for v in state.values()]
-        return weights, states
-
-    def _restore(self, kept: tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]) -> None:
-        for tensors in kept:
-            for tensor, saved in tensors:
-                tensor.copy_(saved)
-        if self._bf16 is not None:
-            self._bf16.refresh()
-
-    def _warm_up(self, work: Any) -> None:
-        """Run what is to be captured, so that libraries allocate what they need; the caller undoes its effects."""
+    def _launch(self, work: Callable[[], T]) -> T:
+        """Run something in the stream that it will be captured in."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            work()
+            done = work()
         torch.cuda.current_stream().wait_stream(self.stream)
+        return done
