@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import processors
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -117,6 +118,11 @@ def fill(model: Any, seed: int = 0) -> Any:
             mean = 1.0 if weight.dim() == 1 and name.endswith("weight") else 0.0
             weight.copy_(mean + 0.2 * torch.randn(weight.shape, generator=generator))
     return model.eval()
+
+
+def list_cases(*quick: str) -> list[Any]:
+    """All cases for a test of which the quick ones run every time, the others with the slow tests."""
+    return [pytest.param(label, marks=() if label in quick else pytest.mark.slow) for label in CASES]
 
 
 def make_family(label: str, *, pooler: bool = False) -> Encoder:

@@ -57,6 +57,7 @@ from tiny_families import (
     LAYERS,
     WIDTH,
     fill,
+    list_cases,
     make_config,
     make_family,
     make_pretrained,
@@ -409,10 +410,10 @@ def test_relative_positions_that_were_computed_without_gradients_are_trained_wit
     torch.testing.assert_close(after, before.clone())
 
 
-STAGED = ["albert", "deberta-v2", "electra", "mpnet", "modernbert", "t5", "gemma3_text", "qwen3-bidirectional"]
+STAGED = ("albert", "deberta-v2", "electra", "mpnet", "modernbert", "t5", "gemma3_text", "qwen3-bidirectional")
 
 
-@pytest.mark.parametrize("label", STAGED)
+@pytest.mark.parametrize("label", list_cases(*STAGED))
 def test_stages_train_store_and_export_a_model(label: str, tmp_path: Path) -> None:
     """Adjusted, then fine-tuned with fused layers and replay; the stored and the exported model predict the same."""
     family, attention = CASES[label]
@@ -449,7 +450,9 @@ def test_stages_train_store_and_export_a_model(label: str, tmp_path: Path) -> No
             write_transformers(stored, card, tmp_path / "transformers")
 
 
-@pytest.mark.parametrize("label", ["albert", "electra", "deberta-v2", "t5", "gemma3_text", "qwen3-bidirectional"])
+@pytest.mark.parametrize(
+    "label", list_cases("albert", "electra", "deberta-v2", "t5", "gemma3_text", "qwen3-bidirectional")
+)
 def test_masked_words_are_learnt_or_refused_with_reason(label: str, tmp_path: Path) -> None:
     base = save_encoder(make(label), tmp_path / "base")
     chosen = EncoderSettings(name=str(base), attention=CASES[label][1])

@@ -28,7 +28,7 @@ from crossling.study.run_report import report_run
 from crossling.tasks import build_task, parse_task
 from crossling.training.distributed import setup_distributed
 from examples import make_rows
-from tiny_families import make_family
+from tiny_families import CASES, make_family
 
 KINDS: dict[str, Any] = {
     "tag": TaggedSentence,
@@ -108,6 +108,7 @@ def count_artefacts(done: RecipeRun) -> dict[str, int]:
         ("classify_pair", "albert"),
         ("answer", "xlm-roberta"),
         ("answer", "gemma3_text"),
+        *(pytest.param("tag", label, marks=pytest.mark.slow) for label in CASES if label not in ("bert", "deberta-v2")),
     ],
 )
 def test_every_task_is_taught_on_text_in_another_language(kind: str, family: str, tmp_path: Path) -> None:
