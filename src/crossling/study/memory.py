@@ -298,7 +298,8 @@ def forecast_gpu_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load
         return weights + table + layers * numbers * GPU_CHECKPOINT_BYTES + 2 * layer + words + GPU_WORK_SPACE
     copies = 2 * (held + trained.adapters) if reduced else 0
     # A length is first run without a graph, beside the memory of graphs; so is what is predicted.
-    beside = layers * layer * load.next_length / load.length + load.predicted * encoder.width * GPU_PREDICTION_BYTES
+    next_batch = layers * layer * load.next_length / max(1, load.length)
+    beside = next_batch + load.predicted * encoder.width * GPU_PREDICTION_BYTES
     return weights + copies + layers * layer + beside + words + GPU_WORK_SPACE
 
 

@@ -21,7 +21,8 @@ class RecomputedRandom:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        number = torch.cuda.current_device() if device.index is None else device.index
+        self.generator = torch.cuda.default_generators[number]
         self.states: list[tuple[torch.Generator, torch.Generator]] = []
         self._used = 0
         self._seed = 0
