@@ -1,141 +1,116 @@
-"""The tables of adapters.md and gemma.md, from the scores of every seed: python docs/results/encoders.py [--write]
+"""Tables of adapters.md and gemma.md, from the scores of every seed.
 
-Scores are in tables/adapters.csv and tables/gemma.csv, memory and speed in tables/memory.csv. With --write, the tables
-in the pages are replaced. Differences are paired by seed: mean and 95 % interval by Student's t over seeds, which is
-about the next seed. Holm's correction is over all rows of a table that are compared.
+python docs/results/encoders.py --gather RESULTS    # scores of the studies adapters and gemma, and memory.json
+python docs/results/encoders.py                     # the tables, from tables/adapters.csv, gemma.csv and memory.csv
+python docs/results/encoders.py --write             # into the pages
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
-from statistics import fmean
 
-from teaching import measure_gain
+import seed_tables
+from seed_tables import DEV, FOLDER, TABLES, BySeed, SeedScores, is_english, is_zero_shot
 
-from crossling.scores.significance.holm import correct_holm
-
-FOLDER = Path(__file__).parent
 TASKS = ("pos", "ner", "nli", "paraphrase", "sentiment", "qa")
 FASTER = "-3x"
 """Ends the name of a system that is trained at three times its rate."""
-
-Seeds = dict[tuple[str, str], dict[str, list[float]]]
-"""By task and system: the score on the English dev set, in English, the mean of the other languages, and in each
-language, a value for each seed."""
+MEMORY = ("encoder", "subwords", "case", "measured", "forecast", "speed")
+"""Columns of tables/memory.csv, as the benchmark names them."""
 
 
-def read_scores(path: Path) -> Seeds:
-    """The scores of a study."""
-    found: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    with path.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            name = "dev" if row["measure"] == "dev" else row["language"]
-            of_system = found.setdefault((row["task"], row["system"]), {})
-            of_system.setdefault(name, {})[int(row["seed"])] = float(row["score"])
-    seeds: Seeds = {}
-    for key, by_name in found.items():
-        seeds[key] = {name: [by_seed[seed] for seed in sorted(by_seed)] for name, by_seed in sorted(by_name.items())}
-        others = [values for name, values in seeds[key].items() if name not in ("dev", "en")]
-        seeds[key]["others"] = [fmean(values) for values in zip(*others, strict=True)]
-    return {key: seeds[key] for task in TASKS for key in seeds if key[0] == task}
+def average(scores: SeedScores, task: str, system: str) -> BySeed:
+    """The mean of all languages but English."""
+    return scores.average(task, system, scores.list_sets(task)[0], is_zero_shot)
 
 
-def choose_rates(seeds: Seeds) -> Seeds:
-    """Of each system, the one of its two rates with the better mean on the English dev set."""
-    chosen: Seeds = {}
-    for (task, system), values in seeds.items():
-        if system.endswith(FASTER):
-            continue
-        faster = seeds.get((task, system + FASTER))
-        better = faster is not None and fmean(faster["dev"]) > fmean(values["dev"])
-        chosen[task, system] = {**(faster if faster is not None and better else values), "faster": [float(better)]}
-        if faster is None:  # it has one rate: compared at that
-            chosen[task, system]["reference"] = seeds[task, "plain"]["others"]
-    return chosen
+def choose_rate(scores: SeedScores, task: str, system: str) -> str:
+    """The name of a system at the one of its rates with the better mean on the English dev set."""
+    rates = [name for name in (system, system + FASTER) if name in scores.list_systems(task)]
+    means = {name: scores.average(task, name, DEV) for name in rates}
+    return max(rates, key=lambda name: sum(means[name].values()) / len(means[name]))
 
 
-def build_scores(seeds: Seeds, baseline: str, *, rates: bool) -> list[str]:
-    """Every system beside the baseline."""
-    compared = [key for key in seeds if key[1] != baseline]
-    references = {key: seeds[key].get("reference", seeds[key[0], baseline]["others"]) for key in compared}
-    gains = {key: measure_gain(seeds[key]["others"], references[key]) for key in compared}
-    corrected = dict(zip(compared, correct_holm([gain[3] for gain in gains.values()]), strict=True))
-    names = ["task", "system", *(["rate"] if rates else []), "en dev", "en", "other languages"]
-    lines = [f"| {' | '.join(names)} | difference | p, Holm |", "| --- | --- |" + " --: |" * len(names)]
-    for key, values in seeds.items():
-        rate = ["3x" if values["faster"][0] else "1x"] if rates else []
-        cells = [*key, *rate, *(f"{fmean(values[name]):.1f}" for name in ("dev", "en", "others"))]
-        if key in gains:
-            mean, low, high, _ = gains[key]
-            cells += [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]", f"{corrected[key]:.3f}"]
-        else:
-            cells += ["", ""]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+def build_scores(scores: SeedScores, baseline: str) -> list[str]:
+    """Every system beside the baseline, each at its better rate; one that has a single rate is compared at that."""
+    chosen, references, gains = {}, {}, []
+    for task in (task for task in TASKS if scores.list_systems(task)):
+        systems = [name for name in scores.list_systems(task) if not name.endswith(FASTER)]
+        for system in sorted(systems, key=lambda name: (name != baseline, name)):
+            chosen[task, system] = choose_rate(scores, task, system)
+            single = system + FASTER not in scores.list_systems(task)
+            references[task, system] = baseline if single else choose_rate(scores, task, baseline)
+            if system != baseline:
+                one, other = chosen[task, system], references[task, system]
+                gains.append(seed_tables.measure_gain(average(scores, task, one), average(scores, task, other)))
+    rated = any(name.endswith(FASTER) for name in chosen.values())
+    corrected, rows = iter(zip(gains, seed_tables.correct(gains), strict=True)), []
+    for (task, system), name in chosen.items():
+        rate = ["3x" if name.endswith(FASTER) else "1x"] if rated else []
+        [data, *_] = scores.list_sets(task)
+        means = [scores.average(task, name, DEV), scores.average(task, name, data, is_english)]
+        shown = [seed_tables.show_mean(one) for one in (*means, average(scores, task, name))]
+        gain = seed_tables.format_gain(*next(corrected)) if system != baseline else ""
+        rows.append([task, system, *rate, *shown, gain])
+    names = ["task", "system", *(["rate"] if rated else []), "en dev", "en", "other languages", "difference"]
+    return seed_tables.format_table(names, rows)
 
 
-def build_languages(seeds: Seeds) -> list[str]:
+def build_languages(scores: SeedScores) -> list[str]:
     """The mean over seeds in every language."""
-    languages = sorted({name for values in seeds.values() for name in values} - {"dev", "others", "en"})
-    lines = [f"| task | system | en | {' | '.join(languages)} |", "| --- | --- |" + " --: |" * (1 + len(languages))]
-    for key, values in seeds.items():
-        means = [f"{fmean(values[name]):.1f}" if name in values else "" for name in ("en", *languages)]
-        lines.append(f"| {' | '.join([*key, *means])} |")
-    return lines
+    tasks = [task for task in TASKS if scores.list_systems(task)]
+    sets = {task: scores.list_sets(task)[0] for task in tasks}
+    languages = sorted({name for task in tasks for name in scores.list_languages(task, sets[task])} - {"en"})
+    rows = []
+    for task in tasks:
+        for system in scores.list_systems(task):
+            found = scores.values[task, system, sets[task]]
+            shown = [seed_tables.show_mean(found[name]) if name in found else "" for name in ("en", *languages)]
+            rows.append([task, system, *shown])
+    return seed_tables.format_table(["task", "system", "en", *languages], rows)
 
 
-def build_memory(path: Path) -> list[str]:
-    """Memory and speed of every size and setting, with the whole vocabulary and with one language's subwords."""
-    lines = [
-        "| encoder | subwords | settings | GB held | forecast | examples/s | times plain |",
-        "| --- | --: | --- | --: | --: | --: | --: |",
-    ]
-    plain = 1.0
-    with path.open(encoding="utf-8", newline="") as stream:
+def build_memory() -> list[str]:
+    """Memory and speed of every size and setting."""
+    rows, plain = [], 1.0
+    with (TABLES / "memory.csv").open(encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):
-            held, expected = float(row["held"]), float(row["forecast"])
-            cells = [
-                row["encoder"],
-                row["subwords"],
-                row["settings"],
-                f"{held / 1e9:.2f}",
-                f"{expected / held - 1:+.0%}",
-            ]
-            if row["speed"]:
-                speed = float(row["speed"])
-                plain = speed if row["settings"] == "plain" else plain
-                cells += [f"{speed:,.0f}", f"{speed / plain:.2f}"]
-            else:
-                cells += ["", ""]
-            lines.append(f"| {' | '.join(cells)} |")
-    return lines
+            held, expected, speed = (float(row[name] or 0) for name in ("measured", "forecast", "speed"))
+            plain = speed if row["case"] == "plain" else plain
+            timed = [f"{speed:,.0f}", f"{speed / plain:.2f}"] if speed else ["", ""]
+            about = [row[name] for name in ("encoder", "subwords", "case")]
+            rows.append([*about, f"{held / 1e9:.2f}", f"{expected / held - 1:+.0%}", *timed])
+    names = ["encoder", "subwords", "settings", "GB held", "forecast", "examples/s", "times plain"]
+    return seed_tables.format_table(names, rows)
+
+
+def gather(results: Path) -> None:
+    for study in ("adapters", "gemma"):
+        seed_tables.gather_scores(results, (study,), TABLES / f"{study}.csv")
+    found = json.loads((results / "memory.json").read_text(encoding="utf-8"))
+    with (TABLES / "memory.csv").open("w", encoding="utf-8", newline="") as stream:
+        lines = [[row[name] or "all" for name in MEMORY] for row in found if "error" not in row]
+        csv.writer(stream, lineterminator="\n").writerows([MEMORY, *lines])
 
 
 def main() -> None:
-    tables = FOLDER / "tables"
-    gemma = read_scores(tables / "gemma.csv")
-    adapters = read_scores(tables / "adapters.csv")
-    pages = {
-        "gemma.md": {"scores": build_scores(gemma, "e5", rates=False), "languages": build_languages(gemma)},
-        "adapters.md": {
-            "scores": build_scores(choose_rates(adapters), "plain", rates=True),
-            "memory": build_memory(tables / "memory.csv"),
-        },
+    if sys.argv[1:2] == ["--gather"] and len(sys.argv) == 3:
+        gather(Path(sys.argv[2]))
+        return
+    adapters, gemma = (seed_tables.read_scores(TABLES / f"{name}.csv") for name in ("adapters", "gemma"))
+    sections = {
+        ("adapters.md", "adapters"): build_scores(adapters, "plain"),
+        ("adapters.md", "memory"): build_memory(),
+        ("gemma.md", "gemma"): [*build_scores(gemma, "e5"), *build_languages(gemma)],
     }
-    for name, parts in pages.items():
-        page = (FOLDER / name).read_text(encoding="utf-8")
-        for part, lines in parts.items():
-            sys.stdout.write("\n".join([f"{name}: {part}", *lines, ""]) + "\n")
-            text = f"<!-- {part} -->\n\n" + "\n".join(lines) + f"\n\n<!-- end of {part} -->"
-            before, start, rest = page.partition(f"<!-- {part} -->")
-            _, end, after = rest.partition(f"<!-- end of {part} -->")
-            if not start or not end:
-                raise SystemExit(f"{name}: has no place for {part}")
-            page = before + text + after
-        if "--write" in sys.argv:
-            (FOLDER / name).write_text(page, encoding="utf-8")
+    for (page, name), lines in sections.items():
+        if sys.argv[1:] == ["--write"]:
+            seed_tables.write_section(FOLDER / page, name, lines, before="")
+        else:
+            sys.stdout.write("\n".join([f"{page}: {name}", "", *lines]) + "\n")
 
 
 if __name__ == "__main__":

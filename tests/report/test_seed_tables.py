@@ -160,3 +160,37 @@ def test_knowledge_has_scores_heads_and_ratios_of_perplexities(load, tmp_path: P
     assert "| +DA | 62.00 ± 1.00 | 62.00 ± 1.00 | +0.00 [+0.00, +0.00], p 1.000 | inconclusive | +11.0 |" in text
     assert "| pos | ner | 30.0 | 27.5 | 0.400 | 55.0 | 20 |" in text
     assert "2.00 [2.00, 2.00]" in text
+
+
+def test_a_system_is_shown_at_the_rate_that_english_dev_chooses_and_compared_at_it(load) -> None:  # type: ignore[no-untyped-def]
+    tables, encoders = load("seed_tables"), load("encoders")
+
+    def make(system: str, dev: float, others: float) -> list[dict[str, str]]:
+        cells = [(tables.DEV, "en", dev), ("set", "en", 90.0), ("set", "de", others), ("set", "hi", others)]
+        return [
+            {"task": "pos", "system": system, "seed": str(seed), "data": data, "language": language}
+            | {"percent": str(percent + seed * (language == "hi") * (system != "plain"))}
+            for seed in (1, 2, 3)
+            for data, language, percent in cells
+        ]
+
+    rows = [*make("plain", 60, 50), *make("plain-3x", 70, 40), *make("lora", 65, 45), *make("lora-3x", 60, 99)]
+    found = encoders.build_scores(tables.SeedScores([*rows, *make("8bit", 60, 50)]), "plain")
+    shown = {line.split(" | ")[1]: line for line in found[2:-1]}
+    assert list(shown) == ["plain", "8bit", "lora"]
+    assert "| plain | 3x | 70.00" in shown["plain"] and "41.00" in shown["plain"]
+    assert "| lora | 1x | 65.00" in shown["lora"] and "+5.00 [" in shown["lora"]
+    assert "+1.00 [" in shown["8bit"], "it has one rate, and is compared with plain at that"
+
+
+def test_tables_on_the_pages_of_encoders_are_those_of_the_archived_scores(load, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    encoders = load("encoders")
+    monkeypatch.setattr("sys.argv", ["encoders.py"])
+    encoders.main()
+    page, lines = "", capsys.readouterr().out.splitlines()
+    assert len(lines) > 90
+    for line in lines:
+        if line.startswith(("adapters.md", "gemma.md")):
+            page = (RESULTS / line.partition(":")[0]).read_text(encoding="utf-8")
+        elif line:
+            assert line in page
