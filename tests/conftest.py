@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -22,6 +23,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Examples are the same in every run, and how fast they are made on a busy machine is no reason to fail.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+GARBAGE = 20_000
+"""New objects after which garbage is collected: Python's 700 are few for a process of libraries this large."""
+gc.disable()  # until all is imported and collected, which is no garbage
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lives to the end: it is never looked through for garbage."""
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,7 +63,17 @@ def _seed() -> None:
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        torch = sys.modules["torch"]
+        # torch.manual_seed would format the call stack of every test for every kind of device that is not there.
+        (torch if _has_gpu() else torch.default_generator).manual_seed(0)
+
+
+@cache
+def _has_gpu() -> bool:
+    """Whether tests may draw on another device than the processor."""
+    import torch
+
+    return torch.cuda.is_available() or torch.backends.mps.is_available()
 
 
 @pytest.fixture(autouse=True)

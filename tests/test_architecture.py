@@ -52,7 +52,8 @@ def _name(path: Path) -> str:
     return path.relative_to(SOURCE).with_suffix("").parts[0]
 
 
-def _imports(path: Path, *, at_import_time: bool) -> set[str]:
+@cache
+def _imports(path: Path, *, at_import_time: bool) -> frozenset[str]:
     """Modules imported by a file, ``from x import y`` as x and x.y: all, or only those that importing it imports."""
     found: set[str] = set()
 
@@ -69,7 +70,7 @@ def _imports(path: Path, *, at_import_time: bool) -> set[str]:
             visit(child)
 
     visit(ast.parse(path.read_text(encoding="utf-8")))
-    return found
+    return frozenset(found)
 
 
 def _find_longest_chain() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,14 @@ class Listener:
                 raise StoppedError
 
 
-def run(folder: Path, encoder: Path, listener: Listener | None = None, **settings: Any) -> tuple[Model, Any, Any]:
+def run(
+    folder: Path,
+    encoder: Path,
+    listener: Listener | None = None,
+    *,
+    checkpoint_seconds: float = 600.0,
+    **settings: Any,
+) -> tuple[Model, Any, Any]:
     loaded = adapt.Settings.model_validate({"train": "made:en", **QUICK, **settings})
     rows = (make_rows(TaggedSentence, 60), make_rows(LabelledPair, 30, language="de", shift=2))
     context = StageContext(
@@ -70,7 +79,7 @@ def run(folder: Path, encoder: Path, listener: Listener | None = None, **setting
         ONE,
         folder / "work",
         folder,
-        checkpoint_seconds=0.0,
+        checkpoint_seconds=checkpoint_seconds,
         progress=listener or Listener(),
     )
     return adapt.train(loaded, adapt.Data(rows), context)
@@ -141,17 +150,32 @@ def test_head_training_changes_no_bit_of_the_encoder(
     assert not equal(bits(model.encoder), bits(load_encoder(str(plain))))
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory, plain: Path) -> Callable[[str], tuple[Any, Any]]:
+    """The weights and scores of adaptations that nothing stops, by vocabulary, each made when first asked for."""
+
+    @cache
+    def get(vocabulary: str) -> tuple[Any, Any]:
+        settings = {"vocabulary": vocabulary, "whole_words": True, "checkpoint_seconds": 0.0}
+        model, _, record = run(tmp_path_factory.mktemp("calm"), plain, **settings)
+        return bits(model), record["held_out"]
+
+    return get
+
+
 @pytest.mark.parametrize("stop", [3, 12, 18, 25])
 @pytest.mark.parametrize("vocabulary", ["whole", "seen"])
-def test_continued_adaptation_ends_with_same_bits(tmp_path: Path, plain: Path, stop: int, vocabulary: str) -> None:
+def test_continued_adaptation_ends_with_same_bits(
+    tmp_path: Path, plain: Path, calm: Callable[[str], tuple[Any, Any]], stop: int, vocabulary: str
+) -> None:
     """Stops in the head's phase, and in each epoch of the other."""
-    calm, _, record = run(tmp_path / "calm", plain, vocabulary=vocabulary, whole_words=True)
-    listener = Listener(stop)
+    settings = {"vocabulary": vocabulary, "whole_words": True, "checkpoint_seconds": 0.0}
     with pytest.raises(StoppedError):
-        run(tmp_path / "hurt", plain, listener, vocabulary=vocabulary, whole_words=True)
-    hurt, _, again = run(tmp_path / "hurt", plain, vocabulary=vocabulary, whole_words=True)
-    assert equal(bits(calm), bits(hurt))
-    assert record["held_out"] == again["held_out"]
+        run(tmp_path, plain, Listener(stop), **settings)
+    hurt, _, record = run(tmp_path, plain, **settings)
+    weights, held_out = calm(vocabulary)
+    assert equal(weights, bits(hurt))
+    assert record["held_out"] == held_out
 
 
 def test_masks_change_from_epoch_to_epoch_within_a_run(

@@ -55,7 +55,9 @@ def write_tagged(folder: Path, name: str, count: int, *, shift: int = 0, languag
     return {"format": "jsonl", "path": str(path), "language": language}
 
 
-def make_tables(folder: Path, encoder: Path, *stages: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def make_tables(
+    folder: Path, encoder: Path, *stages: dict[str, Any], checkpoint_seconds: float = 600.0, **changes: Any
+) -> dict[str, Any]:
     """Fine-tuning with a shared head, then the stages that are given."""
     folder.mkdir(parents=True, exist_ok=True)
     first = {
@@ -74,7 +76,7 @@ def make_tables(folder: Path, encoder: Path, *stages: dict[str, Any], **changes:
         "encoder": {"name": str(encoder)},
         "stage": [first, *stages],
         "evaluate": [{"on": write_tagged(folder, "test", 6, shift=2, language="hi")}],
-        "run": {"threads": 1, "device": "cpu", "checkpoint_seconds": 0.0},
+        "run": {"threads": 1, "device": "cpu", "checkpoint_seconds": checkpoint_seconds},
     }
 
 
@@ -217,7 +219,7 @@ class _Kill(NoProgress):
 
 
 def test_a_killed_run_ends_in_the_same_weights(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder, average="epochs")
+    recipe = make_recipe(tmp_path, tiny_folder, checkpoint_seconds=0.0, average="epochs")
     calm = run(recipe, tmp_path / "calm")
     with pytest.raises(_KilledError):
         run(recipe, tmp_path / "hurt", progress=_Kill("fine-tuning (seed 1001)"))
@@ -255,7 +257,8 @@ def test_students_are_averaged_and_an_average_is_fine_tuned_further(tmp_path: Pa
 
 
 def test_two_processes_average_the_same_models(tmp_path: Path, tiny_folder: Path) -> None:
-    tables = make_tables(tmp_path, tiny_folder, {"kind": "average", "models": 2}, average="epochs")
+    average = {"kind": "average", "models": 2}
+    tables = make_tables(tmp_path, tiny_folder, average, checkpoint_seconds=0.0, average="epochs")
     (tmp_path / "r.toml").write_text(to_toml(tables), encoding="utf-8")
     words = ("run", tmp_path / "r.toml", "--out", tmp_path / "out", "--store", tmp_path / "store")
     printed = run_command_in_two_processes(*words, folder=tmp_path)

@@ -57,7 +57,13 @@ def write_set(
 
 
 def make_recipe(
-    folder: Path, encoder: Path, kind: str = "tag", *, seeds: tuple[int, ...] = (1,), **taught: Any
+    folder: Path,
+    encoder: Path,
+    kind: str = "tag",
+    *,
+    seeds: tuple[int, ...] = (1,),
+    checkpoint_seconds: float = 600.0,
+    **taught: Any,
 ) -> Recipe:
     """Fine-tuning in English, then teaching on text in Hindi; scored on other text in Hindi."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +83,7 @@ def make_recipe(
             *[{"kind": "teach"}] * (rounds - 1),
         ],
         "evaluate": [{"on": write_set(folder, kind, "test", 6, shift=2, language="hi")}],
-        "run": {"threads": 1, "device": "cpu", "checkpoint_seconds": 0.0},
+        "run": {"threads": 1, "device": "cpu", "checkpoint_seconds": checkpoint_seconds},
     }
     return parse_recipe(tables)
 
@@ -184,7 +190,7 @@ class _Kill(NoProgress):
 
 @pytest.mark.parametrize("moment", ["teaching", "fine-tuning (seed 1001)", "teacher reads"])
 def test_a_killed_run_ends_in_the_same_weights(moment: str, tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder, labels="soft", weight=0.5)
+    recipe = make_recipe(tmp_path, tiny_folder, checkpoint_seconds=0.0, labels="soft", weight=0.5)
     calm = run(recipe, tmp_path / "calm")
     with pytest.raises(_KilledError):
         run(recipe, tmp_path / "hurt", progress=_Kill(moment, 1 if moment == "teaching" else 0))
@@ -289,7 +295,8 @@ def test_lines_that_are_scored_are_refused_or_left_out(
 def test_a_run_that_is_killed_while_lines_are_compared_ends_in_the_same_weights(
     tmp_path: Path, tiny_folder: Path
 ) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder, "classify_pair", parallel=[write_lines(tmp_path, LINES)], read="both")
+    parallel = [write_lines(tmp_path, LINES)]
+    recipe = make_recipe(tmp_path, tiny_folder, "classify_pair", checkpoint_seconds=0.0, parallel=parallel, read="both")
     calm = run(recipe, tmp_path / "calm")
     for moment in ("reading", "teacher reads"):
         with pytest.raises(_KilledError):

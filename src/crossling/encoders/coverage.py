@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -279,7 +280,9 @@ def _find_unwritable(subwords: SubwordTokenizer, characters: Counter[str]) -> tu
     return tuple((c, characters[c]) for c, gone in zip(candidates, lost, strict=True) if gone)[:_SHOWN]
 
 
-def _read_phrasebook() -> dict[str, list[tuple[str, ...]]]:
+@cache
+def _read_phrasebook() -> Mapping[str, Sequence[Sequence[str]]]:
+    """Sentences of the embedded corpus by language, made once: several languages are compared with them."""
     from crossling.phrasebook import LANGUAGES, generate
 
     return {

@@ -163,7 +163,10 @@ class Trainer:
 
     def _step(self, prepared: PreparedStep) -> StepLosses:
         """One update, whose dropout depends on seed, step and process alone."""
-        torch.manual_seed(step_seed(self.execution.seed, self.position.step, self.distributed.rank))
+        seed = step_seed(self.execution.seed, self.position.step, self.distributed.rank)
+        # torch.manual_seed would format the call stack for every kind of device that this process does not use.
+        on_cpu = self.distributed.device.type == "cpu"
+        (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(seed)
         self._subwords += prepared.subwords
         by_name = {objective.name: objective.weights for objective, _ in prepared.batches}
         weights = {name: weigh_terms(w, self._sum_targets(prepared.targets[name])) for name, w in by_name.items()}

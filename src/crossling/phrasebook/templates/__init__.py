@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 
 from crossling.phrasebook.tree import Sentence
 from crossling.phrasebook.world import World
@@ -11,6 +12,7 @@ from crossling.phrasebook.world import World
 Template = Callable[[World], Sentence]
 
 
+@cache
 def load_templates(split: str) -> tuple[Template, ...]:
     """The templates of a split."""
     module = importlib.import_module(f"crossling.phrasebook.templates.{split}")
