@@ -417,6 +417,21 @@ def test_official_release_of_pawsx_is_read_as_it_unpacks(folder: Path, place: st
     assert set(describe("pawsx").available) == {"pawsx:de:train", "pawsx:de:dev", "pawsx:en:train"}
 
 
+def test_training_rows_of_pawsx_whose_translation_failed_are_left_out(folder: Path) -> None:
+    head = "id\tsentence1\tsentence2\tlabel\n"
+    whole = [f"{number}\ta{number}\tb{number}\t1\n" for number in range(6)]
+    put(folder, "x-final/en/train.tsv", head + "".join(whole))
+    put(folder, "x-final/zh/translated_train.tsv", head + "".join(["0\t\t\t0\n", whole[1], "2\ta2\t\t1\n", *whole[3:]]))
+    put(folder, "x-final/zh/dev_2k.tsv", f"{head}1\ta\t\t0\n")
+    store = folder / "store"
+    rows = open_data("pawsx:zh:train", store=store)
+    assert ([pair.first for pair in rows], rows.skipped) == (["a1", "a3", "a4", "a5"], 2)
+    assert [pair.first for pair in open_data("pawsx:zh:train[3:]", store=store)] == ["a3", "a4", "a5"]
+    for data in ({"data": "pawsx:zh:train", "on_error": "raise"}, "pawsx:zh:dev"):
+        with pytest.raises(DataError, match="is empty; fix the row"):
+            open_data(data, store=store)
+
+
 def test_names_of_custom_sides_must_fit_the_languages(tmp_path: Path) -> None:
     (tmp_path / "news.en").write_text("one\n", encoding="utf-8")
     (tmp_path / "news.sw").write_text("moja\n", encoding="utf-8")

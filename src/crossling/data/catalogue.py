@@ -59,7 +59,8 @@ def open_data(spec: str | Mapping[str, Any], *, split: str = "", store: Path) ->
 
     A table is ``{data = "panx:hi", limit = 100}``, or names custom files: ``{format, path, language, …}`` with the
     reader's settings. ``limit`` takes the first rows, or random ones with ``sample_seed``; ``clean`` removes unfit
-    pairs of a parallel set (see ``cleaning``); ``on_error`` is "raise" or "skip".
+    pairs of a parallel set (see ``cleaning``); ``on_error`` is "raise" or "skip", by default "raise" but for splits that
+    were published with empty rows.
 
     A split in the spec wins over the argument, so that a recipe can test on ``panx:de:dev``.
     """
@@ -172,7 +173,9 @@ def _open_table(table: dict[str, Any], *, split: str, store: Path) -> Rows:
         if "path" not in table and len(sides) == 2:
             _check_side_names(sides, language)
         shown = table.get("path") or " and ".join(sides) or format_name
-        rows = open_file_rows(format_name, table, language=language, name=str(shown), store=store, on_error=on_error)
+        rows = open_file_rows(
+            format_name, table, language=language, name=str(shown), store=store, on_error=on_error or "raise"
+        )
     if cleaning is not None:
         rows = clean_rows(rows, cleaning, store=store)
     return _limit_rows(rows, limit, seed)
@@ -196,11 +199,11 @@ def _pop_number(table: dict[str, Any], key: str, *, least: int, most: int) -> in
     return value
 
 
-def _pop_on_error(table: dict[str, Any]) -> OnError:
-    value = table.pop("on_error", "raise")
-    if value not in ("raise", "skip"):
+def _pop_on_error(table: dict[str, Any]) -> OnError | None:
+    value = table.pop("on_error", None)
+    if value not in (None, "raise", "skip"):
         raise DataError(f'on_error = {value!r}; write "raise" or "skip"')
-    return "skip" if value == "skip" else "raise"
+    return "skip" if value == "skip" else "raise" if value else None
 
 
 def _limit_rows(rows: Rows, limit: int | None, seed: int | None) -> Rows:
@@ -215,7 +218,7 @@ def _open_set(
     *,
     split: str,
     store: Path,
-    on_error: OnError = "raise",
+    on_error: OnError | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Rows:
     if not spec.split and split:
@@ -225,7 +228,8 @@ def _open_set(
     if declared.roles and not spec.parts and spec.language:
         spec = replace(spec, parts=dict.fromkeys(declared.roles, spec.language))
     check_spec(spec, declared)
-    opener = _Opener(declared, store, on_error, dict(settings or {}))
+    usual: OnError = "skip" if spec.split in declared.empty_rows else "raise"
+    opener = _Opener(declared, store, on_error or usual, dict(settings or {}))
     rows = opener.open(replace(spec, start=None, stop=None))
     part = rows.select(spec.start, spec.stop).rename(str(spec))
     if not len(part):

@@ -86,6 +86,9 @@ class Declaration(_Declaration):
     splits: tuple[str, ...]
     rows: dict[str, int] = Field(default_factory=dict)
     """Published number of rows: of a split, or of ``split:language`` where it differs (of a pair, sorted)."""
+    empty_rows: tuple[str, ...] = ()
+    """Splits that were published with rows without text: broken rows of their files are left out and counted, unless
+    ``on_error`` is set."""
     folder: FolderSource | None = None
     other_folders: tuple[FolderSource, ...] = ()
     """Other ways in which it may lie in the folder, where the first is not found."""
