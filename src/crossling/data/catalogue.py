@@ -59,8 +59,8 @@ def open_data(spec: str | Mapping[str, Any], *, split: str = "", store: Path) ->
 
     A table is ``{data = "panx:hi", limit = 100}``, or names custom files: ``{format, path, language, …}`` with the
     reader's settings. ``limit`` takes the first rows, or random ones with ``sample_seed``; ``clean`` removes unfit
-    pairs of a parallel set (see ``cleaning``); ``on_error`` is "raise" or "skip", by default "raise" but for splits that
-    were published with empty rows.
+    pairs of a parallel set (see ``cleaning``); ``on_error`` is "raise" or "skip"; by default it is
+    "raise", and "skip" for splits that were published with empty rows.
 
     A split in the spec wins over the argument, so that a recipe can test on ``panx:de:dev``.
     """
