@@ -235,8 +235,7 @@ def build_section() -> list[str]:
 def gather(results: Path) -> None:
     count = seed_tables.gather_scores(results, ("adjustment",), SCORES)
     sys.stdout.write(f"{SCORES}: {count} scores\n")
-    if (results / "records.csv").exists():
-        seed_tables.gather_changes(results, "adjustment", CHANGES)
+    seed_tables.gather_changes(results, "adjustment", CHANGES)
     size = "adjustment-size-tatoeba"
     if any((results / place).exists() for place in (f"{size}-seed-scores.csv", f"{size}/seed-scores.csv")):
         seed_tables.gather_scores(results, (size,), SIZES)

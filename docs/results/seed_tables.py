@@ -23,6 +23,7 @@ from scipy import stats
 
 from crossling.report.table import format_mean, neutralise, restore_cell
 from crossling.scores.significance.holm import correct_holm
+from crossling.study.cell_scores import CHANGES
 
 FOLDER = Path(__file__).parent
 TABLES = FOLDER / "tables"
@@ -135,7 +136,8 @@ def read_scores(path: Path) -> SeedScores:
 def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
     """One table of the studies' scores of every seed, with the dev scores that the stages' records have.
 
-    ``results`` holds STUDY/seed-scores.csv or STUDY-seed-scores.csv, and records.csv for dev scores.
+    ``results`` holds STUDY/seed-scores.csv or STUDY-seed-scores.csv, and for dev scores STUDY/seed-records.csv, or
+    records.csv of several studies.
     """
     rows: list[tuple[str, ...]] = []
     for study in studies:
@@ -146,11 +148,16 @@ def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
             continue
         with found.open(encoding="utf-8", newline="") as stream:
             rows += [(study, *(row[name] for name in HEAD[1:])) for row in csv.DictReader(stream)]
+        rows += [
+            (study, row["task"], row["system"], row["seed"], DEV, "en", "dev", row["dev"])
+            for row in read_records(results, study)
+            if row["dev"]
+        ]
     records = results / "records.csv"
     if records.exists():
         with records.open(encoding="utf-8", newline="") as stream:
             for row in csv.DictReader(stream):
-                if row["study"] in studies and row["dev_score"]:
+                if row["study"] in studies and row["dev_score"] and not read_records(results, row["study"]):
                     score = f"{100 * float(row['dev_score']):.4f}"
                     system = neutralise(row["system"])
                     rows.append((row["study"], row["task"], system, row["seed"], DEV, "en", "dev", score))
@@ -161,12 +168,29 @@ def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
     return len(rows)
 
 
+def read_records(results: Path, study: str) -> list[dict[str, str]]:
+    """What ``crossling study compare`` wrote of the stages' records, if it is there."""
+    places = (results / f"{study}-seed-records.csv", results / study / "seed-records.csv")
+    found = next((place for place in places if place.exists()), None)
+    if found is None:
+        return []
+    with found.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
 def gather_changes(results: Path, study: str, path: Path) -> None:
     """What the records of adjust stages say of how far English words moved: a line for each system and seed."""
-    with (results / "records.csv").open(encoding="utf-8", newline="") as stream:
-        found = [row for row in csv.DictReader(stream) if row["study"] == study and row["source_vectors"]]
-    records = [row for row in found if row["kind"] == "adjust"]  # fine-tuning with replay has such a record, too
-    lines = {(row["system"], int(row["seed"])): json.loads(row["source_vectors"]) for row in records}
+    lines: dict[tuple[str, int], dict[str, float]] = {}
+    for row in read_records(results, study):
+        if row["kind"] == "adjust" and row["drift"]:  # fine-tuning with replay has such a record, too
+            changes = {name: float(row[name]) for name in CHANGES if row[name]}
+            lines[row["system"], int(row["seed"])] = changes
+    if (results / "records.csv").exists():
+        with (results / "records.csv").open(encoding="utf-8", newline="") as stream:
+            records = [row for row in csv.DictReader(stream) if row["study"] == study and row["source_vectors"]]
+        for row in records:
+            if row["kind"] == "adjust":
+                lines[row["system"], int(row["seed"])] = json.loads(row["source_vectors"])
     if not lines:
         return
     names = [name for name, value in next(iter(lines.values())).items() if isinstance(value, int | float)]

@@ -17,6 +17,7 @@ from crossling.report.run_summary import (
     average,
     format_percent,
     gather_result,
+    list_seeds,
     score_data,
     score_table,
     score_tables,
@@ -154,6 +155,15 @@ def test_csv_reads_back() -> None:
     assert [row["code"] for row in rows] == ["en", "de", "zh"]
     assert float(rows[1]["span_f1_mean"]) == pytest.approx(75)
     assert float(rows[1]["span_f1_sd"]) == pytest.approx(7.071, abs=1e-3)
+
+
+def test_every_seed_is_a_line() -> None:
+    mixed = make_result("es", 0.5, 0.6, data="xquad", variant="context=es,question=en")
+    rows = list(csv.DictReader(io.StringIO(list_seeds(make_summary(*THREE, mixed, seeds=(3, 7))).to_csv())))
+    found = {(row["data"], row["language"], row["seed"], row["score"]): float(row["percent"]) for row in rows}
+    assert len(found) == len(rows) == 16
+    assert found["panx", "zh", "7", "span_f1"] == 60 and found["panx", "de", "3", "accuracy"] == 35
+    assert found["xquad", "context=es,question=en", "3", "span_f1"] == 50
 
 
 def test_one_table_for_each_data_set() -> None:

@@ -135,6 +135,23 @@ def test_replays_that_are_shown_are_systems_of_the_study(load) -> None:  # type:
     assert set(load("adjustment").REPLAYS) <= {variant.label for variant in study.variants if variant.task == "pos"}
 
 
+def test_dev_scores_and_drift_come_from_what_a_comparison_wrote(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    tables = load("seed_tables")
+    (tmp_path / "adjustment").mkdir()
+    write_scores(tmp_path / "adjustment" / "seed-scores.csv", [("pos", "adjusted", 1, "ud", "de", "accuracy", 70)])
+    head = "task,system,seed,stage,kind,dev,drift,variance,variance_within,correlation"
+    lines = ("pos,adjusted,1,0,adjust,,0.5,0.25,0.5,0.9", "pos,adjusted,1,1,finetune,96.5,0.7,0.2,0.4,0.8")
+    (tmp_path / "adjustment" / "seed-records.csv").write_text("\n".join((head, *lines)), encoding="utf-8")
+    assert tables.gather_scores(tmp_path, ("adjustment",), tmp_path / "all.csv") == 2
+    scores = tables.read_scores(tmp_path / "all.csv")
+    assert scores.average("pos", "adjusted", tables.DEV) == {1: 96.5}
+    tables.gather_changes(tmp_path, "adjustment", tmp_path / "changes.csv")
+    assert (tmp_path / "changes.csv").read_text(encoding="utf-8").splitlines() == [
+        "system,seed,drift,variance,variance_within,correlation",
+        "adjusted,1,0.5,0.25,0.5,0.9",
+    ]
+
+
 def test_knowledge_has_scores_heads_and_ratios_of_perplexities(load, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     script = load("knowledge")
     monkeypatch.setattr(script, "name_perplexities", lambda task: tmp_path / f"perplexity-{task}.csv")

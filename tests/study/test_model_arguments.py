@@ -88,6 +88,14 @@ def test_a_run_is_its_last_stage_or_the_one_named(run_folder: Path) -> None:
     assert find_models([run_folder]).home() == run_folder
 
 
+def test_a_seed_of_a_run_is_one_model(run_folder: Path) -> None:
+    found = find_models([run_folder / "seed-2", f"first={run_folder}/seed-1@0"])
+    assert [(one.label, one.seed) for one in found.models] == [("tagger", 2), ("first", 1)]
+    assert [Path(str(one.location)).name for one in found.models] == ["finetune-2", "adapt-1"]
+    with pytest.raises(ArtefactError, match="has no seed 3; it has 1, 2"):
+        find_models([run_folder / "seed-3"])
+
+
 def test_an_original_encoder_stands_beside_trained_models(
     run_folder: Path, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,9 @@ def test_tables_are_written_in_every_format(finished: Path) -> None:
     assert lines[0] == "task,system,seed,data,language,score,percent"
     plain = [float(line.split(",")[-1]) for line in lines if line.startswith("ner,plain,")]
     assert len(plain) == 2 and fmean(plain) == pytest.approx(100 * means(comparison, "ner")["plain"], abs=1e-3)
+    head, *lines = (finished / "seed-records.csv").read_text(encoding="utf-8").splitlines()
+    assert head == "task,system,seed,stage,kind,dev,drift,variance,variance_within,correlation"
+    assert len(lines) == 16 and "pos,mean weight=0.75,2,0,finetune,90.2000,,,," in lines
     facts = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     assert [task["task"] for task in facts["tasks"]] == ["ner", "pos"]
     assert facts["tasks"][0]["results"][1]["from_baseline"]["p"] < 0.05

@@ -201,7 +201,9 @@ def _name_place(text: str, found: Sequence[AnalysedModel]) -> str:
     """The one place that a named head is in."""
     if len(found) > 1:
         places = ", ".join(f"{model.location} (seed {model.seed})" for model in found)
-        raise UserError(f"head = {text!r}: several models; name the folder of one of them: {places}")
+        raise UserError(
+            f"head = {text!r}: several models; name a seed, such as RUN/seed-1@0, or the folder of one: {places}"
+        )
     location = found[0].location
     if isinstance(location, Pretrained):
         return "@".join(filter(None, (location.name, location.revision)))

@@ -29,6 +29,7 @@ from crossling.report.run_summary import (
     average,
     format_percent,
     is_source,
+    list_seeds,
     name_result,
     order_results,
     order_scores,
@@ -130,9 +131,9 @@ def render_run(summary: RunSummary) -> str:
 
 
 def write_run(summary: RunSummary, folder: Path) -> None:
-    """Write a run's page, its scores as Markdown, and the scores on each data set as CSV."""
+    """Write a run's page, its scores as Markdown, and the scores on each data set and of each seed as CSV."""
     write_atomic(folder / "scores.md", "\n".join(table.to_markdown() for table in score_tables(summary)))
-    tables = [*(score_data(summary, data) for data in summary.data_sets)]
+    tables = [*(score_data(summary, data) for data in summary.data_sets), list_seeds(summary)]
     for table in (*tables, *(summary.teaching.tables if summary.teaching else ())):
         write_atomic(folder / f"{table.stem}.csv", table.to_csv())
     write_atomic(folder / "page.html", render_run(summary))

@@ -207,6 +207,26 @@ def score_data(summary: RunSummary, data: str = "") -> Table:
     return Table(results[0].data, head, tuple(rows), 2, (), f"scores-{results[0].data}")
 
 
+def list_seeds(summary: RunSummary) -> Table:
+    """Every score of every seed on a line, in the columns of a study's, so that others can test again."""
+    head = ("task", "system", "seed", "data", "language", "score", "percent")
+    rows = [
+        (
+            summary.task,
+            summary.title,
+            str(seed),
+            result.data,
+            result.variant or result.language,
+            name,
+            f"{100 * one:.4f}",
+        )
+        for result in summary.results
+        for name, values in result.scores.items()
+        for seed, one in zip(summary.seeds, values, strict=False)
+    ]
+    return Table("Scores of every seed", head, tuple(rows), 6, (), "seed-scores")
+
+
 def score_tables(summary: RunSummary) -> tuple[Table, ...]:
     """One table for each data set."""
     return tuple(score_table(summary, data) for data in summary.data_sets)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from crossling.data.languages import is_same_language
 from crossling.data.spec import parse_spec
+from crossling.errors import ArtefactError
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.table import Table
 from crossling.scores.metrics import score
 from crossling.scores.predictions import Predictions, read_predictions
+from crossling.store.artefacts import Store
 from crossling.study.folder import RECIPE, StudyPlan, is_finished, prediction_path, set_name
 
 
@@ -72,6 +75,30 @@ def list_seed_scores(cells: Iterable[CellScores], scores: Mapping[str, str]) -> 
         for (data, language), value in cell.scores.items()
     )
     return Table("Scores of every seed", head, rows, names=6)
+
+
+CHANGES = ("drift", "variance", "variance_within", "correlation")
+"""What adjusting and replay did to the source language, by the record of a stage."""
+
+
+def list_seed_records(plan: StudyPlan, out: Path) -> Table:
+    """What the stages of every seed recorded: scores on the source language's dev set, and what became of source words.
+
+    Values of an axis are chosen by the former. Stages whose record is not in the store are left out.
+    """
+    head = ("task", "system", "seed", "stage", "kind", "dev", *CHANGES)
+    rows = []
+    if plan.store.is_dir():
+        store = Store(plan.store)
+        for cell in (cell for cell in plan.cells if is_finished(out, cell)):
+            for number, identity in enumerate(cell.stages):
+                with suppress(ArtefactError):
+                    record = store.record(identity)
+                    dev, changes = record.get("dev_score"), record.get("source_vectors") or {}
+                    facts = (cell.task, cell.label, str(cell.seed), str(number), identity.partition("-")[0])
+                    shown = ["" if changes.get(name) is None else f"{changes[name]:.6g}" for name in CHANGES]
+                    rows.append((*facts, "" if dev is None else f"{100 * dev:.4f}", *shown))
+    return Table("Records of every seed", head, tuple(rows), names=5)
 
 
 def score_cells(plan: StudyPlan, out: Path, files: StudyFiles | None = None) -> list[CellScores]:

@@ -17,7 +17,13 @@ from crossling.scores.significance import Comparison, Difference, Result, compar
 from crossling.scores.significance import Settings as TestSettings
 from crossling.scores.significance.holm import correct_results
 from crossling.scores.significance.results import PUBLISHED, Interval
-from crossling.study.cell_scores import StudyFiles, list_seed_scores, score_cells, trained_languages
+from crossling.study.cell_scores import (
+    StudyFiles,
+    list_seed_records,
+    list_seed_scores,
+    score_cells,
+    trained_languages,
+)
 from crossling.study.choose import Choice, make_choices
 from crossling.study.folder import (
     CHOICES,
@@ -31,7 +37,7 @@ from crossling.study.folder import (
     set_name,
 )
 
-SEEDS = "seed-scores.csv"
+SEEDS, SEED_RECORDS = "seed-scores.csv", "seed-records.csv"
 MACHINE_FACTS = ("torch", "device", "gpu", "precision", "processor", "threads")
 """What can change the last bits of a result, or more."""
 
@@ -91,7 +97,7 @@ def compare_study(
         reasons = "; ".join(line.removeprefix("Note: ").removesuffix(".") for line in result.lines)
         raise ArtefactError(f"{out}: nothing to compare yet; {reasons or 'no cell is finished'}")
     named = "as-published" if as_published else None if interval == "hierarchical" else interval
-    seeds = () if score or named else (_write_seeds(out),)
+    seeds = () if score or named else _write_seeds(out)
     return replace(result, files=(*_write(result, out, asked=(score, named)), *seeds))
 
 
@@ -333,14 +339,16 @@ def _write(result: StudyComparison, out: Path, *, asked: Sequence[str | None]) -
     return tuple(files)
 
 
-def _write_seeds(out: Path) -> str:
-    """The scores of every seed, whatever is compared: what a page of results should be archived with."""
+def _write_seeds(out: Path) -> tuple[str, ...]:
+    """The scores and records of every seed, whatever is compared: what a page of results should be archived with."""
     plan = read_plan(out)
     files = StudyFiles(out)
     cells = score_cells(plan, out, files)
     names = {cell.folder: files.load_recipe(cell.folder).main_score for cell in cells}
-    write_atomic(out / SEEDS, list_seed_scores(cells, names).to_csv())
-    return SEEDS
+    tables = {SEEDS: list_seed_scores(cells, names), SEED_RECORDS: list_seed_records(plan, out)}
+    for name, table in tables.items():
+        write_atomic(out / name, table.to_csv())
+    return tuple(tables)
 
 
 def _to_markdown(result: StudyComparison) -> str:

@@ -1,7 +1,8 @@
 """Models named on the command line, each as ``WHERE`` or ``LABEL=WHERE``.
 
 WHERE is the folder (or the file) of a study, the folder of a run or of a saved model, or a pretrained encoder: its name
-or its folder. ``RUN@0`` is the model after a run's first stage (``STUDY@0`` likewise), by default after the last;
+or its folder. ``RUN/seed-2`` is one seed of a run. ``RUN@0`` is the model after a run's first stage (``STUDY@0``
+likewise), by default after the last;
 ``ENCODER@REVISION`` is a revision of the hub's.
 """
 
@@ -17,7 +18,7 @@ from crossling.errors import ArtefactError, nearest
 from crossling.models.model import read_card
 from crossling.recipe.recipe import load_recipe
 from crossling.store.artefacts import Store, find_artefact, find_store
-from crossling.study.folder import PLAN, default_out, is_finished, read_plan, read_run_record
+from crossling.study.folder import PLAN, default_out, is_finished, read_plan, read_run_record, split_seed
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _find(argument: ModelArgument) -> tuple[list[AnalysedModel], list[str]]:
         return _find_cells(argument)
     if (folder / "model.json").is_file():
         return [_find_saved(argument)], []
-    if (folder / "run.json").is_file():
+    if (split_seed(folder)[0] / "run.json").is_file():
         return _find_seeds(argument), []
     if Path(argument.where).suffix == ".toml":
         raise ArtefactError(f"{argument.where}: its study has no results yet ({folder / PLAN} is missing)")
@@ -132,14 +133,18 @@ def _find_saved(argument: ModelArgument) -> AnalysedModel:
 
 
 def _find_seeds(argument: ModelArgument) -> list[AnalysedModel]:
-    record, recipe = read_run_record(argument.folder), load_recipe(argument.folder / "recipe.toml")
-    label = _label(argument, argument.folder.resolve().name)
+    run, wanted = split_seed(argument.folder.resolve())
+    record, recipe = read_run_record(run), load_recipe(run / "recipe.toml")
+    if wanted is not None and str(wanted) not in record.stages:
+        raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(record.stages)}")
+    label = _label(argument, run.name)
     base = Pretrained(recipe.encoder.name, recipe.encoder.revision)
     return [
         AnalysedModel(
             "", label, int(seed), _find_stage(argument, record.store, stages), recipe.source, record.store, base
         )
         for seed, stages in record.stages.items()
+        if wanted in (None, int(seed))
     ]
 
 
