@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor
 from typer.testing import CliRunner
 
+from crossling import aligners
 from crossling.aligners import neural
 from crossling.aligners.linked_text import Sentences
 from crossling.analyses import AnalysisContext
@@ -396,6 +397,28 @@ def test_aligner_is_part_of_the_fingerprint(tmp_path: Path, tiny_folder: Path) -
     same = {**given, "links": str(tmp_path / "other.links")}
     assert prints[-1] == open_analysis_data(Settings(**same), source="en", store=tmp_path).fingerprints()
     assert len({str(one) for one in prints}) == 4
+
+
+def test_aligner_learns_from_the_whole_set_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    original = aligners.align_words
+
+    def count(corpus: Any, *args: Any, **options: Any) -> Any:
+        seen.append(len(corpus))
+        return original(corpus, *args, **options)
+
+    monkeypatch.setattr(aligners, "align_words", count)
+    table = {"on": "phrasebook-parallel", "languages": ("de",), "split": "test[:30]", "sentences": 6, "pairs": 20}
+    found, prints = {}, []
+    for align_on in ("drawn", "all"):
+        settings = Settings(**table, aligner="statistical", align_on=align_on)
+        data = open_analysis_data(settings, source="en", store=tmp_path)
+        prints.append(data.fingerprints())
+        (found[align_on],) = data.draw(settings, AnalysisContext(WORLD, tmp_path))
+    assert seen == [6, 30]
+    assert found["drawn"].sentences == found["all"].sentences, "the same sentences are compared"
+    assert prints[1] == [*prints[0], "aligned on all"], "older results stay known"
+    assert Settings(**table).model_dump() == Settings(**table, align_on="all").model_dump()
 
 
 def test_raw_text_is_cut_into_words_and_gold_links_give_way_to_a_named_aligner(

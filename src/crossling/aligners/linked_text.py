@@ -255,6 +255,25 @@ def choose_sentences(
     return Sentences(kept, tuple(found[row][0] for row in kept), tuple(found[row][1] for row in kept))
 
 
+def link_by_all(
+    linker: Linker,
+    text: Text,
+    drawn: Sentences,
+    link: Callable[[Sentences], Sequence[Sequence[Link]]],
+    *,
+    longest: int,
+    seed: int,
+    progress: Progress,
+) -> Sequence[Sequence[Link]]:
+    """Links of the drawn sentences by an aligner that learns from the whole text, as far as it learns at all."""
+    if not (text.aligned and linker.learns and len(drawn.rows) < len(text.rows)):
+        return link(drawn)
+    every = choose_sentences(text.rows, linker.split_by(text), count=len(text.rows), longest=longest, seed=seed)
+    progress.say(f"{text.rows.name}: the aligner learns from {len(every.rows):,} sentence pairs")
+    links, places = link(every), {row: place for place, row in enumerate(every.rows)}
+    return [links[places[row]] for row in drawn.rows]
+
+
 def _read(rows: Rows, numbers: Array) -> Iterator[tuple[int, Any, Any]]:
     """Rows by number, in the given order."""
     part = rows.take(numbers)

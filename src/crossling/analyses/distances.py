@@ -17,7 +17,16 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, model_validator
 
-from crossling.aligners.linked_text import Linker, Text, choose_sentences, describe_text, open_linker
+from crossling.aligners.linked_text import (
+    Linker,
+    Sentences,
+    Text,
+    choose_sentences,
+    describe_text,
+    link_by_all,
+    open_linker,
+)
+from crossling.aligners.links import Link
 from crossling.analyses.models import AnalysedModels, name_model
 from crossling.analyses.settings import AnalysisSettings, Languages
 from crossling.analyses.summary import summarise_models
@@ -114,6 +123,8 @@ class Settings(AnalysisSettings):
     """Bins of a histogram, which the overlap depends on."""
     seed: int = Field(default=1, ge=0, le=LARGEST_SEED)
     """Seed of random draws."""
+    align_on: Literal["drawn", "all"] = Field(default="drawn", exclude=True)
+    """What an aligner that learns (statistical, eflomal) learns from: the drawn sentence pairs, or all of the set."""
     negatives: Literal["both", "other_sentences", "same_sentence"] = Field(default="both", exclude=True)
     """Unrelated pairs that are shown: of words in other_sentences, as in the paper, of words in the same_sentence and
     its translation, or both."""
@@ -153,7 +164,7 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
         }
     texts = [describe_text(rows, code, links=settings.links, aligner=settings.aligner) for code, rows in opened.items()]
     linker = open_linker(texts, aligner=settings.aligner, encoder=settings.encoder, revision=settings.revision)
-    return Data(tuple(texts), linker)
+    return Data(tuple(texts), linker, learns_from_all=settings.align_on == "all" and linker.learns)
 
 
 @dataclass
@@ -162,11 +173,14 @@ class Data:
 
     texts: tuple[Text, ...]
     linker: Linker
+    learns_from_all: bool = False
+    """Whether the aligner learns from whole texts, whatever sentences are drawn."""
     drawn: list[WordPairs] = field(default_factory=list)
 
     def fingerprints(self) -> list[str]:
         """What of the data affects the result."""
-        return [*(text.fingerprint() for text in self.texts), self.linker.fingerprint]
+        learnt = ["aligned on all"] if self.learns_from_all else []
+        return [*(text.fingerprint() for text in self.texts), self.linker.fingerprint, *learnt]
 
     def draw(self, settings: Settings, context: AnalysisContext) -> list[WordPairs]:
         """Related and unrelated words of every language."""
@@ -184,9 +198,16 @@ class Data:
             seed=settings.seed,
             least=2,  # unrelated words stand in different pairs
         )
+
+        def link(chosen: Sentences) -> Sequence[Sequence[Link]]:
+            return self.linker.link(text, chosen, device=context.distributed.device, progress=context.progress)
+
+        longest, seed, progress = settings.words, settings.seed, context.progress
         return draw_pairs(
             sentences,
-            self.linker.link(text, sentences, device=context.distributed.device, progress=context.progress),
+            link_by_all(self.linker, text, sentences, link, longest=longest, seed=seed, progress=progress)
+            if self.learns_from_all
+            else link(sentences),
             count=settings.pairs,
             drop_identical=settings.drop_identical,
             seed=settings.seed,

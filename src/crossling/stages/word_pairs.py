@@ -104,19 +104,17 @@ def link_sentences(
     settings: AdjustmentSettings, text: Text, context: StageContext
 ) -> tuple[Sentences, Sequence[Sequence[Link]]]:
     """The sentence pairs that a seed draws from a text, and the links between their words (or subwords)."""
-    from crossling.aligners.linked_text import choose_sentences
+    from crossling.aligners.linked_text import link_by_all
 
     linker, drawn = draw_sentences(settings, text, context)
-    seen = drawn
-    if settings.align_on == "all" and text.aligned and linker.learns and len(drawn.rows) < len(text.rows):
-        count, split = len(text.rows), linker.split_by(text)
-        seen = choose_sentences(text.rows, split, count=count, longest=settings.words, seed=context.seed)
-        context.progress.say(f"{text.rows.name}: the aligner learns from {len(seen.rows):,} sentence pairs")
-    links = _link(settings, text, linker, seen, context)
-    if seen is drawn:
-        return drawn, links
-    places = {row: place for place, row in enumerate(seen.rows)}
-    return drawn, [links[places[row]] for row in drawn.rows]
+
+    def link(sentences: Sentences) -> Sequence[Sequence[Link]]:
+        return _link(settings, text, linker, sentences, context)
+
+    if settings.align_on == "drawn":
+        return drawn, link(drawn)
+    longest, seed, progress = settings.words, context.seed, context.progress
+    return drawn, link_by_all(linker, text, drawn, link, longest=longest, seed=seed, progress=progress)
 
 
 def _link(
