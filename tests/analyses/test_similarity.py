@@ -16,6 +16,7 @@ from crossling.analyses import AnalysisContext
 from crossling.analyses.similarity import (
     SCHEMA,
     Settings,
+    _pair_up,
     analyse,
     choose_pooling,
     compare_vectors,
@@ -182,6 +183,20 @@ def test_a_sentence_counts_once_and_both_sides_stay_together(tmp_path: Path) -> 
     alone = write_pair(tmp_path, ["fish", "fish"], ["eins", "zwei"])
     with pytest.raises(DataError, match="two or more"):
         open_analysis_data(Settings(on=alone), source="en", store=tmp_path)
+
+
+def test_an_empty_translation_in_one_language_changes_no_draw_in_another(tmp_path: Path) -> None:
+    settings = Settings(on="ntrex", languages=("de",), sentences=12, seed=3)
+    sources = [(f"the cat {number}",) for number in range(30)]
+
+    def draw(*empty: str) -> list[str]:
+        targets = [("",) if f"t{number}" in empty else (f"t{number}",) for number in range(30)]
+        drawn: list[str] = _pair_up(settings, "de", sources, targets, name="made up").target.column("text").to_pylist()
+        return drawn
+
+    first, second, *others = draw()
+    found = draw(first, second)
+    assert found[:10] == others and len(set(found)) == 12 and "" not in found
 
 
 def write_xnli(folder: Path, rows: int, **counts: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -179,15 +180,19 @@ def _pair_up(
     *,
     name: str,
 ) -> Translations:
-    """The sentences to compare: each once, for two that are the same are no unrelated ones; none that is empty."""
+    """The sentences to compare: each once, for two that are the same are no unrelated ones; none that is empty.
+
+    They are drawn by their source alone, so that languages have the same ones. In place of an empty translation the
+    next one drawn is taken in that language.
+    """
     places: dict[tuple[str, ...], int] = {}
-    for place, texts in enumerate(zip(sources, targets, strict=True)):
-        if all(text.strip() for side in texts for text in side):
-            places.setdefault(texts[0], place)
-    chosen = list(places.values())
+    for place, texts in enumerate(sources):
+        places.setdefault(texts, place)
+    order = list(places.values())
     if settings.seed is not None:
-        random.Random(settings.seed).shuffle(chosen)
-    chosen = chosen[: settings.sentences]
+        random.Random(settings.seed).shuffle(order)
+    whole = (place for place in order if all(text.strip() for text in (*sources[place], *targets[place])))
+    chosen = list(islice(whole, settings.sentences))
     if len(chosen) < 2:
         raise DataError(f"{name}: has {len(chosen)} sentences to compare; a margin takes two or more")
     sides = [_to_rows([side[place] for place in chosen], language, name) for side in (sources, targets)]
