@@ -165,7 +165,7 @@ def wait_for(condition: Callable[[], Any], process: Pollable, *, seconds: float 
     return False
 
 
-def serve_below_fork_server(paths: WorkerPaths, connection: Any, parent: int, gpu: int | None) -> None:
+def serve_below_fork_server(paths: WorkerPaths, connection: Any, parent: int, gpu: str | None) -> None:
     """A worker whose parent is the fork server, and not the scheduler."""
     serve_jobs(paths, connection, os.getppid(), gpu)
 

@@ -9,6 +9,8 @@ import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from crossling.study import local
 from crossling.study.folder import PlannedCell, find_model
 from crossling.study.grid import load_study
 from crossling.study.plan import JobGraph
+from crossling.study.pool import Resources
 from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import summarise_run
 from crossling.study.scheduling import refuse_other_study, run_study
@@ -153,6 +156,30 @@ def test_full_gpu_memory_reduces_workers_and_fails_no_cell(
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=2, progress=progress)
     assert (outcome.done, outcome.failed) == (2, {})
     assert any("memory was full; going on with 1 worker on" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("lent", "names"), [(None, ["0", "1"]), ("4, 7", ["4", "7"]), ("GPU-a,GPU-b", ["GPU-a", "GPU-b"])]
+)
+def test_workers_are_spread_over_the_gpus_that_are_lent(
+    lent: str | None, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    def make_process(*, args: tuple[Any, ...], **rest: Any) -> Any:
+        is_alive, join = (lambda: False), (lambda: None)
+        return SimpleNamespace(start=lambda: started.append(args[-1]), is_alive=is_alive, join=join)
+
+    end = SimpleNamespace(close=lambda: None)
+    context = SimpleNamespace(Pipe=lambda: (end, end), Process=make_process)
+    monkeypatch.setattr(local.multiprocessing, "get_context", lambda method: context)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", lent) if lent else monkeypatch.delenv("CUDA_VISIBLE_DEVICES", False)
+    pool = local.LocalPool(resources=Resources("cuda", workers=4, threads=1, cores=8, gpus=2))
+    pool.scale(jobs=9)
+    assert started == names * 2
+    pool._kill(pool.processes[1])
+    pool.scale(jobs=9)
+    assert started[4:] == names[1:], "a new one takes the place of the one that ended"
 
 
 def test_process_that_lost_its_lease_publishes_nothing(tmp_path: Path, tiny_folder: Path) -> None:

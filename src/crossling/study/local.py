@@ -62,7 +62,7 @@ class LocalPool:
         if gpus:
             import torch
 
-            memory = torch.cuda.get_device_properties(0).total_memory
+            memory = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus))
             count = workers or gpus
             threads, _ = limit_threads(max(1, cores // count))
             self.resources = Resources("cuda", count, threads, cores, gpus, is_fixed=is_fixed, gpu_bytes=memory)
@@ -138,7 +138,8 @@ class LocalPool:
         taken = [one.gpu for one in self.processes]
         gpus = self.resources.gpus
         gpu = min(range(gpus), key=taken.count) if gpus > 1 else None
-        process = context.Process(target=serve_jobs, args=(self.paths, theirs, os.getpid(), gpu), daemon=True)
+        name = None if gpu is None else name_gpu(gpu)
+        process = context.Process(target=serve_jobs, args=(self.paths, theirs, os.getpid(), name), daemon=True)
         process.start()
         theirs.close()
         self.processes.append(WorkerProcess(process, ours, gpu))
@@ -160,6 +161,12 @@ def _count_gpus(study: Study) -> int:
 
     devices = {setup_distributed(variant.recipe.run).device.type for variant in study.variants}
     return torch.cuda.device_count() if "cuda" in devices else 0
+
+
+def name_gpu(number: int) -> str:
+    """A GPU that this process sees, as ``CUDA_VISIBLE_DEVICES`` names it: a cluster may have lent some of many."""
+    lent = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return lent.split(",")[number].strip() if lent else str(number)
 
 
 def _drain(connection: Connection) -> Iterator[Message]:

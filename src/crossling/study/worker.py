@@ -93,13 +93,16 @@ class WorkerPaths:
     store: Path
 
 
-def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: int | None) -> None:
-    """The main function of a local worker process: run what the scheduler sends until it sends none, or is gone."""
+def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: str | None) -> None:
+    """The main function of a local worker process: run what the scheduler sends until it sends none, or is gone.
+
+    ``gpu``: the one that it uses, of several.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the scheduler's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _exit_with(parent)
     if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     import_all()
 
     worker = Worker(paths, connection.send, partial(append_event, paths.out))

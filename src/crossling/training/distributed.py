@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +17,12 @@ from crossling.recipe.recipe import RunSettings
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Options of glibc's mallopt: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
+BUCKET = 25 << 20
+"""Bytes of gradients that are summed in one message. Larger gradients are summed where they are."""
+TIMEOUT = timedelta(hours=1)
+"""How long a process waits for the others: longer than one of them evaluates or labels text alone."""
+ALWAYS_REDUCE = "CROSSLING_ALWAYS_REDUCE"
+"""Set to 1, a single GPU process that torchrun started sums gradients as several do, to try that on one GPU."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,8 @@ class Distributed:
     size: int
     device: torch.device
     precision: torch.dtype
+    group: torch.distributed.ProcessGroup | None = None
+    """The processes, for numbers in main memory. None: this process trains alone."""
 
     @property
     def is_main(self) -> bool:
@@ -31,33 +42,63 @@ class Distributed:
         return self.rank == 0
 
     def sum_gradients(self, model: nn.Module) -> None:
-        """Add up the gradients of all processes, in one message: losses are already divided by the global count."""
-        if self.size == 1:
-            return
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        flat = torch.cat([g.flatten() for g in gradients])
-        torch.distributed.all_reduce(flat)
-        for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
-            gradient.copy_(part.view_as(gradient))
+        """Add up the gradients of all processes: losses are already divided by the global count.
 
-    def sum_number(self, value: float) -> float:
-        """The sum of a number over all processes."""
-        if self.size == 1:
-            return value
-        total = torch.tensor(value, dtype=torch.float64, device=self.device)
-        torch.distributed.all_reduce(total)
-        return float(total)
+        The messages depend on the model alone, never on a batch, and nothing here is read by the CPU. So a CUDA graph
+        can capture it, and what other processes do at the same step, in a graph or not, fits to it.
+        """
+        if self.group is None:
+            return
+        for bucket in fill_buckets(p.grad for p in model.parameters() if p.grad is not None):
+            if len(bucket) == 1 and bucket[0].is_contiguous():
+                self.sum(bucket[0])
+                continue
+            flat = self.sum(torch.cat([gradient.flatten() for gradient in bucket]))
+            parts = torch.split(flat, [gradient.numel() for gradient in bucket])
+            torch._foreach_copy_(bucket, [part.view_as(g) for part, g in zip(parts, bucket, strict=True)])
+
+    def sum_numbers(self, values: Sequence[float]) -> list[float]:
+        """Add up numbers of all processes in main memory: no GPU is waited for, and a thread may do it."""
+        summed: list[float] = self.sum(torch.tensor(values, dtype=torch.float64), group=self.group).tolist()
+        return summed
+
+    def sum(self, values: Tensor, *, group: torch.distributed.ProcessGroup | None = None) -> Tensor:
+        """Add up a tensor of all processes, in place and where it is."""
+        if self.group is None:
+            return values
+        try:
+            torch.distributed.all_reduce(values, group=group)
+        except RuntimeError as error:
+            if values.device.type == "cuda":
+                raise  # it may be that this cannot be captured; for processes that are gone, NCCL has its own messages
+            raise UserError(
+                f"process {self.rank} of {self.size}: another one ended, or did not answer within "
+                f"{TIMEOUT.seconds // 60} minutes. Its own message says why. ({str(error).partition(chr(10))[0]})"
+            ) from error
+        return values
 
     def broadcast(self, values: Tensor) -> Tensor:
         """Copy the first process's tensor to all processes."""
-        if self.size > 1:
+        if self.group is not None:
             torch.distributed.broadcast(values, src=0)
         return values
 
     def wait(self) -> None:
         """Wait for all processes."""
-        if self.size > 1:
+        if self.group is not None:
             torch.distributed.barrier()
+
+
+def fill_buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Gradients in their order, in lists of one type and of at most ``BUCKET`` bytes each; a larger one is alone."""
+    bucket: list[Tensor] = []
+    for gradient in gradients:
+        if bucket and (gradient.dtype != bucket[0].dtype or sum(g.nbytes for g in bucket) + gradient.nbytes > BUCKET):
+            yield bucket
+            bucket = []
+        bucket.append(gradient)
+    if bucket:
+        yield bucket
 
 
 def setup_distributed(settings: RunSettings) -> Distributed:
@@ -65,6 +106,12 @@ def setup_distributed(settings: RunSettings) -> Distributed:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError("run.device = 'cuda': torch finds no CUDA device. Leave it at 'auto', or repair the driver.")
     on_gpu = settings.device != "cpu" and torch.cuda.is_available()
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if on_gpu and several and int(os.environ.get("LOCAL_RANK", "0")) >= torch.cuda.device_count():
+        raise UserError(
+            f"more processes than GPUs: torch finds {torch.cuda.device_count()} here, and each process needs its own. "
+            f"Start as many (torchrun --nproc_per_node {torch.cuda.device_count()}), or set run.device to 'cpu'."
+        )
     if settings.threads:
         torch.set_num_threads(settings.threads)
     torch.use_deterministic_algorithms(settings.deterministic or not on_gpu, warn_only=True)
@@ -76,14 +123,20 @@ def setup_distributed(settings: RunSettings) -> Distributed:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if not on_gpu:
         keep_freed_memory()
-    rank, size = 0, 1
-    device = torch.device("cuda" if on_gpu else "cpu")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from accelerate import PartialState
+    precision = _choose_precision(settings, on_gpu)
+    if not several and not (on_gpu and os.environ.get(ALWAYS_REDUCE) == "1"):
+        return Distributed(0, 1, torch.device("cuda" if on_gpu else "cpu"), precision)
+    from accelerate import PartialState
 
-        state = PartialState(cpu=not on_gpu)
-        rank, size, device = state.process_index, state.num_processes, state.device
-    return Distributed(rank, size, device, _choose_precision(settings, on_gpu))
+    state = PartialState(cpu=not on_gpu, timeout=TIMEOUT)
+    return Distributed(state.process_index, state.num_processes, state.device, precision, _join_processes())
+
+
+@cache
+def _join_processes() -> torch.distributed.ProcessGroup:
+    """A group of all processes for numbers in main memory, beside the one that sums gradients."""
+    group: torch.distributed.ProcessGroup = torch.distributed.new_group(backend="gloo", timeout=TIMEOUT)
+    return group
 
 
 def keep_freed_memory() -> None:

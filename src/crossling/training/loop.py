@@ -9,6 +9,7 @@ run that was killed and continued ends with the same weights as one that was not
 from __future__ import annotations
 
 import time
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -55,8 +56,10 @@ class PreparedStep:
 
     batches: list[tuple[Objective, dict[str, Tensor]]] = field(default_factory=list)
     targets: dict[str, Terms[float]] = field(default_factory=dict)
-    """By objective: the number of targets of each term, over all of its batches here."""
+    """By objective: the number of targets of each term, over all of its batches and all processes."""
     subwords: int = 0
+    alike: bool = True
+    """Whether all processes have batches of the same shapes."""
 
 
 @dataclass
@@ -134,10 +137,9 @@ class Trainer:
         self._subwords = 0
 
     def _choose_steps(self) -> PlainSteps:
-        """Captured steps on one GPU, plain ones elsewhere: graphs do not reach across processes."""
+        """Captured steps on GPUs, plain ones elsewhere."""
         parts = (self.model, self.optimiser, self.settings, self.distributed)
-        suits = self.distributed.device.type == "cuda" and self.distributed.size == 1
-        if not self.execution.capture or not suits:
+        if not self.execution.capture or self.distributed.device.type != "cuda":
             return PlainSteps(*parts)
         from crossling.training.fast.cuda_graph import CapturedSteps
 
@@ -152,10 +154,13 @@ class Trainer:
         for prepared in prefetch(map(self._prepare, steps[done:])):
             self._losses.append(self._step(prepared))
             self.position.step += 1
-            if self.position.step % REPORT_EVERY == 0 or self.position.step % self.steps_per_epoch == 0:
+            due = self.position.step % REPORT_EVERY == 0 or self.position.step % self.steps_per_epoch == 0
+            if due:
                 self._report()
+            # Several GPUs are asked only when they were waited for: they agree on whether it is time.
             # The epoch's last step is saved after its evaluation, which a checkpoint of that step must hold.
-            if self.position.step % self.steps_per_epoch and self.is_time_to_save():
+            asked = due or self.distributed.size == 1 or self.distributed.device.type == "cpu"
+            if asked and self.position.step % self.steps_per_epoch and self.is_time_to_save():
                 self.position.seconds += time.monotonic() - began
                 began = time.monotonic()
                 self.save_checkpoint()
@@ -169,13 +174,9 @@ class Trainer:
         (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(seed)
         self._subwords += prepared.subwords
         by_name = {objective.name: objective.weights for objective, _ in prepared.batches}
-        weights = {name: weigh_terms(w, self._sum_targets(prepared.targets[name])) for name, w in by_name.items()}
+        weights = {name: weigh_terms(w, prepared.targets[name]) for name, w in by_name.items()}
         rate = learning_rate_at(self.position.step, self.total_steps, self.settings)
-        return self.steps.update(prepared.batches, weights=weights, rate=rate)
-
-    def _sum_targets(self, targets: Terms[float]) -> Terms[float]:
-        """The number of targets over all processes."""
-        return Terms(*(None if count is None else self.distributed.sum_number(count) for count in targets))
+        return self.steps.update(prepared.batches, weights=weights, rate=rate, alike=prepared.alike)
 
     def _prepare(self, step: Step) -> PreparedStep:
         """This process's share of a step's batches, with the number of their targets and subwords."""
@@ -190,11 +191,24 @@ class Trainer:
             counts = zip(before, objective.count_targets(arrays), strict=True)
             prepared.targets[objective.name] = Terms(*(n if m is None else m + (n or 0) for m, n in counts))
             prepared.subwords += int(arrays["mask"].sum())
+        self._compare(prepared)
         return prepared
 
+    def _compare(self, prepared: PreparedStep) -> None:
+        """Add up the targets of all processes, and find out whether their shapes are the same: in one message, ahead of
+        the step."""
+        shapes = [[tuple(tensor.shape) for tensor in batch.values()] for _, batch in prepared.batches]
+        number = zlib.crc32(repr(shapes).encode()) % (1 << 24)
+        counts = [n for terms in prepared.targets.values() for n in terms if n is not None]
+        *sums, first, second = self.distributed.sum_numbers([*counts, number, number**2])
+        # A variance of 0, which is exact: all sums are whole numbers that a float64 holds.
+        prepared.alike = first**2 == self.distributed.size * second
+        left = iter(sums)
+        for name, terms in prepared.targets.items():
+            prepared.targets[name] = Terms(*(None if n is None else next(left) for n in terms))
+
     def _report(self) -> None:
-        total, parts = self._mean_losses()
-        loss = self.distributed.sum_number(total)
+        loss, parts = self._mean_losses()
         if loss != loss or loss == float("inf"):
             raise UserError(
                 f"{self.execution.what}: the loss is not a number at step {self.position.step}. Lower lr "
@@ -212,9 +226,11 @@ class Trainer:
         self._losses, self._subwords, self._reported_at = [], 0, time.monotonic()
 
     def _mean_losses(self) -> tuple[float, dict[str, float]]:
-        """This process's part of the mean loss since the last report, and of each term's in the steps that have it."""
+        """The mean loss since the last report, and each term's in the steps that have it."""
         batches = [batch for step in self._losses for batch in step]
-        values = torch.stack([terms for _, terms in batches]).tolist()  # waits for the device once
+        # Read once, which waits for the device. What is summed outside of a graph ends this process if another one does
+        # not answer; what waits in a graph would wait for ever.
+        values = self.distributed.sum(torch.stack([terms for _, terms in batches])).tolist()
         steps = Counter(name for step in self._losses for name in {objective.name for objective, _ in step})
         means: dict[str, float] = {}
         for (objective, _), terms in zip(batches, values, strict=True):

@@ -55,8 +55,11 @@ class PlainSteps:
         if self._random is not None:
             self._random.begin(number)
 
-    def update(self, batches: Batches, *, weights: Weights, rate: float) -> StepLosses:
-        """Apply the gradient of the weighted losses of all batches; gives those losses."""
+    def update(self, batches: Batches, *, weights: Weights, rate: float, alike: bool = True) -> StepLosses:
+        """Apply the gradient of the weighted losses of all batches; gives those losses.
+
+        ``alike``: whether all processes have batches of the same shapes, as captured steps need.
+        """
         self.optimiser.zero_grad(set_to_none=True)
         losses: StepLosses = []
         for number, (objective, batch) in enumerate(batches):
@@ -64,7 +67,6 @@ class PlainSteps:
             on_device = torch.tensor(weights[objective.name], device=self.distributed.device)
             terms = self.backward(objective, to_device(batch, self.distributed.device), on_device)
             losses.append((objective, terms))
-        self.distributed.sum_gradients(self.model)
         self.set_rate(rate)
         self.apply()
         return losses
@@ -91,7 +93,9 @@ class PlainSteps:
         return self._bf16
 
     def apply(self) -> None:
-        """Clip and step; the optimiser divides gradients as it reads them, which saves a pass over all of them."""
+        """Add up the gradients of all processes, clip and step; the optimiser divides gradients as it reads them, which
+        saves a pass over all of them."""
+        self.distributed.sum_gradients(self.model)
         if self.settings.clip:
             norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
             self.optimiser.grad_scale = ((norm + 1e-6) / self.settings.clip).clamp(min=1.0)  # type: ignore[attr-defined]

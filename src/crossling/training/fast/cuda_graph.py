@@ -7,6 +7,10 @@ replays one graph for each of its batches, then that one, so objectives combine 
 What is captured has run once as part of a step, launched operation by operation, so that libraries have allocated what
 they need. It is captured when it is needed again: nothing is computed in vain, and a length that occurs once is never
 captured.
+
+Several processes replay graphs of their own. The graph that ends a step also adds up their gradients, in messages that
+depend on the model alone; a pass has messages of fixed sizes at most (statistics of a batch). All processes launch,
+capture and give up together, so that their messages meet in the same order.
 """
 
 from __future__ import annotations
@@ -29,6 +33,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 FINISH = ("finish",)
 """What ends a step, among what ran."""
+
+
+class CaptureError(RuntimeError):
+    """This process, or another one, failed to capture what all of them needed; nothing of it was computed."""
 
 
 class _Captured:
@@ -58,7 +66,7 @@ class CapturedSteps(PlainSteps):
         self._ran: set[tuple[Any, ...]] = set()
         """The passes that ran once, and FINISH."""
 
-    def update(self, batches: Batches, *, weights: Weights, rate: float) -> StepLosses:
+    def update(self, batches: Batches, *, weights: Weights, rate: float, alike: bool = True) -> StepLosses:
         if not self.can_capture:
             return super().update(batches, weights=weights, rate=rate)
         self._set_weights(weights)
@@ -66,10 +74,12 @@ class CapturedSteps(PlainSteps):
             losses: StepLosses = []
             for number, (objective, batch) in enumerate(batches):
                 self.begin_pass(number)
-                losses.append((objective, self._run_pass(objective, batch)))
+                losses.append((objective, self._run_pass(objective, batch, alike)))
             self.set_rate(rate)
             self._run_finish()
         except RuntimeError as error:
+            if self.distributed.size > 1 and not isinstance(error, CaptureError):
+                raise  # the other processes know nothing of it, and would not repeat the step
             self.can_capture = False
             self.passes.clear()
             torch.cuda.synchronize()
@@ -86,8 +96,10 @@ class CapturedSteps(PlainSteps):
             else:
                 self.weights[name] = pinned.to(self.distributed.device)
 
-    def _run_pass(self, objective: Objective, batch: dict[str, Tensor]) -> Tensor:
+    def _run_pass(self, objective: Objective, batch: dict[str, Tensor], alike: bool) -> Tensor:
         """Add a batch's gradients; gives the weighted terms of its loss."""
+        if not alike:
+            return self._launch_pass(objective, batch)
         key = (objective.name, *((name, tuple(tensor.shape)) for name, tensor in sorted(batch.items())))
         if key not in self.passes:
             if key not in self._ran:
@@ -125,16 +137,25 @@ class CapturedSteps(PlainSteps):
         """Record into a graph; only this thread's calls, since another one fetches batches meanwhile.
 
         What the launched pass took is given back first, since a graph has its own memory. ``torch.cuda.graph`` would
-        also collect Python's garbage, which takes longer than capturing.
+        also collect Python's garbage, which takes longer than capturing. Where one process fails, all do.
         """
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-        with torch.cuda.stream(self.stream):
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                yield
-            finally:
-                graph.capture_end()
+        failure: RuntimeError | None = None
+        try:
+            with torch.cuda.stream(self.stream):
+                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                try:
+                    yield
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            failure = error
+        failures = int(failure is not None)
+        if self.distributed.group is not None:
+            failures = int(self.distributed.sum(torch.tensor(failures, device=self.distributed.device)))
+        if failures:
+            raise CaptureError(str(failure or "in another process")) from failure
 
     def _run_finish(self) -> None:
         """Clip, step and clear the gradients."""
