@@ -27,7 +27,11 @@ ROOT = Path(__file__).resolve().parent.parent
 TRAIN, DEV, TEST = 16_000, 2_000, 2_000
 LANGUAGES = ("de", "es", "fr", "ru")
 PHASES = {
-    "encoder: loading": ("crossling.encoders.cache:EncoderCache.load",),
+    "encoder: loading": (
+        "crossling.encoders.cache:EncoderCache.load",
+        "crossling.encoders.cache:EncoderCache.load_last",
+        "crossling.encoders.cache:EncoderCache.identify",
+    ),
     "data: opening": ("crossling.study.recipe_run:open_recipe",),
     "device: setting up": ("crossling.study.recipe_run:setup_distributed",),
     "tokenizing": ("crossling.inference.evaluate:encode_rows",),

@@ -22,20 +22,16 @@ class EncoderCache:
 
     keep: bool = False
     """Keep the last encoder unchanged and return copies of it."""
-    hand_over: bool = False
-    """Hold an encoder that was loaded to be identified, for the first that asks for it: it is trained soon."""
     _identities: dict[Key, str] = field(default_factory=dict)
     _labels: dict[Key, str] = field(default_factory=dict)
     _shapes: dict[Key, tuple[int, int]] = field(default_factory=dict)
     _kept: tuple[Key, Encoder] | None = None
-    _unused: tuple[Key, Encoder] | None = None
 
     def identify(self, settings: EncoderSettings) -> str:
         """The hash of an encoder's content."""
         key = (settings.name, settings.revision, settings.attention)
         if key not in self._identities:
-            loaded = self.load(*key)
-            self._unused = (key, loaded) if self.hand_over else None
+            self._find(key)
         return self._identities[key]
 
     def label(self, settings: EncoderSettings) -> str:
@@ -50,13 +46,20 @@ class EncoderCache:
 
     def load(self, name: str, revision: str | None = None, attention: Direction | None = None) -> Encoder:
         """An encoder to train or to predict with; an error if it changed since it was first loaded."""
-        key = (name, revision, attention)
+        encoder = self._find((name, revision, attention))
+        return _copy(encoder) if self._kept is not None and self._kept[1] is encoder else encoder
+
+    def load_last(self, name: str, revision: str | None = None, attention: Direction | None = None) -> Encoder:
+        """The same where it is not needed again: what is kept is given away instead of a copy."""
+        encoder, self._kept = self._find((name, revision, attention)), None
+        return encoder
+
+    def _find(self, key: Key) -> Encoder:
+        """The encoder that is kept, or one that is loaded."""
         if self._kept is not None and self._kept[0] == key:
-            return _copy(self._kept[1])
-        if self._unused is not None and self._unused[0] == key:
-            encoder, self._unused = self._unused[1], None
-            return encoder
-        self._unused = None
+            return self._kept[1]
+        self._kept = None
+        name, revision, attention = key
         encoder = load_encoder(name, revision=revision, attention=attention)
         if self._identities.setdefault(key, encoder.identity) != encoder.identity:
             raise ArtefactError(f"{name}: was changed while it was in use; run again")
@@ -64,7 +67,6 @@ class EncoderCache:
         self._shapes[key] = encoder.layers, encoder.width
         if self.keep and 4 * sum(p.numel() for p in encoder.parameters()) < KEPT_BYTES:
             self._kept = (key, encoder)
-            return _copy(encoder)
         return encoder
 
 

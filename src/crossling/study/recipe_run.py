@@ -66,7 +66,7 @@ class RecipeRun:
     distributed: Distributed
     progress: Progress = field(default_factory=NoProgress)
     track: Callable[..., None] = lambda values, step, seed: None
-    encoders: EncoderCache = field(default_factory=lambda: EncoderCache(hand_over=True))
+    encoders: EncoderCache = field(default_factory=lambda: EncoderCache(keep=True))
 
     def run(self, *, command: str = "") -> None:
         """Train and predict for every seed; what is already there is not done again."""
@@ -84,7 +84,7 @@ class RecipeRun:
                     self._train_once(number, seed, identity)
                 if self.distributed.is_main:
                     self.describe(stages, command).write(self.out)
-                    self.predict(seed)
+                    self.predict(seed, last=seed == self.recipe.seeds[-1])
                 self.distributed.wait()
 
     def _create_folder(self) -> None:
@@ -266,14 +266,14 @@ class RecipeRun:
                 self._train_once(place, seed, identity)
         return self._load(identities[-1], number, seed)
 
-    def _load(self, identity: str, number: int, seed: int) -> tuple[Model, ModelCard]:
-        """The model of an artefact; a damaged one is set aside and trained again."""
+    def _load(self, identity: str, number: int, seed: int, *, last: bool = False) -> tuple[Model, ModelCard]:
+        """The model of an artefact; a damaged one is set aside and trained again. ``last``: no other will be loaded."""
         try:
             folder = self.store.fetch(identity)
         except DamagedError:
             self._train_once(number, seed, identity)
             folder = self.store.fetch(identity)
-        return load_model(folder, load=self.encoders.load)
+        return load_model(folder, load=self.encoders.load_last if last else self.encoders.load)
 
     def _numerics(self) -> dict[str, Any]:
         """What changes bits without changing settings."""
@@ -296,8 +296,9 @@ class RecipeRun:
             )
             yield bool(self.distributed.broadcast(done)), lease
 
-    def predict(self, seed: int) -> None:
-        """Predictions of one seed's model, copied from the store where they were made before."""
+    def predict(self, seed: int, *, last: bool = False) -> None:
+        """Predictions of one seed's model, copied from the store where they were made before; ``last``: nothing is
+        trained or predicted after it."""
         identity = self.identify_stages(seed)[-1]
         waiting = []
         for entry, language, rows in self.targets:
@@ -309,7 +310,7 @@ class RecipeRun:
                 waiting.append((entry, rows, stored, path))
         if not waiting:
             return
-        model, card = self._load(identity, len(self.recipe.stage) - 1, seed)
+        model, card = self._load(identity, len(self.recipe.stage) - 1, seed, last=last)
         model.to(self.distributed.device)
         head, settings = next(iter(card.tasks.items()))
         task = restore_task(settings)
