@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.extending import extend_on
-from crossling.encoders.loading import load_encoder, save_encoder
+from crossling.encoders.loading import load_encoder, paused_collection, save_encoder
 from crossling.errors import EncoderError, StorageError
 from hub import environment, serve
 from tiny import FAMILIES, save_tiny, tiny_encoder
@@ -213,3 +214,14 @@ def test_mismatched_vocabulary_sizes_are_refused(tmp_path: Path) -> None:
     write(folder / "config.json", json.dumps(config | {"vocab_size": 500}))
     with pytest.raises(EncoderError, match=r"vocab_size = 500, but its weights have 431 rows"):
         load_encoder(str(folder))
+
+
+def test_garbage_collector_runs_again_after_loading(tmp_path: Path) -> None:
+    assert gc.isenabled()
+    with paused_collection():
+        with paused_collection():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    with pytest.raises(EncoderError):
+        load_encoder(str(tmp_path))
+    assert gc.isenabled()

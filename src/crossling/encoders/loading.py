@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import re
 import tempfile
@@ -109,6 +110,20 @@ def view_read_files(folder: Path) -> Iterator[Path]:
         yield Path(name)
 
 
+@contextmanager
+def paused_collection() -> Iterator[None]:
+    """Python's garbage collector stands still: it would go through all that libraries create when they are imported,
+    again and again, and find nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@paused_collection()
 def load_encoder(name: str, *, revision: str | None = None, attention: Direction | None = None) -> Encoder:
     """An encoder by name: ``multilingual-e5-small`` or ``gemma-3-270m`` (no network), a folder, or a name on the hub.
 
@@ -152,6 +167,7 @@ def is_quantised_folder(name: str) -> bool:
     return is_folder(name) and (is_blocks_folder(folder) or is_gguf_folder(folder))
 
 
+@paused_collection()
 def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direction | None = None) -> Encoder:
     """A checkpoint in a folder: safetensors only, because anything else would have to be unpickled.
 

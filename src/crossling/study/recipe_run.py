@@ -24,6 +24,7 @@ from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.encoders.cache import EncoderCache
 from crossling.encoders.encoder import Encoder
+from crossling.encoders.loading import paused_collection
 from crossling.errors import ArtefactError, Problems, RecipeError
 from crossling.files import copy_atomic, is_filled, temporary_folder, write_atomic
 from crossling.fusions import build_fusion
@@ -489,7 +490,8 @@ def run_recipe(
     recipe: Recipe, *, store: Store, out: Path, progress: Progress | None = None, command: str = ""
 ) -> RecipeRun:
     """Run a recipe; predictions and the record of the run are then in ``out``."""
-    distributed = setup_distributed(recipe.run)
+    with paused_collection():  # it imports much
+        distributed = setup_distributed(recipe.run)
     shown = progress if progress and distributed.is_main else NoProgress()  # else every process would say the same
     run = RecipeRun(recipe, store, out, distributed, shown)
     run.run(command=command)
