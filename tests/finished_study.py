@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crossling.encoders.cache import EncoderCache
 from crossling.files import write_once
 from crossling.scores.predictions import Predictions, write_predictions
 from crossling.store.artefacts import Store
@@ -59,8 +60,11 @@ def finish_study(folder: Path, encoder: Path, text: str = CHOOSING) -> Path:
         predictions = make_predictions(RIGHT.get(variant.label, 0.4), cell.seed, spans=variant.task == "ner")
         write_predictions(out / cell.name / "predictions" / "test" / "hi.parquet", predictions)
         write_once(out / cell.name / "complete.json", {"identity": cell.name, "seconds": 1, "machine": {"torch": "2"}})
+    encoders = EncoderCache()  # one for all, as a study that is planned has
     runs = {
-        variant.folder: RecipeRun(variant.recipe, store, out / variant.folder, setup_distributed(variant.recipe.run))
+        variant.folder: RecipeRun(
+            variant.recipe, store, out / variant.folder, setup_distributed(variant.recipe.run), encoders=encoders
+        )
         for variant in study.variants
     }
     write_plan(study, cells, out, store=store, command="crossling study run", runs=runs)

@@ -118,7 +118,7 @@ def test_every_task_learns(kind: str, tmp_path: Path) -> None:
     batch = model.prepare(
         objective.collate(examples, Batch(np.arange(len(examples)), 64), size=len(examples)), ONE.device
     )
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
     losses = []
     for _ in range(300):
         optimiser.zero_grad()
