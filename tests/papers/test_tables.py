@@ -14,7 +14,7 @@ from crossling.cli import main as cli
 from crossling.data.catalogue import list_sets
 from crossling.data.declarations import check_spec, load_declaration
 from crossling.data.spec import parse_spec, parse_split
-from crossling.errors import RecipeError, UserError
+from crossling.errors import DataError, RecipeError, UserError
 from crossling.papers.measures import MEASURES, choose_languages
 from crossling.papers.published import FOLDER, PAPERS, list_figures, list_tables
 from crossling.papers.tables import CellSource, TablePlan, fill, plan_table, split_label
@@ -22,6 +22,7 @@ from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report import terminal
 from crossling.scores.metrics import list_scores
 from crossling.study.grid import load_study
+from crossling.study.plan import check_folder_layers
 
 NAMES = [table.name for table in (*list_tables(), *list_figures())]
 SMALL_CELLS = {"layer-fusion/2": 16, "layer-fusion/4": 3, "knowledge/6": 14, "adjustment/2": 12}
@@ -279,6 +280,15 @@ def test_dry_run_shows_every_cell_and_writes_no_file(
 )
 def test_dry_run_shows_the_settings_that_systems_differ_by(name: str, line: str, dry_run: Callable[..., str]) -> None:
     assert line in " ".join(dry_run(name, "--scale", "full", "--dry-run").split())
+
+
+def test_layers_that_an_encoder_in_a_folder_lacks_are_refused_without_data(tiny_folder: Path) -> None:
+    plan = plan_table("layer-fusion/4", "full", [f"encoder.name={tiny_folder}"])
+    with pytest.raises(
+        DataError, match=r"2 of 3 variants cannot be run\n  .*D_10: stage\.0: fusion\.layer = 10: .* 3 lay"
+    ):
+        check_folder_layers(plan.study)
+    check_folder_layers(plan_table("layer-fusion/4", "full").study)
 
 
 def test_dry_run_needs_neither_torch_nor_data() -> None:

@@ -71,6 +71,10 @@ def reproduce(
     if dry_run:
         from crossling.cli.show_papers import show_plan
 
+        if any(Path(variant.recipe.encoder.name).expanduser().is_dir() for variant in plan.study.variants):
+            from crossling.study.plan import check_folder_layers
+
+            check_folder_layers(plan.study)
         show_plan(plan)
         return
     _run_plan(plan, out=out, store=store, workers=workers, ray=ray)

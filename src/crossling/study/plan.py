@@ -28,7 +28,7 @@ from crossling.study.folder import (
     is_finished,
 )
 from crossling.study.grid import Study, Variant
-from crossling.study.recipe_run import RecipeRun
+from crossling.study.recipe_run import RecipeRun, check_layers
 from crossling.training.distributed import Distributed, setup_distributed
 
 State = Literal["waiting", "running", "done", "failed"]
@@ -78,6 +78,23 @@ def plan_study(
         trainings = tuple(run.list_trainings(cell.seed).values())
         cells.append(PlannedCell(*names, cell.seed, *identities, trainings))
     return cells, runs
+
+
+def check_folder_layers(study: Study) -> None:
+    """Refuse layers that encoders in folders lack, without any data; encoders of the hub are not looked for."""
+    encoders = EncoderCache()
+    faults: dict[str, list[str]] = {}
+    for variant in study.variants:
+        problems = Problems()
+        if Path(variant.recipe.encoder.name).expanduser().is_dir():
+            layers, width = encoders.measure(variant.recipe.encoder)
+            for number, settings in enumerate(variant.recipe.stage):
+                with problems.collect(f"stage.{number}"):
+                    check_layers(settings, layers=layers, width=width)
+        for line in problems.lines():
+            faults.setdefault(line, []).append(variant.folder)
+    if faults:
+        raise DataError(_describe_faults(faults, len(study.variants)))
 
 
 def _describe_faults(faults: Mapping[str, Sequence[str]], variants: int) -> str:
