@@ -61,6 +61,12 @@ def save_small(folder: Path, encoder: Path, *, add: float = 0.0) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store for rows of the embedded corpus, which are made once: half of what an analysis of a tiny model takes."""
+    return tmp_path_factory.mktemp("corpus")
+
+
 def prepare(name: str, store: Path) -> tuple[Any, Any]:
     kind = load_kind("analyses", name)
     settings = kind.Settings(**SETTINGS[name])
@@ -68,7 +74,7 @@ def prepare(name: str, store: Path) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", list_kinds("analyses"))
-def test_every_kind_fulfils_the_contract(name: str, tmp_path: Path, tiny_folder: Path) -> None:
+def test_every_kind_fulfils_the_contract(name: str, tmp_path: Path, tiny_folder: Path, corpus: Path) -> None:
     kind = load_kind("analyses", name)
     assert isinstance(kind.VERSION, int)
     assert kind.Settings.model_config["frozen"]
@@ -79,9 +85,9 @@ def test_every_kind_fulfils_the_contract(name: str, tmp_path: Path, tiny_folder:
             assert defined or protocol is not Analysis, f"{name} has no {function.__name__}"
             wanted = [one for one in inspect.signature(function).parameters if one != "self"]
             assert defined is None or list(inspect.signature(defined).parameters) == wanted
-    settings, data = prepare(name, tmp_path)
+    settings, data = prepare(name, corpus)
     assert settings.kind == name
-    assert data.fingerprints() == prepare(name, tmp_path)[1].fingerprints(), "the same data, the same fingerprints"
+    assert data.fingerprints() == prepare(name, corpus)[1].fingerprints(), "the same data, the same fingerprints"
     table = analyse_model(
         settings, data, save_small(tmp_path / "m", tiny_folder), AnalysisContext(WORLD, tmp_path / "s")
     )
@@ -91,9 +97,9 @@ def test_every_kind_fulfils_the_contract(name: str, tmp_path: Path, tiny_folder:
 
 @pytest.mark.parametrize("name", list_kinds("analyses"))
 def test_finished_table_is_read_from_the_store(
-    name: str, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, tiny_folder: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, data = prepare(name, tmp_path)
+    settings, data = prepare(name, corpus)
     folder, context = save_small(tmp_path / "m", tiny_folder), AnalysisContext(WORLD, tmp_path / "s")
     first = analyse_model(settings, data, folder, context)
     (path,) = (tmp_path / "s" / "analyses").rglob("*.parquet")
@@ -124,17 +130,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("label", list_cases("albert", "deberta-v2", "t5", "gemma3_text"))
-def test_analyses_read_models_of_other_families_or_say_why_not(label: str, tmp_path: Path) -> None:
+def test_analyses_read_models_of_other_families_or_say_why_not(label: str, tmp_path: Path, corpus: Path) -> None:
     model = save_small(tmp_path / "m", save_encoder(make_family(label), tmp_path / "encoder"), add=0.01)
     for name in list_kinds("analyses"):
-        settings, data = prepare(name, tmp_path)
+        settings, data = prepare(name, corpus)
         reason = REFUSED.get(name, {}).get(CASES[label][0])
         with pytest.raises(UserError, match=reason) if reason else nullcontext():
             assert len(analyse_model(settings, data, model, AnalysisContext(WORLD, tmp_path / "s"))), name
 
 
-def test_other_data_or_settings_are_another_table(tmp_path: Path) -> None:
-    settings, data = prepare("similarity", tmp_path)
+def test_other_data_or_settings_are_another_table(tmp_path: Path, corpus: Path) -> None:
+    settings, data = prepare("similarity", corpus)
     paths = {
         stored._table_path(changed, data, "model-1", store=tmp_path)
         for changed in (settings, settings.model_copy(update={"pool": "cls"}))
@@ -144,8 +150,8 @@ def test_other_data_or_settings_are_another_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", list_kinds("analyses"))
-def test_results_come_back_as_objects(name: str, tmp_path: Path, tiny_folder: Path) -> None:
-    settings, data = prepare(name, tmp_path)
+def test_results_come_back_as_objects(name: str, tmp_path: Path, tiny_folder: Path, corpus: Path) -> None:
+    settings, data = prepare(name, corpus)
     table = analyse_model(
         settings, data, save_small(tmp_path / "m", tiny_folder, add=0.1), AnalysisContext(WORLD, tmp_path / "s")
     )
