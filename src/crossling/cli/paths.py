@@ -34,8 +34,11 @@ def check_recipes(recipes: Iterable[Recipe]) -> None:
 
     problems = Problems()
     for recipe in recipes:
-        with problems.collect("encoder.name"):
-            check_encoder(recipe.encoder.name)
+        own = ((f"stage.{number}.encoder", recipe.own_encoder(number)) for number in range(len(recipe.stage)))
+        for key, encoder in (("encoder", recipe.encoder), *own):
+            with problems.collect(f"{key}.name"):
+                if encoder is not None:
+                    check_encoder(encoder.name)
         stages = ((f"stage.{n}", stage.model_dump(mode="json")) for n, stage in enumerate(recipe.stage))
         entries = ((f"evaluate.{n}", [spec for _, spec in e.specs()]) for n, e in enumerate(recipe.evaluate))
         for key, value in (*stages, *entries):

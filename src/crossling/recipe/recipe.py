@@ -182,6 +182,20 @@ class Recipe(FrozenSettings):
         """The settings of the task that the last stage learns; none where it learns no task."""
         return getattr(self.stage[-1], "task", None) if self.stage else None
 
+    def encoder_of(self, number: int) -> EncoderSettings:
+        """The encoder that a stage's model has: the stage's own, else the recipe's."""
+        return self.own_encoder(number) or self.encoder
+
+    def own_encoder(self, number: int) -> EncoderSettings | None:
+        """The encoder that a stage names for its own models, which teach a student of the recipe's."""
+        own = getattr(self.stage[number], "encoder", None)
+        return own if isinstance(own, EncoderSettings) else None
+
+    @property
+    def encoders(self) -> tuple[EncoderSettings, ...]:
+        """All encoders, each once, the recipe's first."""
+        return tuple(dict.fromkeys((self.encoder, *map(self.encoder_of, range(len(self.stage))))))
+
     @property
     def main_score(self) -> str:
         """The score that selects checkpoints and comes first in tables; empty where no task is learnt."""
@@ -271,6 +285,13 @@ def _complete_stages(stages: list[Any], problems: list[str]) -> None:
         complete = getattr(load_kind("stages", settings.kind), "complete_settings", None)
         try:
             stages[number] = complete(settings, stages[:number]) if complete else settings
+        except RecipeError as error:
+            problems.append(f"stage.{number}.{error}")
+    for number, (settings, following) in enumerate(zip(stages, [*stages[1:], None], strict=True)):
+        check = getattr(load_kind("stages", settings.kind), "check_following", None) if settings is not None else None
+        try:
+            if check and None not in stages:
+                check(settings, following)
         except RecipeError as error:
             problems.append(f"stage.{number}.{error}")
 

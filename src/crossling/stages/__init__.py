@@ -51,7 +51,8 @@ class Stage(Protocol[SettingsT, DataT]):
 
     It may also define ``complete_settings(settings, earlier)``, which takes what a recipe does not say from the
     settings of earlier stages; ``list_earlier(settings, seed)``, the seeds whose models of the stage before it reads;
-    ``find_start(settings, stages, number)``, the stage whose encoder it starts from (default: the one before);
+    ``find_start(settings, stages, number)``, the stage whose encoder it starts from (default: the one before; -1: the
+    recipe's encoder, or its own); ``check_following(settings, following)``, which refuses a stage after it, or none;
     ``resolve_settings(settings, data)``, which fills in what depends on the data; and ``check_scored(settings, data,
     scored)``, which refuses data that must not be scored.
     """

@@ -35,6 +35,7 @@ from crossling.stages.pseudo_labels import (
     score_rows,
     sharpen,
 )
+from crossling.tasks import restore_task
 
 if TYPE_CHECKING:
     from crossling.aligners.links import Link
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 CHUNK = 2_000
 """Rows that are encoded at a time."""
+BATCH = 128
+"""Rows that a teacher reads at a time."""
 
 
 class Choices(Protocol):
@@ -363,9 +366,9 @@ def _gather_votes(units: Sequence[Unit], task: Task, seeds: Sequence[int], conte
     best: dict[str, list[Array]] = {name: [] for name in sets}
     total: dict[str, Array] = {}
     for seed in seeds:
-        model, head = _load_teacher(seed, task, context)
+        model, head, own = _load_teacher(seed, task, context)
         for name, rows in sets.items():
-            probabilities_NC = predict_probabilities(model, task, rows, head=head, context=context)
+            probabilities_NC = predict_probabilities(model, own, rows, head=head, context=context)
             best[name].append(probabilities_NC.argmax(1).astype(np.int16))
             total[name] = total[name] + probabilities_NC if name in total else probabilities_NC
     return {name: Votes(np.stack(best[name]), total[name] / len(seeds)) for name in sets}
@@ -376,12 +379,13 @@ def _list_read(units: Sequence[Unit]) -> dict[str, Rows]:
     return {rows.fingerprint: rows for unit in units for rows in (unit.read, *([unit.learnt] if unit.both else []))}
 
 
-def _load_teacher(seed: int, task: Task, context: StageContext) -> tuple[Model, str]:
-    """The teacher of a seed on the device, and the name of its main head."""
+def _load_teacher(seed: int, task: Task, context: StageContext) -> tuple[Model, str, Task]:
+    """The teacher of a seed on the device, the name of its main head, and its task: it reads as it has learnt to, with
+    its own length and pooling."""
     assert context.load_earlier is not None
     model, card = context.load_earlier(seed)
     head = check_teacher(card, task)
-    return model.to(context.distributed.device), head
+    return model.to(context.distributed.device), head, restore_task(card.tasks[head])
 
 
 def check_teacher(card: ModelCard, task: Task) -> str:
@@ -408,7 +412,7 @@ def predict_probabilities(model: Model, task: Task, rows: Rows, *, head: str, co
         ClassProbabilities(task.build_objective(head)),
         examples,
         distributed=distributed,
-        plan=plan_stream(examples.lengths, 128, distributed.device),
+        plan=plan_stream(examples.lengths, BATCH, distributed.device),
         progress=context.progress,
     )
     tagged = rows.kind is TaggedSentence
@@ -456,15 +460,16 @@ def _gather_answers(
     sets = _list_read(units)
     found: dict[str, list[list[tuple[Answer, float]]]] = {name: [] for name in sets}
     for seed in seeds:
-        model, head = _load_teacher(seed, task, context)
+        model, head, own = _load_teacher(seed, task, context)
         for name, rows in sets.items():
             table = predict_rows(
                 model,
-                task,
+                own,
                 rows,
                 head=head,
                 distributed=context.distributed,
                 cache=context.encoded,
+                batch=BATCH,
                 progress=context.progress,
             ).table.to_pydict()
             answers = zip(table["start"], table["predicted"], strict=True)

@@ -266,7 +266,7 @@ def _fit(task: TaskSettings, rows: tuple[Rows, ...]) -> TaskSettings:
 def identify_task(settings: TaskStageSettings, data: TaskData) -> dict[str, Any]:
     """What the identity of a stage that trains a task is made of; data count by content, not by name."""
     settings = fit_tasks(settings, data)
-    table = settings.model_dump(mode="json", exclude={"train", "dev", "auxiliary", "replay", "consistency"})
+    table = settings.model_dump(mode="json", exclude={"train", "dev", "auxiliary", "replay", "consistency", "encoder"})
     # What a stage does not use does not count, so that a result stays known when a setting is added.
     used = {
         "select": settings.average == "none",

@@ -110,7 +110,8 @@ class Settings(FollowingStageSettings):
     weight: float = Field(default=1.0, gt=0, le=LARGEST_NUMBER)
     """The weight of taught examples in the loss; labelled ones have 1."""
     start: Literal["base", "teacher"] = "base"
-    """The student starts from the encoder that the first teachers started from, or from this seed's teacher."""
+    """The student starts from the encoder that the first teachers started from, or from this seed's teacher. Where the
+    teachers have an encoder of their own (``encoder`` of the finetune stage), it starts from the recipe's."""
 
     sentences: int | None = Field(default=30_000, ge=1, le=MOST_COUNTED)
     """At most this number of sentence pairs of each parallel text, drawn at random by the run's seed; none: all."""
@@ -163,6 +164,11 @@ def _check(settings: Settings, before: TaskStageSettings) -> None:
         raise RecipeError(f"task: a task of kind {kind!r}, but the teachers learnt one of kind {before.task.kind!r}")
     if kind == "classify" and getattr(settings.task, "overlap", None) is not None:
         raise RecipeError("task.overlap: texts in windows cannot be taught yet; leave it out")
+    if settings.start == "teacher" and getattr(before, "encoder", None) is not None:
+        raise RecipeError(
+            'start = "teacher": the teachers have an encoder of their own, and the student has the recipe\'s; leave '
+            "start out, or name one encoder under [encoder] for both"
+        )
     if settings.start == "teacher" and settings.fusion != before.fusion:
         raise RecipeError('fusion: start = "teacher" goes on with the teacher\'s fusion; leave it out')
     if kind == "answer":

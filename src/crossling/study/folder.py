@@ -288,6 +288,8 @@ class RunRecord:
     """By seed, the identities of the artefacts of its stages."""
     encoder: str = ""
     """What the encoder calls itself."""
+    teachers: tuple[str, ...] = ()
+    """The same of teachers' encoders that are not the recipe's."""
     command: str = ""
     data: tuple[DataRecord, ...] = ()
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -320,6 +322,7 @@ def read_run_record(out: Path) -> RunRecord:
             **_known_fields(RunRecord, facts),
             "store": Path(str(facts.get("store"))),
             "stages": {seed: tuple(identities) for seed, identities in stages.items()},
+            "teachers": tuple(facts.get("teachers", ())),
             "data": tuple(DataRecord(**one) for one in facts.get("data", ())),
         }
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from crossling.encoders.loading import load_encoder
 from crossling.files import read_json
 from crossling.progress import Progress
+from crossling.recipe.recipe import EncoderSettings, Recipe
 from crossling.store.artefacts import MARKER, Store
 from crossling.study.folder import PlannedCell
 from crossling.study.grid import Study
@@ -172,39 +173,43 @@ class Speeds:
                 kind = path.parent.name.partition("-")[0]
                 found.setdefault((work["encoder"], kind), []).append(work["subwords"] / work["seconds"])
         measured = {key: statistics.median(values) for key, values in found.items()}
-        wanted = {(run.recipe.encoder.name, kind) for run in runs.values() for kind in _list_trained(run)}
+        wanted = {
+            (run.recipe.encoder_of(number).name, run.recipe.stage[number].kind)
+            for run in runs.values()
+            for number in _list_trained(run)
+        }
         return cls(measured, resources, _describe_basis(measured, found, wanted, resources), {})
 
     def estimate(self, job: Job, run: RecipeRun) -> float:
         """Seconds that a job takes."""
         if job.stage is None:
-            kind = _list_trained(run)[-1]
             subwords = sum(estimate_subwords(rows) for _, _, rows in run.targets)
-            return subwords / (PREDICTION_FACTOR * self._speed(run, kind))
+            return subwords / (PREDICTION_FACTOR * self._speed(run.recipe, _list_trained(run)[-1]))
         settings = run.recipe.stage[job.stage]
         subwords = settings.epochs * count_subwords(run.opened[job.stage])
-        return float(subwords / self._speed(run, settings.kind))
+        return float(subwords / self._speed(run.recipe, job.stage))
 
-    def _speed(self, run: RecipeRun, kind: str) -> float:
-        name = run.recipe.encoder.name
-        if (name, kind) in self.measured:
-            return self.measured[name, kind]
-        scale = REFERENCE_PARAMETERS / self._body(run)
+    def _speed(self, recipe: Recipe, number: int) -> float:
+        """Subwords in a second that a stage learns from."""
+        settings, kind = recipe.encoder_of(number), recipe.stage[number].kind
+        if (settings.name, kind) in self.measured:
+            return self.measured[settings.name, kind]
+        scale = REFERENCE_PARAMETERS / self._body(settings)
         return SPEEDS[self.resources.device] * (self.resources.threads if self.resources.device == "cpu" else 1) * scale
 
-    def _body(self, run: RecipeRun) -> float:
+    def _body(self, settings: EncoderSettings) -> float:
         """Weights of the encoder without its subword table."""
-        name = run.recipe.encoder.name
+        name = settings.name
         if name not in self.parameters:
-            encoder = load_encoder(name, revision=run.recipe.encoder.revision)
+            encoder = load_encoder(name, revision=settings.revision)
             table = encoder.model.get_input_embeddings().weight.numel()
             self.parameters[name] = max(1.0, sum(p.numel() for p in encoder.parameters()) - table)
         return self.parameters[name]
 
 
-def _list_trained(run: RecipeRun) -> list[str]:
-    """Kinds of the stages that train; an average does not."""
-    return [settings.kind for settings, data in zip(run.recipe.stage, run.opened, strict=True) if data.efforts()]
+def _list_trained(run: RecipeRun) -> list[int]:
+    """Numbers of the stages that train; an average does not."""
+    return [number for number, data in enumerate(run.opened) if data.efforts()]
 
 
 def _describe_basis(

@@ -36,11 +36,19 @@ from crossling.errors import Problems
 from crossling.objectives.changed_copies import ROOM
 from crossling.progress import Progress
 from crossling.recipe.overrides import to_toml
-from crossling.recipe.recipe import Recipe
+from crossling.recipe.recipe import EncoderSettings, Recipe
 from crossling.stages import StageSettings
 from crossling.stages.consistent_task import LEXICON
+from crossling.stages.labelling import BATCH as TEACHER_BATCH
 from crossling.study.pool import Resources
-from crossling.study.recipe_run import RecipeRun, check_layers, check_stages, open_recipe, resolve_recipe
+from crossling.study.recipe_run import (
+    RecipeRun,
+    check_layers,
+    check_stages,
+    explain_taken,
+    open_recipe,
+    resolve_recipe,
+)
 from crossling.tasks import Task, build_task
 from crossling.training.eight_bit import BLOCK
 from crossling.training.settings import LoraSettings, TrainingSettings
@@ -132,10 +140,12 @@ def inspect_recipe(recipe: Recipe, *, store: Path, progress: Progress | None = N
     stages, targets = open_recipe(recipe, store, problems, progress=progress)
     problems.raise_all()
     recipe = resolve_recipe(recipe, stages)
-    encoder = load_encoder(recipe.encoder.name, revision=recipe.encoder.revision)
+    loaded = {one: load_encoder(one.name, revision=one.revision) for one in recipe.encoders}
+    encoders = [loaded[recipe.encoder_of(number)] for number in range(len(recipe.stage))]
     loads, data = [], []
     for number, (settings, opened) in enumerate(zip(recipe.stage, stages, strict=True)):
-        with problems.collect(f"stage.{number}"):
+        encoder = encoders[number]
+        with problems.collect(f"stage.{number}"), explain_taken(recipe, number):
             check_layers(settings, layers=encoder.layers, width=encoder.width)
             count_trained(settings, encoder)  # refuses adapters of linear layers that the encoder does not have
         problems.raise_all()
@@ -143,7 +153,7 @@ def inspect_recipe(recipe: Recipe, *, store: Path, progress: Progress | None = N
         loads.append(measure_load(settings, read, encoder))
         data += [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     data += [(f"evaluate.{recipe.evaluate.index(entry)}", rows) for entry, _, rows in targets]
-    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoder, loads))
+    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoders, loads))
 
 
 def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder) -> Load:
@@ -214,11 +224,16 @@ def _extrapolate(examples: Sequence[np.ndarray[Any, Any]], distinct: int, *, sha
     return float(distinct * share**power)
 
 
-def forecast_memory(recipe: Recipe, encoder: Encoder, loads: Sequence[Load]) -> dict[str, str]:
-    """For each stage, the most memory that training on a CPU and predicting afterwards take, and what takes it."""
-    facts = {"encoder": f"{encoder.name}: {_count_parameters(encoder) / 1e6:.1f} million parameters"}
-    for number, load in enumerate(loads):
+def forecast_memory(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence[Load]) -> dict[str, str]:
+    """For each stage and its encoder, the most memory that training on a CPU and predicting afterwards take, and what
+    takes it."""
+    facts = {"encoder": _describe_size(encoders[-1])}
+    for number, (encoder, load) in enumerate(zip(encoders, loads, strict=True)):
         need = forecast_stage(recipe, number, encoder, load)
+        if recipe.own_encoder(number):
+            facts[f"stage.{number}.encoder"] = _describe_size(encoder)
+        if number and recipe.own_encoder(number - 1):
+            need = max(need, _forecast_labelling(encoder, encoders[number - 1], load), key=lambda one: one.total)
         facts[f"stage.{number}"] = (
             f"about {need.total / 1e9:.1f} GB on a CPU: {need.weights / 1e9:.1f} weights and optimiser, "
             f"{need.activations / 1e9:.1f} activations of {load.batch} x {load.length} subwords, "
@@ -230,6 +245,16 @@ def forecast_memory(recipe: Recipe, encoder: Encoder, loads: Sequence[Load]) -> 
             on_gpu = GPU_OVERHEAD + forecast_gpu_stage(recipe, number, encoder, load)
             facts[f"stage.{number}"] += f"; about {on_gpu / 1e9:.1f} GB on a GPU"
     return facts
+
+
+def _describe_size(encoder: Encoder) -> str:
+    return f"{encoder.name}: {_count_parameters(encoder) / 1e6:.1f} million parameters"
+
+
+def _forecast_labelling(student: Encoder, teacher: Encoder, load: Load) -> Need:
+    """Before a student is trained, a teacher of another encoder predicts while the student's is loaded."""
+    weights = float(WEIGHT * (_count_parameters(student) + _count_parameters(teacher)))
+    return Need(weights, _prediction_bytes(teacher, TEACHER_BATCH, load.length), OVERHEAD, False)
 
 
 def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) -> Need:
@@ -323,11 +348,17 @@ def fit_gpu_memory(resources: Resources, runs: Mapping[str, RecipeRun]) -> Resou
     if resources.device == "cpu" or resources.is_fixed:
         return resources
     needs = []
-    for settings in {run.recipe.encoder for run in runs.values()}:
+    for settings in {settings for run in runs.values() for settings in run.recipe.encoders}:
         encoder = load_encoder(settings.name, revision=settings.revision)
-        of_encoder = [run.recipe for run in runs.values() if run.recipe.encoder == settings]
-        needs += [forecast_gpu_bytes(recipe, encoder) for recipe in of_encoder]
+        parts = [_take_stages(run.recipe, settings) for run in runs.values()]
+        needs += [forecast_gpu_bytes(recipe, encoder) for recipe in parts if recipe.stage]
     return resources.fit_gpu_memory(max(needs))
+
+
+def _take_stages(recipe: Recipe, encoder: EncoderSettings) -> Recipe:
+    """A recipe with the stages that train this encoder."""
+    stages = (settings for number, settings in enumerate(recipe.stage) if recipe.encoder_of(number) == encoder)
+    return recipe.model_copy(update={"encoder": encoder, "stage": tuple(stages)})
 
 
 def _is_trimmed(recipe: Recipe, number: int) -> bool:
@@ -336,7 +367,8 @@ def _is_trimmed(recipe: Recipe, number: int) -> bool:
     chosen = [getattr(stage, "vocabulary", None) for stage in recipe.stage[: number + 1]]
     if "whole" in chosen or chosen[-1] == "seen":
         return "whole" not in chosen
-    return recipe.encoder.trim if recipe.encoder.trim != "auto" else settings.weight_decay == 0
+    trim = recipe.encoder_of(number).trim
+    return trim if trim != "auto" else settings.weight_decay == 0
 
 
 def _count_parameters(encoder: Encoder) -> int:

@@ -126,10 +126,14 @@ def _find_saved(argument: ModelArgument) -> AnalysedModel:
         raise ArtefactError(
             f"{argument.where}@{argument.after}: a saved model has no other stages; leave @ out, or name a run"
         )
-    card = read_card(argument.folder)
-    label = argument.label or argument.folder.resolve().name
-    base = Pretrained(card.encoder, card.revision)
-    return AnalysedModel("", label, None, argument.folder, card.source, find_store(), base)
+    label, source = argument.label or argument.folder.resolve().name, read_card(argument.folder).source
+    return AnalysedModel("", label, None, argument.folder, source, find_store(), _find_base(argument.folder))
+
+
+def _find_base(model: Path) -> Pretrained:
+    """The encoder that a trained model was before: of a teacher it need not be the recipe's."""
+    card = read_card(model)
+    return Pretrained(card.encoder, card.revision)
 
 
 def _find_seeds(argument: ModelArgument) -> list[AnalysedModel]:
@@ -138,13 +142,14 @@ def _find_seeds(argument: ModelArgument) -> list[AnalysedModel]:
     if wanted is not None and str(wanted) not in record.stages:
         raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(record.stages)}")
     label = _label(argument, run.name)
-    base = Pretrained(recipe.encoder.name, recipe.encoder.revision)
-    return [
-        AnalysedModel(
-            "", label, int(seed), _find_stage(argument, record.store, stages), recipe.source, record.store, base
-        )
+    models = {
+        seed: _find_stage(argument, record.store, stages)
         for seed, stages in record.stages.items()
         if wanted in (None, int(seed))
+    }
+    return [
+        AnalysedModel("", label, int(seed), model, recipe.source, record.store, _find_base(model))
+        for seed, model in models.items()
     ]
 
 
@@ -177,8 +182,8 @@ def _find_cells(argument: ModelArgument) -> tuple[list[AnalysedModel], list[str]
     models = []
     for cell in cells:
         recipe, model = recipes[cell.folder], _find_stage(argument, store, cell.stages)
-        base, label = Pretrained(recipe.encoder.name, recipe.encoder.revision), label_cell(argument, cell.label)
-        models.append(AnalysedModel(cell.task, label, cell.seed, model, recipe.source, store, base))
+        label = label_cell(argument, cell.label)
+        models.append(AnalysedModel(cell.task, label, cell.seed, model, recipe.source, store, _find_base(model)))
     missing = len(plan.cells) - len(cells)
     return models, [f"{missing} of {len(plan.cells)} cells of {folder} are not finished"] if missing else []
 

@@ -82,6 +82,7 @@ def _describe_run(run: Path, recipe: Recipe, record: RunRecord, seed: int) -> di
     limits = []
     if any(getattr(stage, "transductive", False) for stage in recipe.stage):
         limits.append("Transductive: text that is scored may have been learnt from, without its labels.")
+    limits += map(_describe_teacher, record.teachers)
     if len(scored) < len(tested):
         missing = [one.name for one, result in zip(tested, results, strict=True) if result is None]
         limits.append(f"The run is not finished. Without scores: {', '.join(missing)}.")
@@ -99,6 +100,12 @@ def _describe_run(run: Path, recipe: Recipe, record: RunRecord, seed: int) -> di
         "limits": tuple(limits),
         "machine": dict(record.machine),
     }
+
+
+def _describe_teacher(encoder: str) -> str:
+    """Another encoder that taught a model: its terms may cover what learns from it. Trimmed ones have a suffix."""
+    terms = f", whose {GEMMA_TERMS} also cover models that learn from it" if encoder.startswith(GEMMA_ALIASES) else ""
+    return f"Taught by models of {encoder}{terms}."
 
 
 def _gather_results(run: Path, recipe: Recipe, record: RunRecord) -> list[LanguageResult | None]:
@@ -120,6 +127,8 @@ def _describe_stage(settings: Any) -> str:
     """A stage by its kind and what matters most of its settings."""
     table = settings.model_dump(mode="json")
     shown = {name: table[name] for name in ("models", "epochs", "batch", "lr", "schedule", "select") if name in table}
+    if table.get("encoder"):
+        shown["encoder"] = _name_base(table["encoder"]["name"])
     if table.get("average") == "epochs":
         shown["select"] = "the mean of all epochs"
     task = f" on {task_name(settings.task)}" if table.get("task") else ""

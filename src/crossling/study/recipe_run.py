@@ -121,6 +121,7 @@ class RecipeRun:
             self.store.root.resolve(),
             {seed: tuple(identities) for seed, identities in stages.items()},
             encoder=self.encoders.label(self.recipe.encoder),
+            teachers=tuple(map(self.encoders.label, self.recipe.encoders[1:])),
             command=command,
             data=tuple(DataRecord(role, rows.name, rows.language, len(rows), rows.fingerprint) for role, rows in data),
             machine=describe_hardware(self.distributed),
@@ -137,11 +138,11 @@ class RecipeRun:
             found.raise_all()
 
     def check_layers(self, problems: Problems) -> None:
-        """See that the encoder has all layers that the stages name."""
-        layers, width = self.encoders.measure(self.recipe.encoder)
-        for number, settings in enumerate(self.recipe.stage):
-            with problems.collect(f"stage.{number}"):
-                check_layers(settings, layers=layers, width=width)
+        """See that each stage's encoder has all layers that the stage names."""
+        for number in range(len(self.recipe.stage)):
+            layers, width = self.encoders.measure(self.recipe.encoder_of(number))
+            with problems.collect(f"stage.{number}"), explain_taken(self.recipe, number):
+                check_layers(self.recipe.stage[number], layers=layers, width=width)
 
     def identify_stages(self, seed: int, *, count: int | None = None) -> tuple[str, ...]:
         """The identity of each stage's artefact, or of the first few: known without training, from all that affects
@@ -150,7 +151,7 @@ class RecipeRun:
         for number, (settings, data) in enumerate(zip(self.recipe.stage[:count], self.opened[:count], strict=True)):
             stage = load_stage(settings)
             first = self._find_start(number)
-            start = identities[first] if first >= 0 else self.encoders.identify(self.recipe.encoder)
+            start = identities[first] if first >= 0 else self.encoders.identify(self.recipe.encoder_of(number))
             facts: dict[str, Any] = {"start": start, "seed": seed, "loop": LOOP_VERSION, **self._numerics()}
             if earlier := self.list_earlier(number, seed):
                 # Called so since teachers were the first models that a stage read: stored results are known by it.
@@ -172,8 +173,9 @@ class RecipeRun:
         needs."""
         found: dict[str, Training] = {}
         identities = self.identify_stages(seed, count=count)
-        for number, identity in enumerate(identities):
-            needs = dict.fromkeys(identities[number - 1 : number])
+        for number in self._list_parts(len(identities) - 1):
+            identity, start = identities[number], self._find_start(number)
+            needs = dict.fromkeys(identities[start : start + 1] if start >= 0 else ())
             for other in self.list_earlier(number, seed):
                 trainings = self.list_trainings(other, count=number)
                 needs[next(reversed(trainings))] = None
@@ -181,8 +183,12 @@ class RecipeRun:
             found[identity] = Training(identity, seed, number, tuple(needs))
         return found
 
+    def _list_parts(self, number: int) -> range:
+        """Numbers of the stages that a stage's model is made by: none before one with an encoder of its own."""
+        return range(number if number >= 0 and self.recipe.own_encoder(number) else 0, number + 1)
+
     def _find_start(self, number: int) -> int:
-        """The number of the stage whose encoder a stage starts from; -1: the recipe's encoder."""
+        """The number of the stage whose encoder a stage starts from; -1: its own encoder, or the recipe's."""
         settings = self.recipe.stage[number]
         find = getattr(load_stage(settings), "find_start", None)
         return int(find(settings, self.recipe.stage, number)) if find is not None else number - 1
@@ -212,8 +218,8 @@ class RecipeRun:
         context = StageContext(
             seed,
             self.recipe.source,
-            self._load_start(parent, start, seed),
-            self.recipe.encoder,
+            self._load(parent, start, seed)[0].encoder if parent else self._load_base(number),
+            self.recipe.encoder_of(number),
             self.distributed,
             self.store.work(identity),
             self.store.root,
@@ -221,7 +227,7 @@ class RecipeRun:
             progress=LeaseCheckedProgress(self.progress, check_lease) if check_lease else self.progress,
             track=lambda values, step: self.track(self._name_values(values, number), step, seed),
             on_start=self._encode_targets if number == len(self.recipe.stage) - 1 else None,
-            base=(lambda: self._load_start(None, -1, seed)) if parent else None,
+            base=(lambda: self._load_base(number)) if parent else None,
             load_earlier=(lambda other: self._load_trained(number - 1, other)) if number else None,
         )
         release_memory(self.distributed.device)
@@ -231,7 +237,7 @@ class RecipeRun:
         if check_lease:
             check_lease()
         work = {
-            "encoder": self.recipe.encoder.name,
+            "encoder": self.recipe.encoder_of(number).name,
             "seconds": round(max(time.monotonic() - began, record.get("training_seconds", 0.0)), 3),
             "subwords": round(settings.epochs * count_subwords(self.opened[number])),
             **measure_peak(self.distributed.device),
@@ -252,19 +258,17 @@ class RecipeRun:
             return values
         return {f"{number}-{self.recipe.stage[number].kind}/{name}": value for name, value in values.items()}
 
-    def _load_start(self, parent: str | None, number: int, seed: int) -> Encoder:
-        """The encoder that a stage starts from: the recipe's, or what the stage before made of it."""
-        if parent is None:
-            base = self.recipe.encoder
-            return self.encoders.load(base.name, base.revision, base.attention)
-        return self._load(parent, number, seed)[0].encoder
+    def _load_base(self, number: int) -> Encoder:
+        """The encoder of a stage, untrained: the recipe's, or its own."""
+        base = self.recipe.encoder_of(number)
+        return self.encoders.load(base.name, base.revision, base.attention)
 
     def _load_trained(self, number: int, seed: int) -> tuple[Model, ModelCard]:
         """The model of a stage with some seed; it and the stages before it are trained first where they are missing."""
         identities = self.identify_stages(seed, count=number + 1)
         if not self.store.is_complete(identities[-1]):
-            for place, identity in enumerate(identities):
-                self._train_once(place, seed, identity)
+            for place in self._list_parts(number):
+                self._train_once(place, seed, identities[place])
         return self._load(identities[-1], number, seed)
 
     def _load(self, identity: str, number: int, seed: int, *, last: bool = False) -> tuple[Model, ModelCard]:
@@ -381,6 +385,21 @@ def check_stages(recipe: Recipe) -> None:
     """Refuse a recipe that trains nothing."""
     if not recipe.stage:
         raise RecipeError('stage: missing; a run trains at least once: [[stage]] with kind = "finetune"')
+
+
+@contextmanager
+def explain_taken(recipe: Recipe, number: int) -> Iterator[None]:
+    """Say of a refused setting that it may come from the stage before, whose models have another encoder."""
+    try:
+        yield
+    except RecipeError as error:
+        teacher = recipe.own_encoder(number - 1) if number else None
+        if teacher is None:
+            raise
+        raise RecipeError(
+            f"{error} What this stage does not name is as in the stage before, whose models have another encoder, "
+            f"{teacher.name}: name it here."
+        ) from None
 
 
 def check_layers(settings: StageSettings, *, layers: int, width: int) -> None:

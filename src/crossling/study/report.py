@@ -261,7 +261,8 @@ def _show_settings(plan: StudyPlan) -> str:
 def _list_encoders(plan: StudyPlan, out: Path) -> set[str]:
     """What the encoders are, where a recipe names a folder."""
     records = (find_run_record(out / variant.folder) for variant in plan.variants)
-    return {record.encoder for record in records if record is not None and record.encoder}
+    named = ((record.encoder, *record.teachers) for record in records if record is not None)
+    return {encoder for encoders in named for encoder in encoders if encoder}
 
 
 def _list_tests(comparison: StudyComparison) -> set[str]:
@@ -394,7 +395,7 @@ def list_used(recipes: list[Recipe]) -> set[str]:
     """Kinds and encoders that recipes name, by the names that citations use."""
     used = set()
     for recipe in recipes:
-        used.add(f"encoder/{recipe.encoder.name}")
+        used |= {f"encoder/{encoder.name}" for encoder in recipe.encoders}
         for stage in recipe.stage:
             used.add(f"stages/{stage.kind}")
             table = stage.model_dump(mode="json")

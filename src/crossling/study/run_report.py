@@ -85,6 +85,8 @@ def describe_stages(recipe: Recipe, record: RunRecord, store: Path) -> list[str]
     notes = []
     if any(getattr(stage, "transductive", False) for stage in recipe.stage):
         notes.append("transductive: text that is scored may have been learnt from, without its labels")
+    if record.teachers:
+        notes.append(f"taught by models of {', '.join(record.teachers)}")
     trained = []
     for identity in record.stages[str(recipe.seeds[0])]:
         with suppress(ArtefactError):  # an earlier stage that was deleted since
