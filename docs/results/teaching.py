@@ -3,7 +3,7 @@
 With --write, the table in teaching.md and the figures of `crossling start` (study/start.toml) are replaced, too.
 
 Differences are paired by seed: mean and 95 % interval by Student's t over seeds, which is about the next seed. Holm's
-correction is over all systems of all tasks but plain and control.
+correction is over all systems of all tasks but plain fine-tuning, however long.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ TEXT = {
     "pos": ("de", "es", "hi", "ja", "ru", "zh"),
     "sentiment": ("de", "es"),
     "best-nli": ("de", "es", "ru", "zh"),
+    "teach-gemma": ("de", "es", "ru", "zh"),
     "best-paraphrase": ("de", "es", "ja", "ru"),
     "best-pos": ("de", "es", "hi", "ja", "ru", "zh"),
     "best-qa": ("de", "es", "ru"),
 }
 """Languages that gave text, by study; all others but English gave none."""
-UNTAUGHT = ("plain", "control")
+UNTAUGHT = ("plain", "control", "longer")
+"""Plain fine-tuning, however long: no system that was tried."""
 FOLDER = Path(__file__).parent
 CHOICES = FOLDER.parent.parent / "src" / "crossling" / "study" / "start.toml"
-HEAD = "| task | system | en | gave text | gave none | from plain, gave none | from control, gave none | p, Holm |"
+HEAD = (
+    "| task | system | seeds | en | gave text | gave none | from plain, gave none | from control, gave none | p, Holm |"
+)
 
-Means = dict[tuple[str, str], dict[str, list[float]]]
+Means = dict[tuple[str, str], dict[str, dict[int, float]]]
 
 
 def read_means(path: Path) -> Means:
-    """By study and system: the mean over each group of languages, a value for each seed."""
+    """By study, system and group of languages: the mean over the languages, by seed."""
     scores: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
     with path.open(encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):
@@ -48,10 +52,10 @@ def read_means(path: Path) -> Means:
     for key, seeds in scores.items():
         groups = {find_group(key[0], language) for by in seeds.values() for language in by}
         means[key] = {
-            group: [
-                fmean(score for language, score in by.items() if find_group(key[0], language) == group)
-                for _, by in sorted(seeds.items())
-            ]
+            group: {
+                seed: fmean(score for language, score in by.items() if find_group(key[0], language) == group)
+                for seed, by in sorted(seeds.items())
+            }
             for group in sorted(groups)
         }
     return means
@@ -62,9 +66,9 @@ def find_group(study: str, language: str) -> str:
     return "en" if language == "en" else "text" if language in TEXT[study] else "none"
 
 
-def measure_gain(first: list[float], second: list[float]) -> tuple[float, float, float, float]:
-    """The mean difference, its 95 % interval, and the p-value of the paired t-test."""
-    differences = [a - b for a, b in zip(first, second, strict=True)]
+def measure_gain(first: dict[int, float], second: dict[int, float]) -> tuple[float, float, float, float]:
+    """The mean difference over the seeds that both have, its 95 % interval, and the p-value of the paired t-test."""
+    differences = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
     test = stats.ttest_1samp(differences, 0)
     low, high = test.confidence_interval(0.95)
     return fmean(differences), float(low), float(high), float(test.pvalue)
@@ -88,15 +92,15 @@ def build_table(means: Means) -> list[str]:
     taught = [key for key in means if key[1] not in UNTAUGHT]
     tests = [measure_gain(means[key]["none"], means[find_control(means, key[0])]["none"])[3] for key in taught]
     corrected = dict(zip(taught, correct_holm(tests), strict=True))
-    lines = [HEAD, "| --- | --- | --: | --: | --: | --: | --: | --: |"]
+    lines = [HEAD, "| --- | --- | --: | --: | --: | --: | --: | --: | --: |"]
     for key, groups in means.items():
         values = " | ".join(
-            f"{fmean(groups[group]):.1f}" if group in groups else "" for group in ("en", "text", "none")
+            f"{fmean(groups[group].values()):.1f}" if group in groups else "" for group in ("en", "text", "none")
         )
         references = ((key[0], "plain"), find_control(means, key[0]))
         others = " | ".join(format_gain(means, key, other) for other in references)
         p = f"{corrected[key]:.3f}" if key in corrected else ""
-        lines.append(f"| {key[0]} | {key[1]} | {values} | {others} | {p} |")
+        lines.append(f"| {key[0]} | {key[1]} | {len(groups['en'])} | {values} | {others} | {p} |")
     return lines
 
 

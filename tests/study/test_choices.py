@@ -40,10 +40,10 @@ def test_figures_of_the_teaching_study_are_current(teaching: ModuleType) -> None
 
 
 def test_figures_are_computed_from_scores_of_seeds(teaching: ModuleType) -> None:
-    """Two seeds, differences of 1 and 3: mean 2, and t with one degree of freedom is 12.7 at 95 %."""
+    """Differences of 1 and 3 with the two seeds that both have: mean 2; t with one degree of freedom is 12.7."""
     means = {
-        ("pos", "plain"): {"en": [90.0, 90.0], "none": [50.0, 51.0]},
-        ("pos", "taught"): {"en": [90.0, 90.0], "none": [51.0, 54.0]},
+        ("pos", "plain"): {"en": {1: 90.0, 2: 90.0, 3: 80.0}, "none": {1: 50.0, 2: 51.0, 3: 10.0}},
+        ("pos", "taught"): {"en": {1: 90.0, 2: 90.0}, "none": {2: 54.0, 1: 51.0}},
     }
     text = '[[pos.ingredients]]\nstudy = "pos"\nsystem = "{}"\nnone = []\ntext = [1.0, 1.0, 1.0]\n'
     assert "none = [2.0, -10.7, 14.7]\ntext = []\n" in teaching.update_choices(text.format("taught"), means)
