@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import pytest
 import torch
 from torch import Tensor
 
+from crossling.data.batching import plan_epoch
 from crossling.errors import UserError
 from crossling.objectives import label_words
 from crossling.recipe.recipe import RunSettings
@@ -22,7 +26,7 @@ from crossling.training.fast.cuda_graph import CapturedSteps, _Captured
 from crossling.training.loop import Execution, fit
 from crossling.training.mixture import AuxiliaryStream, Mixture, Stream
 from crossling.training.settings import TrainingSettings
-from crossling.training.steps import PlainSteps
+from crossling.training.steps import PlainSteps, build_optimiser
 from learner import make_learner
 from two_processes import run_in_two_processes
 
@@ -33,11 +37,16 @@ updates a gradient of 0, which captured steps have where plain ones have none, c
 
 
 class RepeatedGraph:
-    """In place of a CUDA graph: a replay runs again what would have been captured."""
+    """In place of a CUDA graph: a replay runs again what would have been captured. As with torch, nothing more is
+    captured into a pool whose last graph is gone."""
 
     work: Any = None
+    pools: ClassVar[dict[tuple[int, int], WeakSet[RepeatedGraph]]] = {}
 
-    def capture_begin(self, **settings: Any) -> None: ...
+    def capture_begin(self, *, pool: tuple[int, int], **settings: Any) -> None:
+        if pool in self.pools and not self.pools[pool]:
+            raise RuntimeError("use_count > 0 INTERNAL ASSERT FAILED")
+        self.pools.setdefault(pool, WeakSet()).add(self)
 
     def capture_end(self) -> None: ...
 
@@ -60,6 +69,8 @@ class RepeatedSteps(CapturedSteps):
     def update(self, *batches: Any, alike: bool = True, **how: Any) -> Any:
         self.shapes_alike.add(alike)
         return super().update(*batches, alike=alike, **how)
+
+    def _renew_random(self) -> None: ...
 
     def _set_weights(self, weights: Any) -> None:
         self.weights = {name: torch.tensor(values) for name, values in weights.items()}
@@ -92,12 +103,14 @@ class NoStream:
     def wait_stream(self, other: Any) -> None: ...
 
 
-def _pretend_cuda() -> None:
+def _pretend_cuda(replace: Callable[[Any, str, Any], None] = setattr) -> None:
+    numbers = itertools.count()
     made: dict[str, Any] = {"Stream": lambda device: NoStream(), "stream": lambda stream: nullcontext()}
-    made |= {"current_stream": NoStream, "graph_pool_handle": lambda: (0, 0)}
+    made |= {"current_stream": NoStream, "graph_pool_handle": lambda: (0, next(numbers))}
     made |= {"synchronize": lambda: None, "empty_cache": lambda: None}
     for name, function in made.items():
-        setattr(torch.cuda, name, function)
+        replace(torch.cuda, name, function)
+    replace(RepeatedGraph, "pools", {})
 
 
 def _train(folder: Path, distributed: Distributed) -> dict[str, Any]:
@@ -161,6 +174,23 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert not first["one process cannot capture"]["can"] and first["one process cannot capture"]["captures"] == 2
     assert first["shapes differ"]["can"] and first["shapes differ"]["alike"] == [False, True]
     assert (tmp_path / "message").exists()
+
+
+def test_a_head_is_reached_after_the_only_graph_was_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pass has been captured when the graph that ends a step has to be captured anew."""
+    _pretend_cuda(monkeypatch.setattr)
+    model, stream = make_learner(tmp_path, count=8, dropout=False)
+    later = label_words.Objective("later", classes=model.heads["main"].linear.out_features)
+    model.heads["later"] = later.build_head(model.encoder.width)
+    model.train()
+    steps = RepeatedSteps(model, build_optimiser(model, SETTINGS, CPU), SETTINGS, Distributed(0, 1, CPU, torch.float32))
+    plan = plan_epoch(stream.examples.lengths, 4, seed=1, epoch=0)[0]
+    held = []
+    for objective, size in ((stream.objective, 4), (stream.objective, 5), (later, 4), (stream.objective, 4)):
+        batch = model.prepare(objective.collate(stream.examples, plan, size=size), CPU)
+        steps.update([(objective, batch)], weights={objective.name: (1.0, 0.0, 0.0, 0.0)}, rate=1e-3)
+        held.append((len(steps.passes), steps.finish is not None))
+    assert steps.can_capture and held == [(0, False), (0, True), (0, False), (1, True)]
 
 
 def test_buckets_hold_all_gradients_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,11 @@ def _run_in(random: Any, forward: Any, *inputs: Any, **named: Any) -> Any:
 
 
 @pytest.mark.parametrize("states", ["float32", "8bit"])
-def test_a_head_that_is_reached_later_starts_without_updates(tmp_path: Path, states: str) -> None:
+@pytest.mark.parametrize("sizes", [(8, 8, 8), (8, 9, 8, 8, 8)], ids=["passes captured", "only the end captured"])
+def test_a_head_that_is_reached_later_starts_without_updates(
+    tmp_path: Path, states: str, sizes: tuple[int, ...]
+) -> None:
+    """Captured before: a pass and the end of a step, or, after batches of two sizes, only the latter."""
     from crossling.data.batching import plan_epoch
     from crossling.objectives import label_words
     from crossling.training.fast.cuda_graph import CapturedSteps
@@ -205,12 +209,16 @@ def test_a_head_that_is_reached_later_starts_without_updates(tmp_path: Path, sta
     model.to(distributed.device).train()
     steps = CapturedSteps(model, build_optimiser(model, settings, distributed.device), settings, distributed)
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
-    for number, objective in enumerate((stream.objective, stream.objective, later)):
-        batch = model.prepare(objective.collate(stream.examples, plan, size=8), distributed.device)
+    for number, size in enumerate(sizes):
+        objective = later if number == 2 else stream.objective
+        batch = model.prepare(objective.collate(stream.examples, plan, size=size), distributed.device)
         steps.update([(objective, batch)], weights={objective.name: (1.0, 0.0, 0.0, 0.0)}, rate=1e-3)
         assert steps.can_capture, number
     made = {name: steps.optimiser.state[model.heads[name].linear.weight] for name in ("main", "later")}
-    assert {name: float(state["step"]) for name, state in made.items()} == {"main": 3.0, "later": 1.0}
+    assert {name: float(state["step"]) for name, state in made.items()} == {
+        "main": float(len(sizes)),
+        "later": float(len(sizes) - 2),
+    }
 
 
 def test_moments_in_8_bits_have_the_same_codes_on_both_devices() -> None:
@@ -290,6 +298,23 @@ def test_continued_captured_run_ends_with_same_weights(tmp_path: Path) -> None:
         fit(model, stream, settings, Execution(_distributed(), 1, tmp_path / name))
         finals.append(torch.cat([p.detach().flatten().cpu() for p in model.parameters()]))
     torch.testing.assert_close(finals[1], finals[0], rtol=1e-4, atol=1e-6)
+
+
+def test_steps_with_dropout_are_plain_after_a_capture_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading a number cannot be captured; the generator then draws outside of graphs again."""
+    from crossling.training.fast.cuda_graph import CapturedSteps
+    from crossling.training.steps import PlainSteps
+
+    def read(steps: PlainSteps, *arguments: Any) -> torch.Tensor:
+        terms = PlainSteps.backward(steps, *arguments)
+        assert terms.sum().item() > 0
+        return terms
+
+    monkeypatch.setattr(CapturedSteps, "backward", read)
+    assert torch.isfinite(_losses(tmp_path, capture=True, distributed=_distributed(), dropout=True)).all()
+    assert "without CUDA graphs" in caplog.text
 
 
 def test_replayed_graph_uses_the_seed_of_its_step() -> None:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from crossling.models.model import to_device
+from crossling.training.fast.recomputed_random import find_generator
 from crossling.training.steps import Batches, PlainSteps, StepLosses, Weights
 
 if TYPE_CHECKING:
@@ -80,12 +81,23 @@ class CapturedSteps(PlainSteps):
         except RuntimeError as error:
             if self.distributed.size > 1 and not isinstance(error, CaptureError):
                 raise  # the other processes know nothing of it, and would not repeat the step
-            self.can_capture = False
-            self.passes.clear()
-            torch.cuda.synchronize()
+            self._stop_capturing()
             log.warning("training without CUDA graphs: capturing failed (%s)", str(error).splitlines()[0])
             return super().update(batches, weights=weights, rate=rate)
         return losses
+
+    def _stop_capturing(self) -> None:
+        self.can_capture, self.finish = False, None
+        self.passes.clear()
+        torch.cuda.synchronize()
+        self._renew_random()
+
+    def _renew_random(self) -> None:
+        """Random states that no graph has: those of a capture that failed refuse to draw numbers outside of one."""
+        generator = find_generator(self.distributed.device)
+        generator.graphsafe_set_state(generator.clone_state())
+        if self._random is not None:
+            self._random.states.clear()
 
     def _set_weights(self, weights: Weights) -> None:
         """Put the weights of losses where graphs read them."""
@@ -115,9 +127,15 @@ class CapturedSteps(PlainSteps):
         before = self._count_gradients()
         loss = self._launch(lambda: self.backward(objective, inputs, self.weights[objective.name]))
         if self._count_gradients() != before:
-            self.finish = None
-            self._ran.discard(FINISH)
+            self._drop_finish()
         return loss.clone()  # in the stream that reads it
+
+    def _drop_finish(self) -> None:
+        """The end of a step has to launch and be captured again, since there are more gradients."""
+        self.finish = None
+        self._ran.discard(FINISH)
+        if not self.passes:  # torch captures nothing more into a pool whose last graph is gone
+            self.pool = torch.cuda.graph_pool_handle()
 
     def _capture_pass(self, objective: Objective, batch: dict[str, Tensor]) -> _Captured:
         """Capture one forward and backward pass, which computes nothing yet."""

@@ -16,13 +16,17 @@ import torch
 LARGEST_SEED = (1 << 63) - 1
 
 
+def find_generator(device: torch.device) -> torch.Generator:
+    """The generator that a GPU's operations draw from."""
+    return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+
+
 class RecomputedRandom:
     """The random states of all layers of a pass."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        number = torch.cuda.current_device() if device.index is None else device.index
-        self.generator = torch.cuda.default_generators[number]
+        self.generator = find_generator(device)
         self.states: list[tuple[torch.Generator, torch.Generator]] = []
         self._used = 0
         self._seed = 0
