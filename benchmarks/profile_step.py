@@ -1,9 +1,10 @@
 """Where the time of a training step goes: the device's own time by kind of work, and how much of it the device is idle.
 
     python benchmarks/profile_step.py                   # on a GPU: pairs of texts, an encoder of mBERT's size
+    python benchmarks/profile_step.py --kernels fused --batch 128
     python benchmarks/profile_step.py --device cpu --steps 4
 
-An epoch is trained before the one that is looked at, so that graphs are captured. The share of a kind is that of the
+Epochs are trained before the one that is looked at, so that graphs are captured. The share of a kind is that of the
 profiled steps' wall time; what is left of a GPU's is time in which it waits. Profiling itself costs some of a CPU's.
 """
 
@@ -11,18 +12,20 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from _speed import Scale, build_run, choose_scale, wait, workspace
 from _synthetic import TEXTS, make_rows, write_rows
+from crossling.training.settings import Kernels
 from finetune import build_task
 
 KINDS = {
     "attention": ("attention", "flash", "fmha", "sdpa"),
-    "optimiser": ("adam", "multi_tensor", "foreach", "clip"),
+    "optimiser": ("adam", "multi_tensor", "foreach", "clip", "_update", "_sum_squares"),
     "matrix products": ("gemm", "mm", "cutlass", "nvjet", "xmma", "linear", "matmul"),
     "normalisation": ("norm",),
     "embeddings": ("embedding", "index", "gather", "scatter", "sort"),
@@ -38,9 +41,12 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--quick", action="store_true", help="Tiny sizes, to see that it works.")
+    parser.add_argument("--batch", type=int, help="Default: as in the other benchmarks.")
+    parser.add_argument("--kernels", choices=get_args(Kernels), default="torch")
     options = parser.parse_args()
     scale = choose_scale(options.device, quick=options.quick)
-    wall, times, names = profile_steps(scale, options.steps)
+    scale = replace(scale, batch=options.batch or scale.batch)
+    wall, times, names = profile_steps(scale, options.steps, kernels=options.kernels)
     print(f"{1e3 * wall / options.steps:.2f} ms a step, {options.steps} steps")
     rest = "idle" if scale.on_gpu else "not in operations"
     shown = [*sorted(times.items(), key=lambda item: -item[1]), (rest, wall - sum(times.values()))]
@@ -51,14 +57,17 @@ def main() -> None:
         print(f"{100 * seconds / wall:6.1f} %  {name[:100]}")
 
 
-def profile_steps(scale: Scale, steps: int) -> tuple[float, dict[str, float], dict[str, float]]:
+def profile_steps(
+    scale: Scale, steps: int, *, kernels: str = "torch"
+) -> tuple[float, dict[str, float], dict[str, float]]:
     """Seconds of an epoch, and of those the device's own by kind and by name."""
     with workspace() as folder:
         rows = make_rows(TEXTS, steps * scale.batch, scale.size.vocabulary, batch=scale.batch)
         examples = write_rows(TEXTS, rows, folder / "examples.arrow")
         model, stream = build_task(TEXTS, scale, examples)
-        run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=2)
-        run.train_epoch()
+        run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=4, kernels=kernels)
+        for _ in range(3):
+            run.train_epoch()
         wait(scale.device)
         activity = ProfilerActivity.CUDA if scale.on_gpu else ProfilerActivity.CPU
         with profile(activities=[activity]) as found:

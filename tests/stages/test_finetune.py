@@ -161,7 +161,7 @@ def test_unused_settings_do_not_change_identity() -> None:
     rows = finetune.Data((make_rows(TaggedSentence),), None)
     known = finetune.identity_inputs(finetune.Settings.model_validate(PLAIN), rows)["settings"]
     unused = {"auxiliary", "auxiliary_temperature", "temperature", "replay", "average", "initial_head"}
-    unused |= {"lora", "freeze", "optimizer_states"}
+    unused |= {"lora", "freeze", "optimizer_states", "kernels"}
     assert not unused & set(known) and "select" in known
     assert load_kind("stages", "finetune").VERSION == 2
     assert np.isfinite(known["lr"])

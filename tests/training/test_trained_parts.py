@@ -261,7 +261,7 @@ def test_settings_that_mean_nothing_are_refused(table: dict[str, Any], message: 
 def test_unused_settings_do_not_count_in_an_identity() -> None:
     plain = TrainingSettings()
     assert TrainingSettings.model_validate(freeze(plain.model_dump(mode="json"))) == plain, "stored recipes are read"
-    assert not {"lora", "freeze", "optimizer_states"} & set(drop_unused(plain.model_dump(mode="json")))
-    used = TrainingSettings(lora=LoraSettings(targets=("query",)), freeze=3, optimizer_states="8bit")
+    assert not {"lora", "freeze", "optimizer_states", "kernels"} & set(drop_unused(plain.model_dump(mode="json")))
+    used = TrainingSettings(lora=LoraSettings(targets=("query",)), freeze=3, optimizer_states="8bit", kernels="fused")
     table = used.model_dump(mode="json")
     assert TrainingSettings.model_validate(freeze(table)) == used and drop_unused(table) == table

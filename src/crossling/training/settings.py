@@ -10,6 +10,7 @@ from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, MOST_EPOCHS, MOST_LA
 from crossling.recipe.recipe import FALSE_IS_NONE, NONE_IS_FALSE, FrozenSettings
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+Kernels = Literal["torch", "normalisation", "optimiser", "fused"]
 
 
 class OptimiserSettings(FrozenSettings):
@@ -83,6 +84,9 @@ class TrainingSettings(OptimiserSettings):
     """What stays as it is: embeddings, or, as a number, embeddings and this many of the lowest layers."""
     optimizer_states: Literal["float32", "8bit"] = "float32"
     """What AdamW's two moments are stored in between updates; 8bit takes a quarter of the memory and rounds them."""
+    kernels: Kernels = "torch"
+    """Fused kernels (Triton) in captured steps on a GPU: for dropout with residual and normalisation (in bfloat16), for
+    the optimiser, or fused: for both. The same mathematics, but normalisation draws other dropout masks."""
 
     @field_validator("freeze", mode="before")
     @classmethod
@@ -99,7 +103,7 @@ class TrainingSettings(OptimiserSettings):
         return self
 
 
-UNUSED: dict[str, Any] = {"lora": False, "freeze": "none", "optimizer_states": "float32"}
+UNUSED: dict[str, Any] = {"lora": False, "freeze": "none", "optimizer_states": "float32", "kernels": "torch"}
 """Settings that were added when results had been stored, with the values at which they do nothing."""
 
 

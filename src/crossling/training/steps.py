@@ -15,6 +15,7 @@ from crossling.training.distributed import Distributed
 from crossling.training.eight_bit import EightBitAdamW
 from crossling.training.fast.bf16_weights import Bf16Weights
 from crossling.training.fast.cpu_operations import replace_operations
+from crossling.training.fast.fused_norm import choose_kernels
 from crossling.training.fast.recomputed_random import RecomputedRandom
 from crossling.training.loss import add_terms
 from crossling.training.settings import OptimiserSettings, TrainingSettings
@@ -36,6 +37,8 @@ class PlainSteps:
         self, model: Model, optimiser: torch.optim.Optimizer, settings: OptimiserSettings, distributed: Distributed
     ) -> None:
         self.model, self.optimiser, self.settings, self.distributed = model, optimiser, settings, distributed
+        wanted = settings.kernels if isinstance(settings, TrainingSettings) else "torch"
+        self.kernels = choose_kernels(wanted, distributed.device)
         self._bf16: Bf16Weights | None = None
         self._random: RecomputedRandom | None = None
         if settings.gradient_checkpointing:
@@ -89,7 +92,8 @@ class PlainSteps:
     def bf16_weights(self) -> Bf16Weights:
         """Copies of the weights, made at the first step and updated by every step."""
         if self._bf16 is None:
-            self._bf16 = Bf16Weights(self.model, self.distributed.precision)
+            fuse_norms = self.kernels in ("normalisation", "fused")
+            self._bf16 = Bf16Weights(self.model, self.distributed.precision, fuse_norms=fuse_norms)
         return self._bf16
 
     def apply(self) -> None:

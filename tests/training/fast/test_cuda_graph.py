@@ -20,6 +20,7 @@ from crossling.training.checkpoint import Checkpoints
 from crossling.training.distributed import Distributed
 from crossling.training.loop import Execution, fit, step_seed
 from crossling.training.settings import TrainingSettings
+from crossling.training.steps import PlainSteps
 from examples import make_rows
 from learner import make_learner
 from tiny import tiny_encoder
@@ -53,7 +54,7 @@ def _losses(
     execution = Execution(
         distributed,
         seed,
-        folder / f"work-{capture}-{seed}",
+        folder / f"work-{capture}-{seed}-{(settings or {}).get('kernels')}",
         capture=capture,
         track=lambda values, step: heard.append(values["loss"]),
     )
@@ -148,7 +149,7 @@ def test_recomputed_layers_have_the_dropout_masks_of_their_forward_pass(tmp_path
     from crossling.data.batching import plan_epoch
     from crossling.training.fast.cuda_graph import CapturedSteps
     from crossling.training.fast.recomputed_random import RecomputedRandom
-    from crossling.training.steps import PlainSteps, build_optimiser
+    from crossling.training.steps import build_optimiser
 
     def compute(kind: type[PlainSteps], settings: TrainingSettings, seeds: list[int]) -> list[torch.Tensor]:
         model, stream = make_learner(tmp_path, count=40, dropout=True)
@@ -246,6 +247,56 @@ def test_dropout_stays_random_and_unbiased(tmp_path: Path) -> None:
     error = torch.sqrt(sum(r.var() / len(r) for r in runs.values()))
     assert (runs[True].mean() - runs[False].mean()).abs() <= 2 * error
     assert runs[True].std() > 0
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_fused_kernels_give_the_losses_of_torch(
+    tmp_path: Path, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Normalisation is fused where the passes read copies of the weights: in float32 in this test alone."""
+    if precision == torch.float32:
+        monkeypatch.setattr(PlainSteps, "backward", lambda self, *inputs: self.bf16_weights().backward(*inputs))
+    how: dict[str, Any] = {"capture": True, "distributed": _distributed(precision)}
+    plain = _losses(tmp_path, **how, settings={"accumulate": 2})
+    for kernels in ("normalisation", "optimiser", "fused"):
+        fused = _losses(tmp_path, **how, settings={"accumulate": 2, "kernels": kernels})
+        torch.testing.assert_close(fused, plain, rtol=1e-4 if precision == torch.float32 else 0.02, atol=0)
+    assert "without CUDA graphs" not in caplog.text and "torch's own" not in caplog.text
+
+
+def test_dropout_of_fused_kernels_is_unbiased(tmp_path: Path) -> None:
+    """The mean loss over five seeds lies within two standard errors of that of torch's kernels."""
+    how: dict[str, Any] = {"capture": True, "distributed": _distributed(torch.bfloat16), "dropout": True}
+    runs = []
+    for kernels in ("torch", "fused"):
+        losses = [_losses(tmp_path, seed=seed, settings={"kernels": kernels}, **how)[:-1] for seed in range(5)]
+        runs.append(torch.stack(losses).mean(1))
+    error = torch.sqrt(sum(run.var() / len(run) for run in runs))
+    assert (runs[1].mean() - runs[0].mean()).abs() <= 2 * error and runs[1].std() > 0
+
+
+def test_replayed_kernel_draws_the_mask_of_its_step() -> None:
+    pytest.importorskip("triton")
+    from crossling.training.fast.kernels import normalise
+
+    z, residual = torch.randn(33, 768, device="cuda"), torch.zeros(33, 768, device="cuda")
+    gamma, beta = torch.ones(768, device="cuda"), torch.zeros(768, device="cuda")
+
+    def work() -> torch.Tensor:
+        seed = torch.empty(1, dtype=torch.int64, device="cuda").random_()
+        return normalise(z, residual, gamma, beta, seed, rate=0.1, eps=1e-5)[0]
+
+    work()
+    torch.cuda.synchronize()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=stream):
+        output = work()
+    seen = []
+    for step in (1, 2, 1):
+        torch.manual_seed(step_seed(1, step, 0))
+        graph.replay()
+        seen.append(output.clone())
+    assert torch.equal(seen[0], seen[2]) and not torch.equal(seen[0], seen[1])
 
 
 def test_capturing_changes_no_state(tmp_path: Path) -> None:

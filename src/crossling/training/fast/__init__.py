@@ -1,1 +1,1 @@
-"""What makes training fast: CUDA graphs, bf16 weights, fused linear layers, CPU operations."""
+"""What makes training fast: CUDA graphs, bf16 weights, fused linear layers and kernels, CPU operations."""

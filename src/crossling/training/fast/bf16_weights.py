@@ -8,6 +8,7 @@ together. Fusion and heads are small and stay with autocast.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn import functional
 
 from crossling.training.fast.cpu_operations import ReplacedFunctions
 from crossling.training.fast.fused_linear import FusedEmbedding, FusedLinear, SideStream, group_names
+from crossling.training.fast.fused_norm import FusedNorms
 from crossling.training.loss import add_terms
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ PREFIX = "encoder."
 class Bf16Weights:
     """Copies of an encoder's weights in the precision of the run, whose gradients go to the originals."""
 
-    def __init__(self, model: Model, precision: torch.dtype) -> None:
+    def __init__(self, model: Model, precision: torch.dtype, *, fuse_norms: bool = False) -> None:
         self.model, self.precision = model, precision
         named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
         encoder = {name: p for name, p in named.items() if name.startswith(PREFIX)}
@@ -51,6 +53,17 @@ class Bf16Weights:
         self._converted: dict[Tensor, Tensor] = {}
         self._functions = ReplacedFunctions(
             {functional.linear: self._linear, functional.embedding: FusedEmbedding(tables, self._side)}
+        )
+        parameters = {id(copy): p for p, copy in learning}
+        self._norms = (
+            FusedNorms(
+                model.encoder,
+                self._side,
+                find_linear=lambda weight: self._fused.get(id(weight), (None, 0))[0],
+                target_of=lambda copy: parameters.get(id(copy)),
+            )
+            if fuse_norms
+            else None
         )
 
     def _fuse_layers(self, encoder: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -78,6 +91,11 @@ class Bf16Weights:
             return functional.linear(x, weight, bias)
         return fused.apply(place, x, self._side)
 
+    @property
+    def copies(self) -> dict[Tensor, Tensor]:
+        """By parameter that learns: its copy."""
+        return dict(self._learning)
+
     def refresh(self) -> None:
         """Copy the weights that learn, as they are now."""
         if self._learning:
@@ -87,7 +105,7 @@ class Bf16Weights:
     def backward(self, objective: Objective, batch: dict[str, Tensor], weights: Tensor) -> Tensor:
         """Add a batch's gradients to those of the parameters; gives the weighted terms of its loss."""
         copies = {f"model.{name}": copy for name, copy in self._copies.items()}
-        with self._functions:
+        with self._functions, self._norms.replacing() if self._norms else nullcontext():
             sums = torch.func.functional_call(_SummedLoss(self.model, objective), copies, (batch,))
         loss, terms = add_terms(sums, weights)
         gradients = torch.autograd.grad(loss, self._sources, allow_unused=True)

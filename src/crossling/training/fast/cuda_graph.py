@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from crossling.models.model import to_device
+from crossling.training.fast.fused_adamw import FusedAdamW
 from crossling.training.fast.recomputed_random import find_generator
 from crossling.training.steps import Batches, PlainSteps, StepLosses, Weights
 
@@ -66,6 +67,7 @@ class CapturedSteps(PlainSteps):
         self.can_capture = True
         self._ran: set[tuple[Any, ...]] = set()
         """The passes that ran once, and FINISH."""
+        self._fused_adamw: FusedAdamW | None = None
 
     def update(self, batches: Batches, *, weights: Weights, rate: float, alike: bool = True) -> StepLosses:
         if not self.can_capture:
@@ -190,6 +192,13 @@ class CapturedSteps(PlainSteps):
         return self.finish
 
     def _finish(self) -> None:
+        if self.kernels in ("optimiser", "fused") and FusedAdamW.suits(self.optimiser):
+            if self._fused_adamw is None:
+                copies = self._bf16.copies if self._bf16 is not None else {}
+                self._fused_adamw = FusedAdamW(self.optimiser, clip=self.settings.clip, copies=copies)
+            self.distributed.sum_gradients(self.model)
+            self._fused_adamw.step()
+            return
         self.apply()
         self.optimiser.zero_grad(set_to_none=False)
 

@@ -74,10 +74,14 @@ class FusedLinear:
         self._gradients = [torch.zeros_like(one, dtype=torch.float32) for one in joined]
         self.copies = [part.detach().requires_grad_() for one in joined for part in torch.split(one, self.sizes)]
 
-    def apply(self, number: int, x: Tensor, side: SideStream) -> Tensor:
-        """The output of one of the layers; those of the others are kept until they are applied to the same input."""
+    def apply(self, number: int, x: Tensor, side: SideStream, *, sum_bias: bool = True) -> Tensor:
+        """The output of one of the layers; those of the others are kept until they are applied to the same input.
+
+        Without ``sum_bias`` the bias gets no gradient here: what reads the output gives it one.
+        """
         if self.waiting is None or self.waiting[0] is not x or self.waiting[1][number] is None:
-            self.waiting = (x, list(_FusedLinear.apply(x, self, side, *self.copies)))  # type: ignore[no-untyped-call]
+            made = _FusedLinear.apply(x, self, side, sum_bias, *self.copies)  # type: ignore[no-untyped-call]
+            self.waiting = (x, list(made))
         outputs = self.waiting[1]
         output, outputs[number] = outputs[number], None
         if not any(one is not None for one in outputs):
@@ -85,11 +89,11 @@ class FusedLinear:
         assert output is not None
         return output
 
-    def add(self, by_output_TO: Tensor, x_TI: Tensor, ones_1T: Tensor) -> None:
-        """Add the gradients of T rows of outputs to those of the parameters."""
+    def add(self, by_output_TO: Tensor, x_TI: Tensor, ones_1T: Tensor | None) -> None:
+        """Add the gradients of T rows of outputs to those of the parameters; without ones, not to those of biases."""
         self._join_gradients()
         add_product(self._gradients[0], by_output_TO.t(), x_TI)
-        if self.biases:
+        if self.biases and ones_1T is not None:
             add_product(self._gradients[1].view(1, -1), ones_1T, by_output_TO)
 
     def _join_gradients(self) -> None:
@@ -108,8 +112,10 @@ class FusedLinear:
 
 class _FusedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, fused: FusedLinear, side: SideStream, *copies: Tensor) -> tuple[Tensor, ...]:
-        ctx.fused, ctx.side = fused, side
+    def forward(
+        ctx: Any, x: Tensor, fused: FusedLinear, side: SideStream, sum_bias: bool, *copies: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.fused, ctx.side, ctx.sum_bias = fused, side, sum_bias
         ctx.save_for_backward(x)
         return torch.split(functional.linear(x, fused.weight, fused.bias), fused.sizes, -1)
 
@@ -119,10 +125,10 @@ class _FusedLinear(torch.autograd.Function):
         fused: FusedLinear = ctx.fused
         joined = by_output[0] if len(by_output) == 1 else torch.cat(by_output, -1)
         by_output_TO, x_TI = joined.reshape(-1, joined.shape[-1]), x.reshape(-1, x.shape[-1])
-        ones_1T = get_ones(len(x_TI), x)
+        ones_1T = get_ones(len(x_TI), x) if ctx.sum_bias else None
         ctx.side.run(lambda: fused.add(by_output_TO, x_TI, ones_1T), by_output_TO, x_TI)
         by_input = (by_output_TO @ fused.weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        return by_input, None, None, *(None for _ in fused.copies)
+        return by_input, None, None, None, *(None for _ in fused.copies)
 
 
 @dataclass
@@ -178,7 +184,7 @@ class _FusedEmbedding(torch.autograd.Function):
 
 def add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
     """Add a product of bf16 matrices to a float32 one, without rounding in between."""
-    if into.is_cuda:
+    if into.is_cuda and left.dtype != into.dtype:
         torch.addmm(into, left, right, out_dtype=torch.float32, out=into)
     else:
         into.addmm_(left.float(), right.float())

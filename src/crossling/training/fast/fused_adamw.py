@@ -1,0 +1,123 @@
+"""Clipping, AdamW, the copy in bf16 and the clearing of gradients as one pass over all weights.
+
+torch reads and writes them four times: for the norm, the update, the conversion and the clearing. Here the norm is one
+pass over the gradients, and all the rest another. Weights, gradients and moments stay where they are: a table has the
+addresses of chunks of them. The moments are those of torch's AdamW, so either can continue what the other began.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+EVEN = 16
+"""Bytes and numbers that addresses and sizes are multiples of, where several numbers are read by one instruction."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the kernels read: all chunks of all weights that have a gradient."""
+
+    chunks: Tensor
+    parts: tuple[tuple[int, int, bool], ...]
+    """From and to which chunk, and whether all of these are even: addresses and numbers are multiples of 16."""
+    steps: Tensor
+    """The address of each tensor's counter of steps."""
+    decays: Tensor
+    """By tensor."""
+    logs: Tensor
+    """The logarithms of both betas, in float64."""
+    betas: tuple[float, float]
+    eps: float
+    clip: float
+    copied: torch.dtype
+    sums: Tensor
+    """Where the sum of each chunk's squared gradients goes."""
+    divisor: Tensor
+    corrections: Tensor
+
+
+class FusedAdamW:
+    """The end of a step for a model on a GPU: the state is that of ``optimiser``."""
+
+    def __init__(self, optimiser: torch.optim.Optimizer, *, clip: float, copies: Mapping[Tensor, Tensor]) -> None:
+        self.optimiser, self.clip, self.copies = optimiser, clip, copies
+        self._known: list[tuple[Any, ...]] = []
+        self._table: Table | None = None
+
+    @staticmethod
+    def suits(optimiser: torch.optim.Optimizer) -> bool:
+        """Whether an optimiser is one whose work the kernels can do."""
+        groups = optimiser.param_groups
+        plain = all(p.dtype == torch.float32 and p.is_contiguous() for group in groups for p in group["params"])
+        return plain and isinstance(optimiser, torch.optim.AdamW) and isinstance(groups[0]["lr"], Tensor)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update every parameter that has a gradient, refresh its copy and clear the gradient."""
+        from crossling.training.fast.kernels import update_weights
+
+        rows = [self._describe(group, p) for group in self.optimiser.param_groups for p in group["params"]]
+        rows = [row for row in rows if row]
+        if not rows:
+            return
+        if rows != self._known or self._table is None:
+            self._known, self._table = rows, self._build_table(rows)
+        update_weights(self._table)
+
+    def _describe(self, group: dict[str, Any], parameter: Tensor) -> tuple[Any, ...]:
+        """Addresses, size and decay of a parameter; nothing where it has no gradient."""
+        if parameter.grad is None:
+            return ()
+        state = self.optimiser.state[parameter]
+        if not state:  # as torch's AdamW starts
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        tensors = [parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]]
+        copy = self.copies.get(parameter)
+        assert all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors)
+        assert copy is None or copy.is_contiguous()
+        addresses = [t.data_ptr() for t in tensors] + [0 if copy is None else copy.data_ptr()]
+        more = (group["lr"].data_ptr(), state["step"].data_ptr(), parameter.numel(), float(group["weight_decay"]))
+        return (*addresses, *more)
+
+    def _build_table(self, rows: list[tuple[Any, ...]]) -> Table:
+        from crossling.training.fast.kernels import CHUNK
+
+        groups = self.optimiser.param_groups
+        first = groups[0]
+        assert all((g["betas"], g["eps"]) == (first["betas"], first["eps"]) for g in groups)
+        kinds = {copy.dtype for copy in self.copies.values()}
+        assert len(kinds) <= 1
+        copied = kinds.pop() if kinds else torch.bfloat16
+        sizes = (4, 4, 4, 4, copied.itemsize)
+        even: list[list[int]] = []
+        odd: list[list[int]] = []
+        for number, (*addresses, rate, _, count, _) in enumerate(rows):
+            fits = not any(address % EVEN for address in addresses) and not count % EVEN
+            for start in range(0, count, CHUNK):
+                at = [a + start * size if a else 0 for a, size in zip(addresses, sizes, strict=True)]
+                (even if fits else odd).append([*at, rate, min(CHUNK, count - start), number])
+        device = groups[0]["params"][0].device
+        chunks = torch.tensor([*even, *odd], dtype=torch.int64).to(device)
+        beta1, beta2 = first["betas"]
+        logs = [math.log(beta) if beta else -math.inf for beta in (beta1, beta2)]
+        return Table(
+            chunks=chunks,
+            parts=((0, len(even), True), (len(even), len(chunks), False)),
+            steps=torch.tensor([row[6] for row in rows], dtype=torch.int64).to(device),
+            decays=torch.tensor([row[8] for row in rows], dtype=torch.float32).to(device),
+            logs=torch.tensor(logs, dtype=torch.float64).to(device),
+            betas=(float(beta1), float(beta2)),
+            eps=float(first["eps"]),
+            clip=float(self.clip),
+            copied=copied,
+            sums=torch.zeros(len(chunks), device=device),
+            divisor=torch.ones(1, device=device),
+            corrections=torch.zeros(len(rows), 2, device=device),
+        )

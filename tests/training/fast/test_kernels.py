@@ -1,0 +1,160 @@
+"""Triton's kernels against torch: on a GPU, or interpreted on a CPU with TRITON_INTERPRET=1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from interpreted import DEVICE
+from torch import Tensor
+from torch.nn import functional
+
+from crossling.data.batching import Batch
+from crossling.training.fast import kernels
+from crossling.training.fast.bf16_weights import Bf16Weights
+from crossling.training.fast.fused_adamw import FusedAdamW
+from learner import make_learner
+
+TOLERANCE = {torch.float32: {"atol": 2e-5, "rtol": 1e-5}, torch.bfloat16: {"atol": 3e-2, "rtol": 2e-2}}
+WIDTHS = [384, 640, 768, 1024]
+PRECISIONS = [torch.float32, torch.bfloat16]
+
+
+def _draw(*shape: int, seed: int = 0, precision: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, precision)
+
+
+def _close(found: Tensor, expected: Tensor, precision: torch.dtype, what: str) -> None:
+    torch.testing.assert_close(
+        found.float(), expected.detach(), **TOLERANCE[precision], msg=lambda text: f"{what}: {text}"
+    )
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_normalisation_equals_torch(
+    monkeypatch: pytest.MonkeyPatch, width: int, precision: torch.dtype, rate: float
+) -> None:
+    """With dropout, torch gets the mask that the kernels drew: the forward and the backward pass draw the same."""
+    monkeypatch.setattr(kernels, "MOST_BLOCKS", 2)  # so that blocks read more than one row
+    rows = 7
+    z, residual, by_output = (_draw(rows, width, seed=n, precision=precision) for n in range(3))
+    gamma, beta = (_draw(width, seed=n, precision=precision) for n in (3, 4))
+    seed = torch.tensor([(1 << 62) + 12345], device=DEVICE)
+    output, mean, scale = kernels.normalise(z, residual, gamma, beta, seed, rate=rate, eps=1e-5)
+    by_z, by_residual, sums = kernels.normalise_backward(by_output, z, residual, gamma, seed, mean, scale, rate=rate)
+    gradients = [_draw(width, seed=n) for n in (5, 6, 7)]
+    before = [gradient.clone() for gradient in gradients]
+    kernels.add_sums(sums, gradients)
+
+    dropped, factor = kernels.find_levels(rate)
+    kept = (by_z != 0).float() if dropped else torch.ones_like(by_z, dtype=torch.float32)
+    inputs = [t.float().requires_grad_() for t in (z, residual, gamma, beta, torch.zeros(width, device=DEVICE))]
+    x, r, g, b, bias = inputs
+    expected = functional.layer_norm((x + bias) * kept * factor + r, (width,), g, b, 1e-5)
+    expected.backward(by_output.float())
+    _close(output, expected, precision, "output")
+    _close(by_z, x.grad, precision, "z")
+    _close(by_residual, r.grad, precision, "residual")
+    for name, found, start, one in zip(("gamma", "beta", "bias"), gradients, before, (g, b, bias), strict=True):
+        _close(found - start, one.grad, precision, name)
+
+
+def test_dropout_draws_by_seed_with_the_wanted_rate() -> None:
+    ones, zeros = torch.ones(64, 96, device=DEVICE), torch.zeros(64, 96, device=DEVICE)
+    masks = []
+    for seed in (1, 2, 1 << 40, 1):
+        where = torch.tensor([seed], device=DEVICE)
+        by_z, *_ = kernels.normalise_backward(
+            _draw(64, 96), ones, zeros, ones[0], where, zeros[:, 0].contiguous(), ones[:, 0].contiguous(), rate=0.3
+        )
+        masks.append(by_z != 0)
+    assert torch.equal(masks[0], masks[3])
+    for mask in masks[:3]:
+        assert abs(float(mask.float().mean()) - 0.7) < 0.03
+        assert float(mask.float().mean(0).min()) > 0.5 and float(mask.float().mean(1).min()) > 0.5
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert abs(float((masks[one] == masks[other]).float().mean()) - 0.58) < 0.03, "independent of each other"
+
+
+def test_sums_leave_out_what_does_not_learn_and_are_the_same_bits_again() -> None:
+    sums = _draw(300, 3, 70)
+    some = [torch.zeros(70, device=DEVICE), None, torch.zeros(70, device=DEVICE)]
+    kernels.add_sums(sums, some)
+    for place in (0, 2):
+        _close(some[place], sums[:, place].sum(0), torch.float32, "sums")
+    again = [torch.zeros(70, device=DEVICE), None, torch.zeros(70, device=DEVICE)]
+    kernels.add_sums(sums, again)
+    assert torch.equal(some[0], again[0]) and torch.equal(some[2], again[2])
+
+
+SIZES = ((40, 48), (kernels.CHUNK // 2 + 50, 2), (48,), (3,), (5, 7), (9,))
+LATE, NEVER = 3, 5
+"""Tensors that get a gradient from the third step on, and none at all."""
+
+
+def _build_optimiser() -> tuple[list[Tensor], torch.optim.AdamW]:
+    tensors = [_draw(*shape, seed=n).requires_grad_() for n, shape in enumerate(SIZES)]
+    rates = [torch.tensor(1e-2, device=DEVICE) for _ in range(2)]
+    groups = [
+        {"params": [t for t in tensors if t.ndim == ndim], "weight_decay": decay, "lr": rate}
+        for ndim, decay, rate in zip((2, 1), (0.1, 0.0), rates, strict=True)
+    ]
+    return tensors, torch.optim.AdamW(groups, lr=rates[0], fused=True, capturable=DEVICE.type == "cuda")
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.0, 1e6])
+def test_update_equals_torch(clip: float) -> None:
+    """Weights, moments, steps and copies of four steps; a checkpoint of either can be continued by the other."""
+    (ours, fused), (theirs, plain) = _build_optimiser(), _build_optimiser()
+    copies = {p: p.detach().bfloat16() for p in ours[:3]}
+    update = FusedAdamW(fused, clip=clip, copies=copies)
+    assert FusedAdamW.suits(fused)
+    for step in range(4):
+        for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            if place == NEVER or (place == LATE and step < 2):
+                continue
+            other.grad = _draw(*other.shape, seed=100 * step + place)
+            if place == 1:  # a chunk without gradients, later with those whose squares are 0 in float32
+                other.grad.view(-1)[: kernels.CHUNK] *= (1.0, 0.0, 1.0, 1e-30)[step]
+            one.grad = other.grad.clone() if one.grad is None else one.grad.copy_(other.grad)
+        for optimiser in (fused, plain):
+            for group in optimiser.param_groups:
+                group["lr"].fill_(1e-2 * (step + 1))
+        if clip:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in theirs if p.grad is not None])
+            plain.grad_scale = ((norm + 1e-6) / clip).clamp(min=1.0)
+        plain.step()
+        update.step()
+    for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+        if place == NEVER:
+            assert not fused.state[one]
+            continue
+        assert not one.grad.any() and set(fused.state[one]) == set(plain.state[other])
+        for key, value in plain.state[other].items():
+            torch.testing.assert_close(fused.state[one][key], value, atol=1e-7, rtol=1e-5)
+    for parameter, copy in copies.items():
+        # The interpreter cuts digits off where hardware rounds.
+        torch.testing.assert_close(copy.float(), parameter.detach(), atol=0, rtol=2**-7)
+
+
+def test_gradients_of_a_model_equal_autograd(tmp_path: Path) -> None:
+    model, stream = make_learner(tmp_path, count=2)
+    model.to(DEVICE).eval()
+    examples, objective = stream.examples, stream.objective
+    plan = Batch(torch.arange(2).numpy(), 8)
+    batch = {n: t.to(DEVICE) for n, t in model.prepare(objective.collate(examples, plan, size=2), DEVICE).items()}
+    objective.sum_loss(model, batch).task.backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    weights = Bf16Weights(model, torch.float32, fuse_norms=True)
+    for _ in range(2):  # the second pass adds to the gradients of the first
+        weights.backward(objective, batch, torch.ones(4, device=DEVICE))
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert set(found) == set(expected)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], 2 * gradient, atol=1e-4, rtol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+    assert not any("forward" in vars(module) for module in model.modules()), "the model is as it was"
