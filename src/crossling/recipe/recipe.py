@@ -287,11 +287,13 @@ def _complete_stages(stages: list[Any], problems: list[str]) -> None:
             stages[number] = complete(settings, stages[:number]) if complete else settings
         except RecipeError as error:
             problems.append(f"stage.{number}.{error}")
-    for number, (settings, following) in enumerate(zip(stages, [*stages[1:], None], strict=True)):
-        check = getattr(load_kind("stages", settings.kind), "check_following", None) if settings is not None else None
+    if None in stages:
+        return
+    for number, settings in enumerate(stages):
+        check = getattr(load_kind("stages", settings.kind), "check_following", None)
         try:
-            if check and None not in stages:
-                check(settings, following)
+            if check:
+                check(settings, stages[number + 1] if number + 1 < len(stages) else None)
         except RecipeError as error:
             problems.append(f"stage.{number}.{error}")
 
