@@ -25,6 +25,9 @@ source = "de"
 [encoder]
 name = "{encoder}"
 [[stage]]
+kind = "adapt"
+train = "phrasebook-ner:de"
+[[stage]]
 kind = "finetune"
 task = "ner"
 train = "phrasebook-ner:de"
@@ -48,6 +51,12 @@ def run_folder(tmp_path: Path, tiny_folder: Path) -> Path:
     (run / "run.json").write_text(json.dumps({"store": str(tmp_path / "store"), "stages": stages}), encoding="utf-8")
     (run / "recipe.toml").write_text(RECIPE.format(encoder=tiny_folder), encoding="utf-8")
     return run
+
+
+def test_the_base_of_a_run_is_named_as_in_its_recipe(run_folder: Path) -> None:
+    """The store may have found the model of an equal encoder at another place, whose name its card has."""
+    (run_folder / "recipe.toml").write_text(RECIPE.format(encoder="./here"), encoding="utf-8")
+    assert [one.encoder for one in find_models([str(run_folder)]).models] == [Pretrained("./here")] * 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from crossling.analyses.models import AnalysedModel, AnalysedModels, Pretrained,
 from crossling.encoders.loading import is_quantised_folder
 from crossling.errors import ArtefactError, nearest
 from crossling.models.model import read_card
-from crossling.recipe.recipe import load_recipe
+from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.store.artefacts import Store, find_artefact, find_store
 from crossling.study.folder import PLAN, default_out, is_finished, read_plan, read_run_record, split_seed
 
@@ -126,14 +126,10 @@ def _find_saved(argument: ModelArgument) -> AnalysedModel:
         raise ArtefactError(
             f"{argument.where}@{argument.after}: a saved model has no other stages; leave @ out, or name a run"
         )
-    label, source = argument.label or argument.folder.resolve().name, read_card(argument.folder).source
-    return AnalysedModel("", label, None, argument.folder, source, find_store(), _find_base(argument.folder))
-
-
-def _find_base(model: Path) -> Pretrained:
-    """The encoder that a trained model was before: of a teacher it need not be the recipe's."""
-    card = read_card(model)
-    return Pretrained(card.encoder, card.revision)
+    card = read_card(argument.folder)
+    label = argument.label or argument.folder.resolve().name
+    base = Pretrained(card.encoder, card.revision)
+    return AnalysedModel("", label, None, argument.folder, card.source, find_store(), base)
 
 
 def _find_seeds(argument: ModelArgument) -> list[AnalysedModel]:
@@ -142,19 +138,19 @@ def _find_seeds(argument: ModelArgument) -> list[AnalysedModel]:
     if wanted is not None and str(wanted) not in record.stages:
         raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(record.stages)}")
     label = _label(argument, run.name)
-    models = {
-        seed: _find_stage(argument, record.store, stages)
+    found = {
+        seed: _find_stage(argument, record.store, stages, recipe)
         for seed, stages in record.stages.items()
         if wanted in (None, int(seed))
     }
     return [
-        AnalysedModel("", label, int(seed), model, recipe.source, record.store, _find_base(model))
-        for seed, model in models.items()
+        AnalysedModel("", label, int(seed), model, recipe.source, record.store, base)
+        for seed, (model, base) in found.items()
     ]
 
 
-def _find_stage(argument: ModelArgument, store: Path, stages: Sequence[str]) -> Path:
-    """The model after the stage that is asked for."""
+def _find_stage(argument: ModelArgument, store: Path, stages: Sequence[str], recipe: Recipe) -> tuple[Path, Pretrained]:
+    """The model after the stage that is asked for, and the encoder that it was before, as the recipe names it."""
     try:
         number = int(argument.after) if argument.after else len(stages) - 1
         identity = stages[number]
@@ -168,7 +164,8 @@ def _find_stage(argument: ModelArgument, store: Path, stages: Sequence[str]) -> 
             f"{folder}: the model is gone, though {argument.where} has its results. Bring the store back, or run again "
             "into another folder."
         )
-    return folder
+    encoder = recipe.encoder_of(number)
+    return folder, Pretrained(encoder.name, encoder.revision)
 
 
 def _find_cells(argument: ModelArgument) -> tuple[list[AnalysedModel], list[str]]:
@@ -181,9 +178,9 @@ def _find_cells(argument: ModelArgument) -> tuple[list[AnalysedModel], list[str]
         raise ArtefactError(f"{folder}: no cell is finished yet; crossling study run continues it")
     models = []
     for cell in cells:
-        recipe, model = recipes[cell.folder], _find_stage(argument, store, cell.stages)
-        label = label_cell(argument, cell.label)
-        models.append(AnalysedModel(cell.task, label, cell.seed, model, recipe.source, store, _find_base(model)))
+        recipe, label = recipes[cell.folder], label_cell(argument, cell.label)
+        model, base = _find_stage(argument, store, cell.stages, recipe)
+        models.append(AnalysedModel(cell.task, label, cell.seed, model, recipe.source, store, base))
     missing = len(plan.cells) - len(cells)
     return models, [f"{missing} of {len(plan.cells)} cells of {folder} are not finished"] if missing else []
 
