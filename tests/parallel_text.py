@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from crossling import aligners
 from crossling.aligners.linked_text import describe_text
 from crossling.data.records import LinkedPair, ParallelPair
 from crossling.data.rows import SCHEMAS, Rows
@@ -14,6 +16,19 @@ from crossling.stages.word_pairs import PairData
 
 SOURCE = ("the", "cat", "sees", "a", "dog", "in", "London", "house")
 TARGET = ("мир", "нам", "кошка", "не", "мир", "red", "London", "Berlin")
+
+
+def count_aligned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of sentence pairs that an aligner gets at each call from now on."""
+    counts: list[int] = []
+    original = aligners.align_words
+
+    def align(corpus: Any, *args: Any, **options: Any) -> Any:
+        counts.append(len(corpus))
+        return original(corpus, *args, **options)
+
+    monkeypatch.setattr(aligners, "align_words", align)
+    return counts
 
 
 def make_linked(count: int = 40, language: str = "en-ru") -> Rows:

@@ -1,5 +1,8 @@
 """The table of teaching.md, from the scores of every seed in tables/teaching.csv: python docs/results/teaching.py
 
+With the names of a study and two of its systems, the difference of these two instead, in each group of languages:
+python docs/results/teaching.py teach-gemma best-gemma best
+
 With --write, the table in teaching.md and the figures of `crossling start` (study/start.toml) are replaced, too.
 
 Differences are paired by seed: mean and 95 % interval by Student's t over seeds, which is about the next seed. Holm's
@@ -127,8 +130,20 @@ def update_choices(text: str, means: Means) -> str:
     return "\n".join(lines)
 
 
+def list_differences(means: Means, study: str, first: str, second: str) -> list[str]:
+    """How two systems of a study differ in each group of languages, not corrected for others that were tried."""
+    lines = []
+    for group, values in means[study, first].items():
+        mean, low, high, p = measure_gain(values, means[study, second][group])
+        lines.append(f"{study}: {first} - {second}, {group}: {mean:+.1f} [{low:+.1f}, {high:+.1f}], p {p:.3f}")
+    return lines
+
+
 def main() -> None:
     means = read_means(FOLDER / "tables" / "teaching.csv")
+    if len(sys.argv) == 4:
+        sys.stdout.write("\n".join(list_differences(means, *sys.argv[1:])) + "\n")
+        return
     table = build_table(means)
     sys.stdout.write("\n".join(table) + "\n")
     if "--write" not in sys.argv:

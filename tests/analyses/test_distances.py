@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from torch import Tensor
 from typer.testing import CliRunner
 
-from crossling import aligners
 from crossling.aligners import neural
 from crossling.aligners.linked_text import Sentences
 from crossling.analyses import AnalysisContext
@@ -41,6 +40,7 @@ from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, EncoderError, RecipeError
 from crossling.models.model import Model, ModelCard, build_model
 from crossling.training.distributed import Distributed
+from parallel_text import count_aligned
 from tiny import tiny_encoder
 
 WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
@@ -400,14 +400,7 @@ def test_aligner_is_part_of_the_fingerprint(tmp_path: Path, tiny_folder: Path) -
 
 
 def test_aligner_learns_from_the_whole_set_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    original = aligners.align_words
-
-    def count(corpus: Any, *args: Any, **options: Any) -> Any:
-        seen.append(len(corpus))
-        return original(corpus, *args, **options)
-
-    monkeypatch.setattr(aligners, "align_words", count)
+    seen = count_aligned(monkeypatch)
     table = {"on": "phrasebook-parallel", "languages": ("de",), "split": "test[:30]", "sentences": 6, "pairs": 20}
     found, prints = {}, []
     for align_on in ("drawn", "all"):

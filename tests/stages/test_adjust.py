@@ -10,7 +10,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from crossling import aligners
 from crossling.data.batching import Batch
 from crossling.encoders.loading import load_encoder
 from crossling.errors import DataError, RecipeError, UserError
@@ -24,7 +23,7 @@ from crossling.store.artefacts import Store
 from crossling.study.recipe_run import run_recipe
 from crossling.study.run_report import summarise_run
 from crossling.training.distributed import Distributed
-from parallel_text import describe, make_linked, make_raw
+from parallel_text import count_aligned, describe, make_linked, make_raw
 from tiny import save_tiny
 
 ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
@@ -198,14 +197,7 @@ def test_raw_text_is_aligned_and_pairs_without_links_are_dropped(tmp_path: Path)
 def test_aligner_learns_from_the_whole_set_whatever_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = make_raw([("the cat sees a dog", "кошка не мир"), ("a dog", "мир")] * 20)
     (text,) = describe(rows).texts
-    seen: list[int] = []
-    original = aligners.align_words
-
-    def count(corpus: Any, *args: Any, **options: Any) -> Any:
-        seen.append(len(corpus))
-        return original(corpus, *args, **options)
-
-    monkeypatch.setattr(aligners, "align_words", count)
+    seen = count_aligned(monkeypatch)
     table = {"aligner": {"kind": "statistical"}, "sentences": 3}
     found = {}
     for align_on in ("drawn", "all"):
