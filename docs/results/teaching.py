@@ -31,6 +31,7 @@ TEXT = {
     "best-paraphrase": ("de", "es", "ja", "ru"),
     "best-pos": ("de", "es", "hi", "ja", "ru", "zh"),
     "best-qa": ("de", "es", "ru"),
+    "best-sentiment": (),
 }
 """Languages that gave text, by study; all others but English gave none."""
 UNTAUGHT = ("plain", "control", "longer")

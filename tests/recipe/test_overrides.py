@@ -28,6 +28,7 @@ MINIMAL = {
         ("run.threads=1", ("run", "threads"), 1),
         ("stage.0.train=panx:no", ("stage", 0, "train"), "panx:no"),
         ('evaluate.0={ on = "x", languages = ["a"] }', ("evaluate", 0, "on"), "x"),
+        ('stage.1={ kind = "average", models = 3 }', ("stage", 1, "models"), 3),
     ],
 )
 def test_overrides_reach_their_place(override: str, path: tuple[str | int, ...], value: object) -> None:
@@ -37,7 +38,9 @@ def test_overrides_reach_their_place(override: str, path: tuple[str | int, ...],
     assert node == value
 
 
-@pytest.mark.parametrize("override", ["stage.1.epochs=2", "stage.x.epochs=2", "epochs", "=3", "source.x.y=1"])
+@pytest.mark.parametrize(
+    "override", ["stage.1.epochs=2", 'stage.2={ kind = "average" }', "stage.x.epochs=2", "epochs", "=3", "source.x.y=1"]
+)
 def test_overrides_of_missing_keys_are_refused(override: str) -> None:
     with pytest.raises(RecipeError, match="--set"):
         apply_overrides({**MINIMAL, "source": "en"}, [override])

@@ -67,7 +67,10 @@ def parse_value(text: str) -> Any:
 
 
 def set_path(tables: dict[str, Any], path: str, value: Any, *, label: str = "--set ") -> None:
-    """Set ``a.0.b`` in nested tables; ``label`` says in an error where the key comes from."""
+    """Set ``a.0.b`` in nested tables; ``label`` says in an error where the key comes from.
+
+    The number after a list's last one adds an item, as a further stage.
+    """
     *parents, last = path.split(".")
     node: Any = tables
     for depth, part in enumerate(parents):
@@ -78,7 +81,9 @@ def set_path(tables: dict[str, Any], path: str, value: Any, *, label: str = "--s
             node = node.setdefault(part, {})
         else:
             raise RecipeError(f"{label}{path}: {'.'.join(parents[:depth])} is {node!r}, which has nothing inside")
-    if isinstance(node, list):
+    if isinstance(node, list) and last == str(len(node)):
+        node.append(value)
+    elif isinstance(node, list):
         node[_index(node, last, f"{label}{path}")] = value
     elif isinstance(node, dict):
         node[last] = value
