@@ -16,12 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from crossling.data.records import TaggedSentence
 from crossling.files import write_once
 from crossling.recipe.overrides import to_toml
 from crossling.scores.predictions import read_predictions
 from crossling.study.folder import append_event
-from crossling.study.worker import Message, Worker, WorkerPaths, serve_jobs
+from crossling.study.worker import Assignment, Message, Worker, WorkerPaths, serve_jobs
 from examples import make_rows
 
 SIZES = {"train": 40, "dev": 8, "test": 12}
@@ -187,3 +189,20 @@ def serve_a_full_gpu(paths: WorkerPaths, connection: Any, *_: Any) -> None:
             connection.send(Message("out_of_memory", assignment.key, error="OutOfMemoryError: x", trace="x"))
         else:
             worker.run(assignment)
+
+
+def serve_a_broken_gpu(paths: WorkerPaths, connection: Any, *_: Any) -> None:
+    """A worker whose GPU fails at the first job of the study; the process cannot use it after that, a new one can."""
+    worker = Worker(paths, connection.send, partial(append_event, paths.out))
+    run_job, is_broken = worker._run, False
+
+    def fail_or_run(assignment: Assignment) -> None:
+        nonlocal is_broken
+        is_broken = is_broken or write_once(paths.out / "was-broken", {})
+        if is_broken:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+        run_job(assignment)
+
+    worker._run = fail_or_run  # type: ignore[method-assign]
+    while (assignment := connection.recv()) is not None:
+        worker.run(assignment)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from chaos import Chaos, start_study
 from crossling.errors import DataError, UserError
@@ -30,6 +31,7 @@ from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import summarise_run
 from crossling.study.scheduling import refuse_other_study, run_study
 from crossling.study.status import read_status, write_scheduler
+from crossling.study.worker import Assignment, Message, Worker, WorkerPaths, end_after_kernels
 from crossling.training.distributed import setup_distributed
 from small_study import (
     TWO_SYSTEMS,
@@ -39,6 +41,7 @@ from small_study import (
     markers_of,
     predictions_of,
     redone,
+    serve_a_broken_gpu,
     serve_a_full_gpu,
     serve_and_die,
     start,
@@ -156,6 +159,71 @@ def test_full_gpu_memory_reduces_workers_and_fails_no_cell(
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=2, progress=progress)
     assert (outcome.done, outcome.failed) == (2, {})
     assert any("memory was full; going on with 1 worker on" in line for line in said)
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_process_whose_gpu_failed_is_replaced_and_fails_no_cell(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "serve_jobs", serve_a_broken_gpu)
+    study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
+    outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=1)
+    assert (outcome.done, outcome.failed) == (2, {})
+    assert sum(event["event"] == "died" for event in events_of(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.AcceleratorError("CUDA error: unspecified launch failure"), "device_lost"),
+        (torch.AcceleratorError("CUDA error: out of memory"), "out_of_memory"),
+        (torch.OutOfMemoryError("tried to allocate 2 GiB"), "out_of_memory"),
+        (RuntimeError("shapes differ"), "failed"),
+    ],
+)
+def test_worker_says_whether_its_gpu_can_still_be_used(
+    error: Exception, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(worker: Worker, assignment: Assignment) -> None:
+        raise error
+
+    monkeypatch.setattr(Worker, "_run", fail)
+    sent: list[Message] = []
+    worker = Worker(WorkerPaths(tmp_path, tmp_path), sent.append, lambda event: None)
+    worker.run(Assignment("job", "plain/seed-1", "plain", 1, None, "id", None, 1))
+    assert [message.kind for message in sent] == [kind]
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_stopped_worker_waits_for_running_kernels(capturing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+
+    def synchronize() -> None:
+        done.append("synchronize")
+        if capturing:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(os, "_exit", done.append)
+    end_after_kernels(signal.SIGTERM, None)
+    assert done == ["synchronize", 128 + signal.SIGTERM]
+
+
+@pytest.mark.parametrize(("device", "ended"), [("cuda", "terminate"), ("cpu", "kill")])
+def test_busy_workers_are_ended_gently_on_a_gpu_alone(device: str, ended: str) -> None:
+    calls: list[str] = []
+    process = SimpleNamespace(
+        terminate=lambda: calls.append("terminate"),
+        kill=lambda: calls.append("kill"),
+        join=lambda *_: None,
+        is_alive=lambda: False,
+    )
+    end = SimpleNamespace(send=lambda _: None, close=lambda: None)
+    pool = local.LocalPool(resources=Resources(device, workers=1, threads=1, cores=1))
+    pool.processes.append(local.WorkerProcess(process, end, None, key="job"))  # type: ignore[arg-type]
+    pool.close()
+    assert calls == [ended] and not pool.processes
 
 
 @pytest.mark.parametrize(

@@ -105,10 +105,10 @@ class LocalPool:
         for one in dict.fromkeys(sources[source] for source in wait(list(sources), seconds)):
             is_over = not one.process.is_alive()
             for message in _drain(one.connection):
-                if message.kind in ("done", "failed", "lease_lost", "out_of_memory", "no_room"):
+                if message.kind in ("done", "failed", "lease_lost", "out_of_memory", "device_lost", "no_room"):
                     one.key = None
-                if message.kind == "out_of_memory":
-                    self._kill(one)  # what it still holds of the GPU is free at once
+                if message.kind in ("out_of_memory", "device_lost"):
+                    self._kill(one)  # what it still holds of the GPU is free at once; a broken context stays broken
                     is_over = False
                 yield message
             if is_over:
@@ -120,11 +120,13 @@ class LocalPool:
         self.resources = replace(self.resources, workers=max(1, self.resources.workers - 1))
 
     def close(self) -> None:
-        """End all: idle processes by themselves, the others at once."""
+        """End all: idle processes by themselves, the others at once, on a GPU after the kernels that run there."""
         for one in self.processes:
             with contextlib.suppress(OSError):
                 one.connection.send(None)
-            if one.key is not None:
+            if one.key is not None and self.resources.device == "cuda":
+                one.process.terminate()
+            elif one.key is not None:
                 one.process.kill()
         deadline = time.monotonic() + STOP_TIMEOUT
         for one in list(self.processes):

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from crossling.study.recipe_run import RecipeRun
 
 WATCH_SECONDS = 1.0
+END_SECONDS = 2.0
+"""Until a process whose scheduler is gone ends, whatever it does."""
 REPORT_SECONDS = 0.25
 VARIANTS_KEPT = 32
 """Variants whose opened data a worker remembers."""
@@ -68,6 +70,7 @@ class Message:
         "failed",
         "lease_lost",
         "out_of_memory",
+        "device_lost",
         "no_room",
         "died",
         "not_started",
@@ -104,6 +107,7 @@ def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: str
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     import_all()
+    _end_without_cutting_off_kernels()
 
     worker = Worker(paths, connection.send, partial(append_event, paths.out))
     with contextlib.suppress(EOFError, BrokenPipeError):
@@ -120,16 +124,43 @@ def import_all() -> None:
 
 def _exit_with(parent: int) -> None:
     """End with the parent process: the kernel sends a signal, and where it cannot, a thread watches."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    _set_parent_death_signal(signal.SIGKILL)
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(WATCH_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(END_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, name="watch the scheduler", daemon=True).start()
+
+
+def _end_without_cutting_off_kernels() -> None:
+    """On a GPU, end after what runs there: with MPS, a process killed in a kernel breaks all others on the card."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    signal.signal(signal.SIGTERM, end_after_kernels)
+    _set_parent_death_signal(signal.SIGTERM)
+
+
+def end_after_kernels(number: int, frame: object) -> None:
+    """Handle a signal: wait for the GPU, then end."""
+    import torch
+
+    with contextlib.suppress(Exception):  # a stream that is being captured cannot be waited for
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+    os._exit(128 + number)
+
+
+def _set_parent_death_signal(number: signal.Signals) -> None:
+    """Ask the kernel for a signal when the parent process ends."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 @dataclass
@@ -162,9 +193,8 @@ class Worker:
             if message := describe_failure(error, self.paths.out):
                 self.send(report("no_room", error=message))
                 return
-            is_full = type(error).__name__ == "OutOfMemoryError"
             text, trace = f"{type(error).__name__}: {error}", traceback.format_exc()
-            self.send(report("out_of_memory" if is_full else "failed", error=text, trace=trace))
+            self.send(report(_classify_error(error), error=text, trace=trace))
         else:
             self.send(report("done", seconds=round(time.monotonic() - began, 3)))
 
@@ -250,6 +280,14 @@ class Worker:
 
             gc.collect()
             torch.cuda.empty_cache()
+
+
+def _classify_error(error: Exception) -> Literal["out_of_memory", "device_lost", "failed"]:
+    """What becomes of a job: after an error of the GPU, such as an illegal access, this process cannot use it."""
+    name = type(error).__name__
+    if name == "OutOfMemoryError" or (name == "AcceleratorError" and "out of memory" in str(error)):
+        return "out_of_memory"
+    return "device_lost" if name == "AcceleratorError" else "failed"
 
 
 @dataclass
