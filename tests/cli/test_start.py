@@ -318,6 +318,34 @@ def test_teaching_and_code_switching_take_pairs_and_translations(
     assert crossling("check", "nli-de.toml")[0] == 0
 
 
+def test_another_task_comes_first_where_its_data_is_there(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = next(one for one in CHOICES["paraphrase"].ingredients if one.before)
+    helped = first.model_copy(update={"none": (9.0, 8.0, 10.0), "text": (9.0, 8.0, 10.0)})
+    others = (one for one in CHOICES["paraphrase"].ingredients if one is not first)
+    monkeypatch.setitem(
+        CHOICES, "paraphrase", CHOICES["paraphrase"].model_copy(update={"ingredients": (*others, helped)})
+    )
+    pairs = ",".join(write_rows(tmp_path, "paraphrase", code, "dev", 20).name for code in ("en", "de"))
+    labels = write_rows(tmp_path, "paraphrase", "en", "train", 30).name
+    words = ("start", "paraphrase", "--language", "de", "--labels", labels, "--parallel", f"en-de={pairs}")
+    code, out, err = crossling(*words)
+    assert code == 0, err
+    assert f"{helped.ask}: +9.0 points" in out, "labelled pairs of inference are missing"
+    assert [stage.kind for stage in load_recipe("paraphrase-de.toml").stage] == ["finetune", "teach"]
+    pool = tmp_path / "data" / "nli_pool"
+    pool.mkdir(parents=True)
+    write_rows(pool, "nli", "en", "train", 12).rename(pool / "train.tsv")
+    monkeypatch.setenv("CROSSLING_DATA", str(tmp_path / "data"))
+    code, out, err = crossling(*words, "--force")
+    assert code == 0, err
+    inference, _, teach, average = load_recipe("paraphrase-de.toml").stage
+    assert (inference.kind, inference.train) == ("finetune", ("nli_pool:en:train",))
+    assert teach.parallel and average.models == 3
+    assert crossling("check", "paraphrase-de.toml")[0] == 0
+
+
 def test_text_beyond_what_was_measured_is_sampled(crossling: Start, tmp_path: Path) -> None:
     labels = write_rows(tmp_path, "ner", "en", "train", 20).name
     Path("text.de.txt").write_text("".join(f"Satz {i} .\n" for i in range(3100)))

@@ -67,7 +67,10 @@ def test_every_ingredient_makes_a_valid_recipe(task: str, ingredient: Ingredient
     before, after = ([dict(stage) for stage in stages] for stages in (ingredient.before, ingredient.after))
     for stages in filter(None, (before, after) if ingredient.needs != "nothing" else ()):
         key = "text" if ingredient.needs == "text" else "parallel"
-        stages[0][key] = [PARALLEL[ingredient.needs]]
+        if "train" in stages[0]:
+            stages[0]["train"] = ingredient.list_other_sets("en")[0]
+        else:
+            stages[0][key] = [PARALLEL[ingredient.needs]]
     stages: list[dict[str, Any]] = [*before, finetune, *after]
     switched = [stage for stage in stages if "consistency" in stage]
     for stage in switched:
@@ -75,7 +78,7 @@ def test_every_ingredient_makes_a_valid_recipe(task: str, ingredient: Ingredient
     assert bool(switched) == ingredient.replaces_words
     recipe = parse_recipe({"encoder": {"name": "x"}, "stage": stages})
     assert len(recipe.stage) == len(stages)
-    assert len(stages) > 1 or ingredient.finetune or ingredient.needs == "labels"
+    assert len(stages) > 1 or ingredient.finetune or ingredient.needs in ("labels", "teachers")
 
 
 def test_every_named_task_has_choices_and_the_phrasebook_last() -> None:

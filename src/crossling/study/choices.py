@@ -12,9 +12,9 @@ from pydantic import Field
 
 from crossling.recipe.recipe import FrozenSettings, freeze
 
-Needs = Literal["nothing", "text", "pairs", "translations", "labels"]
+Needs = Literal["nothing", "text", "pairs", "translations", "labels", "teachers"]
 """Of an ingredient: no more data; unlabelled rows that the task reads; rows of the task with translations; sentences
-with translations; labels in the target language."""
+with translations; labels in the target language; another encoder for the teachers."""
 
 
 class Gain(NamedTuple):
@@ -64,6 +64,7 @@ class Ingredient(FrozenSettings):
     ask: str
     why: str
     before: tuple[dict[str, Any], ...] = ()
+    """Stages before fine-tuning; one that names training data, as of another task, needs the files of it."""
     finetune: dict[str, Any] = Field(default_factory=dict)
     after: tuple[dict[str, Any], ...] = ()
 
@@ -71,6 +72,10 @@ class Ingredient(FrozenSettings):
     def replaces_words(self) -> bool:
         """Whether words are replaced by translations (code-switching), for which lexicons are made."""
         return any(stage.get("consistency", {}).get("words") for stage in (self.finetune, *self.after))
+
+    def list_other_sets(self, source: str) -> list[str]:
+        """Training data of stages before fine-tuning."""
+        return [str(stage["train"]).format(source=source) for stage in self.before if "train" in stage]
 
     def gain(self, *, gave_text: bool) -> Gain | None:
         """What it brought to languages that gave text, or to those that gave none; nothing where unmeasured."""

@@ -148,6 +148,8 @@ class Situation:
         """Whether what an ingredient needs is at hand."""
         if ingredient.replaces_words and not self.lexicon:
             return False
+        if not all(map(has_files, ingredient.list_other_sets(self.source))):
+            return False
         return ingredient.needs == "nothing" or bool(self.data_for(ingredient))
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Of comments, and of lists on one line."""
 SAMPLE_SEED = 1
+AVERAGED = "One model, whose weights are the mean of those of three students that began with the same head."
 
 
 @dataclass
@@ -90,8 +91,7 @@ def write_recipe(
 
 
 def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
-    parallel = {"parallel": [_limit(found, used.rows) for found in situation.translations]} if used else {}
-    before = _fill_first(used.before, parallel) if used else []
+    before = _write_before(situation, used) if used else []
     after = _fill_first(used.after, _name_text(situation, used)) if used and used.after else []
     if used is not None and used.replaces_words:
         after = [_add_lexicon(table, situation, used) for table in after]
@@ -109,11 +109,20 @@ def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
     first.comments.append(explain_choice(situation))
     if used.needs == "text":
         first.comments.append(f"Labels that the text may have are not read. At most {used.rows:,} rows of each file.")
-    if situation.tests and after:
-        first.comments.append("leave_out: what is scored is never taught on.")
+    for block in blocks:
+        if "leave_out" in block.values:
+            block.comments.append("leave_out: what is scored is never taught on.")
     if len(after) > 1:
-        blocks[-1].comments.append("The second round: all as before, but the students teach.")
+        is_round = after[-1]["kind"] == "teach"
+        blocks[-1].comments.append("The second round: all as before, but the students teach." if is_round else AVERAGED)
     return blocks
+
+
+def _write_before(situation: Situation, used: Ingredient) -> list[dict[str, Any]]:
+    """Stages before fine-tuning: on data of another task, or on translations."""
+    if others := used.list_other_sets(situation.source):
+        return [{**stage, "train": train} for stage, train in zip(used.before, others, strict=True)]
+    return _fill_first(used.before, {"parallel": [_limit(found, used.rows) for found in situation.translations]})
 
 
 def _fill_first(stages: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> list[dict[str, Any]]:
