@@ -1,300 +1,386 @@
-"""Tables and figures of layer-fusion.md, from the scores of every seed: python docs/results/layer_fusion.py
+"""Tables and the figure of layer-fusion.md, from the scores of every seed: python docs/results/layer_fusion.py
 
-python docs/results/layer_fusion.py --gather RESULTS   # scores of the studies layer-fusion and layer-fusion-more-seeds
-python docs/results/layer_fusion.py                    # the tables, from tables/layer-fusion-seeds.csv
-python docs/results/layer_fusion.py --write            # into layer-fusion.md, and the figure of the sweep
-python docs/results/layer_fusion.py --similarity STUDIES  # similarity against score; needs layer-fusion-pos and -ner,
-                                                       # compared with --all, `crossling analyse similarity` of each
+python docs/results/layer_fusion.py --gather studies/layer-fusion   # its scores and English dev scores, into tables/
+python docs/results/layer_fusion.py                                 # the tables, from tables/layer-fusion.csv
+python docs/results/layer_fusion.py --write                         # into layer-fusion.md, and the figure of the sweep
 """
 
 from __future__ import annotations
 
-import csv
-import re
 import sys
-from collections import defaultdict
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from statistics import fmean, mean, stdev
+from statistics import fmean, stdev
+from typing import Any
 
 import seed_tables
-from matplotlib import pyplot
-from matplotlib.axes import Axes
-from seed_tables import DEV, FOLDER, TABLES, BySeed, Gain, SeedScores
+from seed_tables import DEV, FOLDER, TABLES, BySeed, Gain, SeedScores, is_english, is_zero_shot
 
+from crossling.data.languages import group_of, name_of
 from crossling.papers.published import find_table
+from crossling.report.figures import draw_figure
 
-SCORES = TABLES / "layer-fusion-seeds.csv"
-STUDIES = ("layer-fusion", "layer-fusion-more-seeds")
+STUDY = "layer-fusion"
+SCORES = TABLES / "layer-fusion.csv"
+PAGE = FOLDER / "layer-fusion.md"
+FIGURE = FOLDER / "layer-fusion-layers.svg"
+SEEDS = (1, 2, 3, 4, 5)
 TASKS = {
     "pos": ("Parts of speech", "accuracy", "POS"),
     "ner": ("Named entities", "span F1", "NER"),
     "nli": ("Inference", "accuracy", "XNLI"),
     "paraphrase": ("Paraphrase", "accuracy", "PAWS-X"),
 }
-"""Title, score, and the column of the paper's table II."""
-LAYERS = range(1, 12)
-AT = (8, 11)
-"""The layers of the controls, fixed beforehand."""
-CONTROLS = (
-    ("dlfa", "plain"),
-    ("learning", "plain"),
-    ("frozen", "plain"),
-    ("mean", "plain"),
-    ("global", "plain"),
-    ("local", "plain"),
-    ("dlfa", "frozen"),
-    ("dlfa", "mean"),
-    ("learning", "dlfa"),
-    ("dlfa", "global"),
-    ("dlfa", "local"),
-    ("local", "global"),
-)
-"""What is compared with what at those layers."""
-INTRO = """## Four tasks, five seeds and more
-
-    crossling study run recipes/studies/layer-fusion.toml
-    crossling study run recipes/studies/layer-fusion-more-seeds.toml
-
-The heads of these files say what each system is, and their tasks what they train on and how much of it is scored.
-Points, mean over seeds ± standard deviation. Differences are paired by seed, with a 95 % interval by Student's t over
-seeds, and p after Holm's correction over the eleven layers of a task; for controls over all comparisons of a task with
-plain, and over those of fusions with each other. Where p is 0.05 or more a difference is inconclusive. The
-paper's figures are of one run, of the mean with English, on mBERT. Scores of every seed:
-[tables/layer-fusion-seeds.csv](tables/layer-fusion-seeds.csv).
-"""
-SIMILARITY = {
-    "layer-fusion-pos": ("Parts of speech", "accuracy, percent"),
-    "layer-fusion-ner": ("Named entities", "span F1, percent"),
+"""Title, score, and the name in the paper's tables."""
+LAYERS = {f"dlfa layer={layer}": layer for layer in range(1, 12)}
+SYSTEMS = {
+    "plain": "plain",
+    **{system: f"DLFA {layer}" for system, layer in LAYERS.items()},
+    "itself": "D_12",
+    "dlfa-1e-3 layer=8": "DLFA 8, rate 1e-3",
+    "dlfa-1e-3 layer=11": "DLFA 11, rate 1e-3",
+    "frozen layer=8": "frozen gate 8",
+    "frozen layer=11": "frozen gate 11",
+    "global layer=11": "global branches 11",
+    "local layer=11": "local branches 11",
 }
-MEASURES = {"cosine": "cosine of translations", "margin": "margin over unrelated sentences"}
+"""Names on the page, by the study's."""
+TRIED = tuple(system for system in SYSTEMS if system != "plain")
+CONTROLS = tuple(system for system in TRIED if system not in LAYERS)
+BETWEEN_FUSIONS = (
+    ("dlfa-1e-3 layer=8", "dlfa layer=8"),
+    ("dlfa-1e-3 layer=11", "dlfa layer=11"),
+    ("frozen layer=8", "dlfa layer=8"),
+    ("frozen layer=11", "dlfa layer=11"),
+    ("global layer=11", "dlfa layer=11"),
+    ("local layer=11", "dlfa layer=11"),
+    ("local layer=11", "global layer=11"),
+)
+"""What is compared with what besides plain."""
+GROUPED = (("nli", 11), ("nli", 8), ("paraphrase", 10), ("paraphrase", 6))
+"""Tasks and layers of the paper's table III."""
+ABLATED = {"pos": 11, "ner": 10, "nli": 11, "paraphrase": 10}
+"""The higher one of the two layers that the paper's table V has for a task."""
 FUSED, PLAIN, CHOSEN = "#3d7fb5", "#d97b1f", "#1f7f6c"
-LAYER = re.compile(r"dlfa layer=(\d+)")
+
+Tested = tuple[Gain | None, float | None]
+"""A difference, and p after the correction."""
 
 
 def is_enf(language: str) -> bool:
     """English and German: the paper's avg_enf."""
-    return language in ("en", "de")
+    return group_of(language, "enf") == "avg_enf"
 
 
 def is_noenf(language: str) -> bool:
     return not is_enf(language)
 
 
-def name_system(system: str, layer: int) -> str:
-    return system if system in ("plain", "itself") else f"{system} layer={layer}"
+def is_any(_: str) -> bool:
+    """English and all others: the paper's mean."""
+    return True
 
 
-def choose_layer(scores: SeedScores, task: str) -> int | None:
-    """The layer with the best mean score on English dev, over the seeds that all layers have."""
-    found = {layer: scores.average(task, f"dlfa layer={layer}", DEV) for layer in LAYERS}
-    seeds = set.intersection(*(set(values) for values in found.values()))
-    if not seeds:
-        return None
-    return max(found, key=lambda layer: fmean(found[layer][seed] for seed in seeds))
+def average(scores: SeedScores, task: str, system: str, keep: Callable[[str], bool] = is_zero_shot) -> BySeed:
+    """The mean over languages, by default over all but English."""
+    sets = scores.list_sets(task)
+    return scores.average(task, system, sets[0], keep) if sets else {}
 
 
-def measure_sweep(scores: SeedScores, task: str, data: str) -> tuple[list[Gain | None], list[float | None]]:
-    """Every layer's difference from plain without English, and p after the correction over the layers."""
-    plain = scores.average(task, "plain", data, seed_tables.is_zero_shot)
-    gains = [
-        seed_tables.measure_gain(scores.average(task, f"dlfa layer={layer}", data, seed_tables.is_zero_shot), plain)
-        for layer in LAYERS
-    ]
-    return gains, seed_tables.correct(gains)
+def compare(
+    scores: SeedScores, task: str, pair: tuple[str, str], keep: Callable[[str], bool] = is_zero_shot
+) -> Gain | None:
+    one, other = (average(scores, task, system, keep) for system in pair)
+    return seed_tables.measure_gain(one, other)
 
 
-def build_sweep(scores: SeedScores, task: str) -> list[str]:
-    """The sweep of one task: means over seeds, and every layer against plain."""
-    [data, *_] = scores.list_sets(task)
-    title, score, column = TASKS[task]
-    published = find_table("layer-fusion/2")
-    baseline = published.figures["baseline", column].value or 0.0
-    gains, corrected = measure_sweep(scores, task, data)
-    rows = []
-    for system, gain, p in zip(
-        ["plain", *(f"dlfa layer={layer}" for layer in LAYERS)], [None, *gains], [None, *corrected], strict=True
-    ):
-        keeps = (seed_tables.is_english, seed_tables.is_zero_shot, is_enf, is_noenf)
-        means = [seed_tables.show_mean(scores.average(task, system, data, keep)) for keep in keeps]
-        dev = scores.average(task, system, DEV)
-        layer = system.partition("=")[2]
-        paper = published.figures[f"D_{layer}", column].value if layer else None
-        rows.append(
-            (
-                "plain" if not layer else f"DLFA {layer}",
-                f"{fmean(dev.values()):.2f}" if dev else "",
-                *means,
-                seed_tables.format_gain(gain, p),
-                seed_tables.decide(gain, p) if layer else "",
-                f"{paper - baseline:+.2f}" if paper is not None else "",
-            )
-        )
-    count = len([language for language in scores.list_languages(task, data) if seed_tables.is_zero_shot(language)])
-    head = ("system", "English dev", "English test", f"mean of {count}, without English", "avg_enf", "avg_noenf")
-    head = (*head, "from plain, without English", "", "paper, from its baseline, with English")
-    return [f"{title}, {score}:", "", *seed_tables.format_table(head, rows)]
+def correct(gains: list[Gain | None]) -> list[Tested]:
+    """The differences with p after Holm's correction over them."""
+    return list(zip(gains, seed_tables.correct(gains), strict=True))
 
 
-def build_choices(scores: SeedScores) -> list[str]:
-    """The layer that English dev chooses, and what it gains."""
-    rows = []
-    for task, (title, _, _) in TASKS.items():
-        layer = choose_layer(scores, task)
-        if layer is None:
-            continue
-        [data, *_] = scores.list_sets(task)
-        gains, _ = measure_sweep(scores, task, data)
-        means = [gain.mean if gain else float("-inf") for gain in gains]
-        chosen = f"dlfa layer={layer}"
-        dev = seed_tables.measure_gain(scores.average(task, chosen, DEV), scores.average(task, "plain", DEV))
-        best = max(means)
-        rows.append(
-            (
-                title,
-                str(layer),
-                seed_tables.format_gain(dev),
-                seed_tables.format_gain(gains[layer - 1]),
-                f"{sorted(means, reverse=True).index(means[layer - 1]) + 1} of 11",
-                f"{means.index(best) + 1} ({best:+.2f})",
-            )
-        )
-    head = ("task", "layer", "from plain on English dev", "from plain, without English", "rank", "best in hindsight")
-    return seed_tables.format_table(head, rows)
+def compare_systems(scores: SeedScores, task: str) -> dict[str, Tested]:
+    """Every system against plain, corrected over all of them."""
+    tested = correct([compare(scores, task, (system, "plain")) for system in TRIED])
+    return dict(zip(TRIED, tested, strict=True))
+
+
+def format_tested(tested: Tested) -> str:
+    return seed_tables.format_gain(*tested)
+
+
+def format_difference(value: float | None, baseline: float | None) -> str:
+    """A difference of two printed figures, where the paper has both."""
+    return "" if value is None or baseline is None else f"{value - baseline:+.2f}"
+
+
+def build_sweep(scores: SeedScores) -> list[str]:
+    """For each task all systems: means over seeds, and each one against plain."""
+    lines: list[str] = []
+    for task, (title, score, _) in TASKS.items():
+        tested = compare_systems(scores, task)
+        rows = []
+        for system, name in SYSTEMS.items():
+            means = [average(scores, task, system, keep) for keep in (is_english, is_zero_shot, is_enf, is_noenf)]
+            shown = [seed_tables.show_mean(one) for one in (scores.average(task, system, DEV), *means)]
+            verdict = [format_tested(tested[system]), seed_tables.decide(*tested[system])] if system in tested else []
+            rows.append([name, *shown, *(verdict or ["", ""])])
+        count = sum(map(is_zero_shot, scores.list_languages(task, scores.list_sets(task)[0])))
+        head = ["system", "en dev", "en", f"mean of {count} others", "avg_enf", "avg_noenf", "others, from plain", ""]
+        lines += [f"{title}, {score}:", "", *seed_tables.format_table(head, rows)]
+    return lines
 
 
 def build_controls(scores: SeedScores) -> list[str]:
-    """The controls: differences without English, corrected over those from plain and over those of fusions."""
-    pairs = [("itself", "plain", 0), *((one, other, layer) for one, other in CONTROLS for layer in AT)]
-    columns: dict[str, list[tuple[Gain | None, float | None]]] = {}
-    for task in TASKS:
-        sets = scores.list_sets(task)
-        gains = []
-        for one, other, layer in pairs:
-            values: list[BySeed] = [
-                scores.average(task, name_system(system, layer), sets[0], seed_tables.is_zero_shot) if sets else {}
-                for system in (one, other)
-            ]
-            gains.append(seed_tables.measure_gain(*values))
-        first = 1 + sum(other == "plain" for _, other in CONTROLS) * len(AT)
-        corrected = [*seed_tables.correct(gains[:first]), *seed_tables.correct(gains[first:])]
-        columns[task] = list(zip(gains, corrected, strict=True))
-    rows = []
-    for number, (one, other, layer) in enumerate(pairs):
-        cells = [columns[task][number] for task in TASKS]
-        seeds = max((gain.seeds for gain, _ in cells if gain), default=0)
-        title = f"{one} less {other}" + (f", layer {layer}" if layer else "")
-        rows.append((title, str(seeds), *(seed_tables.format_gain(gain, p) for gain, p in cells)))
-    return seed_tables.format_table(("comparison", "seeds", *(title for title, _, _ in TASKS.values())), rows)
-
-
-def build_section() -> list[str]:
-    """All tables, from the archived scores."""
-    scores = seed_tables.read_scores(SCORES)
-    lines = [
-        *INTRO.split("\n"),
+    """Controls against plain and against the learnt module, on all languages but English."""
+    columns = {task: compare_systems(scores, task) for task in TASKS}
+    rows = [
+        [f"{SYSTEMS[system]} less plain", *(format_tested(columns[task][system]) for task in TASKS)]
+        for system in CONTROLS
     ]
-    for task in TASKS:
-        if scores.list_sets(task):
-            lines += build_sweep(scores, task)
-    lines += ["Chosen by English dev, of the eleven layers:", "", *build_choices(scores)]
-    return [*lines, "Controls:", "", *build_controls(scores)]
+    between = [correct([compare(scores, task, pair) for pair in BETWEEN_FUSIONS]) for task in TASKS]
+    for (one, other), *cells in zip(BETWEEN_FUSIONS, *between, strict=True):
+        rows.append([f"{SYSTEMS[one]} less {SYSTEMS[other]}", *map(format_tested, cells)])
+    return seed_tables.format_table(["comparison", *(title for title, _, _ in TASKS.values())], rows)
+
+
+def choose_system(dev: dict[str, BySeed], seeds: set[int]) -> str:
+    """The one with the best mean on English dev over these seeds; of equal ones the first."""
+    return max(dev, key=lambda system: fmean(dev[system][seed] for seed in seeds))
+
+
+def choose_layers(scores: SeedScores, task: str) -> dict[str, dict[int, str]]:
+    """What English dev chooses for each seed, by rule."""
+    dev = {system: scores.average(task, system, DEV) for system in ("plain", *LAYERS)}
+    seeds = set.intersection(*map(set, dev.values()))
+    if not seeds:
+        return {}
+    layers = {system: dev[system] for system in LAYERS}
+    return {
+        "one layer, by the mean of all seeds": dict.fromkeys(sorted(seeds), choose_system(layers, seeds)),
+        "a layer for each seed": {seed: choose_system(layers, {seed}) for seed in sorted(seeds)},
+        "a layer or plain for each seed": {seed: choose_system(dev, {seed}) for seed in sorted(seeds)},
+    }
+
+
+def choose_one(scores: SeedScores, task: str) -> str | None:
+    """The layer that the mean of all seeds on English dev chooses."""
+    rules = choose_layers(scores, task)
+    return next(iter(next(iter(rules.values())).values())) if rules else None
+
+
+def build_choices(scores: SeedScores) -> list[str]:
+    """What choosing a layer on English dev gives; p corrected over the tasks, rule by rule."""
+    chosen = {task: choose_layers(scores, task) for task in TASKS}
+    tested: dict[tuple[str, str], Tested] = {}
+    for rule in dict.fromkeys(rule for rules in chosen.values() for rule in rules):
+        tasks = [task for task in TASKS if rule in chosen[task]]
+        gains = [measure_choice(scores, task, chosen[task][rule]) for task in tasks]
+        tested |= zip(((task, rule) for task in tasks), correct(gains), strict=True)
+    rows = []
+    for task, rules in chosen.items():
+        sweep = {layer: compare(scores, task, (system, "plain")) for system, layer in LAYERS.items()}
+        means = {layer: gain.mean for layer, gain in sweep.items() if gain}
+        best = max(means, key=lambda layer: means[layer], default=0)
+        for rule, systems in rules.items():
+            names = [str(LAYERS.get(system, "plain")) for system in systems.values()]
+            shown = names[0] if len(set(names)) == 1 else ", ".join(names)
+            verdict = [format_tested(tested[task, rule]), seed_tables.decide(*tested[task, rule])]
+            rows.append([TASKS[task][0], rule, shown, *verdict, f"{best} ({means[best]:+.2f})" if means else ""])
+    head = ["task", "choice on English dev", "chosen", "others, from plain", "", "best layer in hindsight"]
+    return seed_tables.format_table(head, rows)
+
+
+def measure_choice(scores: SeedScores, task: str, chosen: dict[int, str]) -> Gain | None:
+    """What was chosen for each seed against plain, on all languages but English."""
+    found = {seed: average(scores, task, system) for seed, system in chosen.items()}
+    picked = {seed: values[seed] for seed, values in found.items() if seed in values}
+    return seed_tables.measure_gain(picked, average(scores, task, "plain"))
+
+
+def build_languages(scores: SeedScores) -> list[str]:
+    """Plain in each language, and the difference of the layer that English dev chooses, corrected over languages."""
+    columns: dict[str, dict[str, list[str]]] = {}
+    heads = []
+    for task, (_, _, name) in TASKS.items():
+        [data, *_] = scores.list_sets(task)
+        chosen = choose_one(scores, task) or "plain"
+        plain, fused = (scores.values.get((task, system, data), {}) for system in ("plain", chosen))
+        heads += [f"{name} plain", SYSTEMS[chosen]]
+        gains = [seed_tables.measure_gain(fused.get(code, {}), values) for code, values in plain.items()]
+        marks = {"better": " ▲", "worse": " ▼"}
+        columns[task] = {
+            code: [seed_tables.show_mean(plain[code]), f"{gain or ''}{marks.get(seed_tables.decide(gain, p), '')}"]
+            for code, (gain, p) in zip(plain, correct(gains), strict=True)
+        }
+    codes = sorted({code for column in columns.values() for code in column}, key=lambda code: (code != "en", code))
+    rows = [
+        [f"{code} {name_of(code)}", *(cell for task in TASKS for cell in columns[task].get(code, ["", ""]))]
+        for code in codes
+    ]
+    return seed_tables.format_table(["language", *heads], rows)
+
+
+def build_published(scores: SeedScores) -> list[str]:
+    """The paper's tables II, III and V beside ours, as differences from plain or from the module with both branches."""
+    table = find_table("layer-fusion/2")
+    rows = []
+    for system, layer in [*LAYERS.items(), ("itself", 12)]:
+        cells: list[str] = []
+        for task, (_, _, name) in TASKS.items():
+            printed = [table.figures.get((row, name)) for row in (f"D_{layer}", "baseline")]
+            cells.append(format_difference(*(figure.value if figure else None for figure in printed)))
+            cells.append(seed_tables.format_gain(compare(scores, task, (system, "plain"), is_any)))
+        rows.append([SYSTEMS[system], *cells])
+    heads = [f"{name} {whose}" for _, _, name in TASKS.values() for whose in ("paper", "here")]
+    lines = ["Mean of all languages, English among them, less plain (table II):", ""]
+    lines += seed_tables.format_table(["", *heads], rows)
+    return [*lines, *_build_groups(scores), *_build_branches(scores)]
+
+
+def _build_groups(scores: SeedScores) -> list[str]:
+    table, rows = find_table("layer-fusion/3"), []
+    for task, layer in GROUPED:
+        name, cells = TASKS[task][2], []
+        for group, keep in (("avg_enf", is_enf), ("avg_noenf", is_noenf)):
+            printed = [table.figures[f"{name}: {row}", group].value for row in (f"D_{layer}", "baseline")]
+            cells.append(format_difference(*printed))
+            cells.append(seed_tables.format_gain(compare(scores, task, (f"dlfa layer={layer}", "plain"), keep)))
+        rows.append([f"{name}, DLFA {layer}", *cells])
+    head = ["", "avg_enf paper", "avg_enf here", "avg_noenf paper", "avg_noenf here"]
+    return ["English and German, and all others, less plain (table III):", "", *seed_tables.format_table(head, rows)]
+
+
+def _build_branches(scores: SeedScores) -> list[str]:
+    table, rows = find_table("layer-fusion/5"), []
+    for task, layer in ABLATED.items():
+        name, cells = TASKS[task][2], []
+        for branches in ("global", "local"):
+            ends = (f"_{branches[0].upper()}", "")
+            cells.append(format_difference(*(table.figures[f"{name}: D_{layer}{end}", "score"].value for end in ends)))
+            pair = (f"{branches} layer=11", "dlfa layer=11")
+            cells.append(seed_tables.format_gain(compare(scores, task, pair, is_any)))
+        rows.append([name, str(layer), *cells])
+    head = ["", "layer in the paper", "global paper", "global here", "local paper", "local here"]
+    about = "Two branches of one kind less one of each, mean of all languages (table V; here layer 11):"
+    return [about, "", *seed_tables.format_table(head, rows)]
+
+
+def draw_layers(axis: Any, scores: SeedScores, task: str) -> None:
+    """Differences from plain by layer with their intervals, D_12 as the twelfth; the deviation of plain's seeds."""
+    gains = {LAYERS.get(system, 12): compare(scores, task, (system, "plain")) for system in (*LAYERS, "itself")}
+    found = {layer: gain for layer, gain in gains.items() if gain}
+    spread = stdev(average(scores, task, "plain").values())
+    axis.axhspan(-spread, spread, color=PLAIN, alpha=0.2, linewidth=0, label="plain ± deviation over seeds")
+    axis.axhline(0, color=PLAIN, linestyle="--")
+    for layers, colour, label in ((range(1, 12), FUSED, "DLFA of this layer"), ((12,), "#555555", "D_12")):
+        shown = [layer for layer in layers if layer in found]
+        means = [found[layer].mean for layer in shown]
+        reach = [[found[n].mean - found[n].low for n in shown], [found[n].high - found[n].mean for n in shown]]
+        axis.errorbar(shown, means, yerr=reach, marker="o", capsize=3, color=colour, label=label)
+    chosen = LAYERS.get(choose_one(scores, task) or "")
+    if chosen in found:
+        place = (chosen, found[chosen].mean)
+        axis.plot(*place, "o", markersize=12, fillstyle="none", color=CHOSEN, label="chosen on English dev")
+    axis.set_xticks(range(1, 13))
+
+
+def draw_sweep(scores: SeedScores, path: Path) -> None:
+    """The sweep of all four tasks."""
+    with draw_figure(rows=2, columns=2, size=(8.4, 6.8)) as drawing:
+        for axis, (task, (title, score, _)) in zip(drawing.axes.flat, TASKS.items(), strict=True):
+            draw_layers(axis, scores, task)
+            axis.set(title=title, xlabel="layer fused with the last", ylabel=f"{score}, points from plain")
+            axis.grid(alpha=0.3)
+        handles, labels = drawing.axes.flat[0].get_legend_handles_labels()
+        drawing.figure.legend(handles, labels, frameon=False, ncols=4, loc="outside lower center", fontsize="small")
+    path.write_text(drawing.svg, encoding="utf-8")
+
+
+SECTIONS: dict[str, tuple[str, Callable[[SeedScores], list[str]]]] = {
+    "sweep": (
+        """## Four tasks, five seeds
+
+![Difference from plain by layer, for four tasks](layer-fusion-layers.svg)
+
+Mean difference from plain on all languages but English, with intervals; the band is the standard deviation of plain
+over seeds. Percent, mean ± standard deviation over seeds; avg_enf is English and German, avg_noenf the rest.
+Differences are paired by seed, with a 95 % interval by Student's t over five seeds: it is about the next seed on these
+test sets. p is after Holm's correction over all 18 systems that were tried on a task.""",
+        build_sweep,
+    ),
+    "controls": (
+        """### Controls
+
+Differences on all languages but English. p against plain is that of the sweep's tables; among fusions it is after
+Holm's correction over the seven comparisons of a task.""",
+        build_controls,
+    ),
+    "choices": (
+        """### Choosing the layer on English dev
+
+A sweep's best layer on the test sets is hindsight. English dev labels can choose without them: one layer by the mean of
+all seeds; for each seed the layer that is best with that seed; or for each seed a layer or plain. p is after Holm's
+correction over the four tasks, since a choice without the test set counts once.""",
+        build_choices,
+    ),
+    "languages": (
+        """### By language
+
+Plain, and the difference of the one layer that English dev chooses. ▲ better, ▼ worse than plain: p < 0.05 after Holm's
+correction over the languages of a task.""",
+        build_languages,
+    ),
+    "published": (
+        """### Beside the paper
+
+The paper: mBERT, rate 2e-5, one run as far as it says, all of the training sets, 15 (XNLI), 7 (PAWS-X), 40 (NER) and 33
+(POS) languages, F1 for parts of speech. Differences can be compared in sign and order, not in size. Intervals are not
+corrected.""",
+        build_published,
+    ),
+}
+"""Names of the markers in the page, in the order of the page: heading with introduction, and the tables."""
+
+
+def build_section(name: str, scores: SeedScores) -> list[str]:
+    """A section of the page."""
+    introduction, build = SECTIONS[name]
+    return [introduction, "", *build(scores)]
 
 
 def gather(results: Path) -> None:
-    count = seed_tables.gather_scores(results, STUDIES, SCORES)
+    """Archive the scores of every seed, and say which cells are missing."""
+    count = seed_tables.gather_scores(results, (STUDY,), SCORES)
+    scores = seed_tables.read_scores(SCORES)
+    for data in ("scores", "English dev scores"):
+        missing = [
+            f"{task} {system} seed {seed}"
+            for task, system, seed in product(TASKS, SYSTEMS, SEEDS)
+            if seed not in (average(scores, task, system) if data == "scores" else scores.average(task, system, DEV))
+        ]
+        sys.stdout.write("".join(f"no {data}: {cell}\n" for cell in missing))
     sys.stdout.write(f"{SCORES}: {count} scores\n")
 
 
-def draw_layers(axis: Axes, plain: BySeed, layers: dict[int, BySeed], chosen: int | None) -> None:
-    """Layers from left to right, with plain fine-tuning as a line and its seeds as a band around it."""
-    numbers = [layer for layer, values in layers.items() if values]
-    means = [fmean(layers[layer].values()) for layer in numbers]
-    spreads = [stdev(layers[layer].values()) if len(layers[layer]) > 1 else 0.0 for layer in numbers]
-    level, spread = fmean(plain.values()), stdev(plain.values()) if len(plain) > 1 else 0.0
-    axis.axhspan(level - spread, level + spread, color=PLAIN, alpha=0.2, linewidth=0)
-    axis.axhline(level, color=PLAIN, linestyle="--", label="plain (the last layer alone)")
-    axis.errorbar(numbers, means, yerr=spreads, marker="o", capsize=3, color=FUSED, label="DLFA of this layer")
-    if chosen in numbers:
-        place = (chosen, means[numbers.index(chosen)])
-        axis.plot(*place, "o", markersize=12, fillstyle="none", color=CHOSEN, label="chosen by English dev")
-    axis.set_xticks(numbers)
-    axis.set_xlabel("layer fused with the last")
-
-
-def draw_sweep(path: Path) -> None:
-    """The sweep of all four tasks."""
-    pyplot.rcParams["svg.hashsalt"] = "crossling"  # the same file from the same numbers
-    scores = seed_tables.read_scores(SCORES)
-    figure, axes = pyplot.subplots(2, 2, figsize=(8.4, 6.8))
-    for axis, (task, (title, score, _)) in zip(axes.flat, TASKS.items(), strict=True):
-        [data, *_] = scores.list_sets(task)
-        plain = scores.average(task, "plain", data, seed_tables.is_zero_shot)
-        layers = {n: scores.average(task, f"dlfa layer={n}", data, seed_tables.is_zero_shot) for n in LAYERS}
-        draw_layers(axis, plain, layers, choose_layer(scores, task))
-        axis.set(title=title, ylabel=f"mean zero-shot {score}, percent")
-        axis.grid(alpha=0.3)
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, ncols=3, loc="lower center", fontsize="small")
-    figure.tight_layout(rect=(0, 0.05, 1, 1))
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-
-
-def read_means(study: Path) -> dict[str, float]:
-    """The mean over languages not trained on, by system, as `crossling study compare` wrote it."""
-    path = next(study.glob("compare-*.csv"))
-    with path.open(encoding="utf-8") as lines:
-        rows = [r for r in csv.DictReader(lines) if re.fullmatch(r"mean of \d+ zero-shot", r["language"])]
-    return {r["system"]: float(r["mean"]) for r in rows}
-
-
-def read_similarity(study: Path) -> dict[str, dict[str, float]]:
-    """The means of all measures over languages and seeds, by system."""
-    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    with (study / "similarity-ntrex.csv").open(encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            for measure in MEASURES:
-                values[row["model"]][measure].append(float(row[measure]))
-    return {model: {name: mean(found) for name, found in measures.items()} for model, measures in values.items()}
-
-
-def draw_association(axis: Axes, scores: dict[str, float], measured: dict[str, float]) -> None:
-    """Every model a point, named by its layer."""
-    for system, value in measured.items():
-        found = LAYER.fullmatch(system)
-        axis.plot(value, scores[system], marker="o" if found else "D", color=FUSED if found else PLAIN)
-        label, place = (found[1], (8, 4)) if found else ("plain", (0, 6))
-        axis.annotate(label, (value, scores[system]), place, textcoords="offset points", ha="center", fontsize="small")
-    axis.margins(0.12)
-
-
-def draw_similarity(studies: Path) -> None:
-    pyplot.rcParams["svg.hashsalt"] = "crossling"
-    figure, axes = pyplot.subplots(2, 2, figsize=(8.4, 6.4))
-    for row, (name, (title, unit)) in zip(axes, SIMILARITY.items(), strict=True):
-        scores, similarity = read_means(studies / name), read_similarity(studies / name)
-        for axis, (measure, words) in zip(row, MEASURES.items(), strict=True):
-            draw_association(axis, scores, {system: found[measure] for system, found in similarity.items()})
-            axis.set(xlabel=words, ylabel=f"mean zero-shot {unit}", title=title)
-            axis.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(FOLDER / "layer-fusion-similarity.svg", metadata={"Date": None})
-
-
 def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["--similarity"]:
-        draw_similarity(Path(arguments[1]))
+    if arguments[:1] == ["--gather"] and len(arguments) == 2:
+        gather(Path(arguments[1]))
         return
-    seed_tables.main(
-        FOLDER / "layer-fusion.md",
-        section="layer-fusion-seeds",
-        before="## What was run",
-        build=build_section,
-        gather=gather,
-        arguments=arguments,
-    )
-    if arguments == ["--write"]:
-        draw_sweep(FOLDER / "layer-fusion-layers.svg")
+    if arguments not in ([], ["--write"]):
+        sys.exit("usage: [--write | --gather studies/layer-fusion]")
+    if not SCORES.exists():
+        sys.exit(f"{SCORES}: not there; run the study, compare it, then --gather its folder")
+    scores = seed_tables.read_scores(SCORES)
+    for name in SECTIONS:
+        lines = build_section(name, scores)
+        if arguments:
+            seed_tables.write_section(PAGE, name, lines, before="## What was run")
+        else:
+            sys.stdout.write("\n".join(lines) + "\n")
+    if arguments:
+        draw_sweep(scores, FIGURE)
 
 
 if __name__ == "__main__":

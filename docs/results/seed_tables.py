@@ -136,13 +136,12 @@ def read_scores(path: Path) -> SeedScores:
 def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
     """One table of the studies' scores of every seed, with the dev scores that the stages' records have.
 
-    ``results`` holds STUDY/seed-scores.csv or STUDY-seed-scores.csv, and for dev scores STUDY/seed-records.csv, or
-    records.csv of several studies.
+    ``results`` holds STUDY/seed-scores.csv or STUDY-seed-scores.csv, or is the folder STUDY itself; for dev scores
+    seed-records.csv beside it, or records.csv of several studies.
     """
     rows: list[tuple[str, ...]] = []
     for study in studies:
-        places = (results / f"{study}-seed-scores.csv", results / study / "seed-scores.csv")
-        found = next((place for place in places if place.exists()), None)
+        found = locate_csv(results, study, "seed-scores.csv")
         if found is None:
             sys.stderr.write(f"{results}: has no scores of {study}; left out\n")
             continue
@@ -168,10 +167,17 @@ def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
     return len(rows)
 
 
+def locate_csv(results: Path, study: str, name: str) -> Path | None:
+    """What ``crossling study compare`` wrote, below the folder of all results or in the folder of the study."""
+    places = [results / f"{study}-{name}", results / study / name]
+    if results.resolve().name == study:
+        places.append(results / name)
+    return next((place for place in places if place.exists()), None)
+
+
 def read_records(results: Path, study: str) -> list[dict[str, str]]:
     """What ``crossling study compare`` wrote of the stages' records, if it is there."""
-    places = (results / f"{study}-seed-records.csv", results / study / "seed-records.csv")
-    found = next((place for place in places if place.exists()), None)
+    found = locate_csv(results, study, "seed-records.csv")
     if found is None:
         return []
     with found.open(encoding="utf-8", newline="") as stream:

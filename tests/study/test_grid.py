@@ -149,15 +149,6 @@ def test_shipped_studies_are_valid(path: Path) -> None:
     assert len(study.cells) == len(study.settings.seeds) * len(study.variants) > 2
 
 
-def test_more_seeds_of_layer_fusion_have_the_recipes_of_the_first_five() -> None:
-    # Their scores are one table, and differences are paired by seed.
-    first, more = (load_study(STUDIES / f"layer-fusion{end}.toml") for end in ("", "-more-seeds"))
-    recipes = {variant.folder: variant.recipe.model_copy(update={"seeds": (1,)}) for variant in first.variants}
-    assert not set(first.settings.seeds) & set(more.settings.seeds)
-    for variant in more.variants:
-        assert variant.recipe.model_copy(update={"seeds": (1,)}) == recipes[variant.folder], variant.folder
-
-
 def test_all_systems_of_the_study_of_adjustment_read_the_same_parallel_text() -> None:
     study = load_study(STUDIES / "adjustment.toml")
     texts: dict[str, set[tuple[object, ...]]] = {}
