@@ -14,7 +14,7 @@ from crossling.errors import Problems
 from crossling.recipe.recipe import EncoderSettings, EvaluateSettings, Recipe, RunSettings, load_recipe, parse_recipe
 from crossling.registry import FAMILIES, list_kinds, load_kind
 from crossling.study.grid import load_study
-from crossling.study.recipe_run import open_recipe
+from crossling.study.recipe_data import open_recipe
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "crossling"

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from crossling.aligners.corpus import Corpus, build_corpus
 from crossling.aligners.neural import Settings, align_with, iterate_argmax, transport_words
 from crossling.encoders.encoder import Encoder, pool_words
-from crossling.encoders.tokenization import encode_words, special_layout
+from crossling.encoders.special_tokens import special_layout
+from crossling.encoders.tokenization import encode_words
 from tiny import FAMILIES, tiny_encoder
 
 WORDS = ["the", "cat", "dog", "sleeps", "eats", "fish", "in", "London", "кошка", "red"]

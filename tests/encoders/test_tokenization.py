@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 
 from crossling.encoders import tokenization
-from crossling.encoders.tokenization import (
-    SubwordTokenizer,
-    assemble,
-    build_ragged,
-    encode_texts,
-    encode_words,
-    first_pieces,
-    shorten_pair,
-    special_layout,
-)
+from crossling.encoders.special_tokens import assemble, shorten_pair, special_layout
+from crossling.encoders.tokenization import SubwordTokenizer, build_ragged, encode_texts, encode_words, first_pieces
 from tiny import CHARACTERS, WORDS, tiny_encoder, tiny_tokenizer
 
 FAMILIES = ("bert", "xlm-r", "modernbert")

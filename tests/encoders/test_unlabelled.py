@@ -21,7 +21,7 @@ from crossling.data.records import (
 )
 from crossling.data.rows import SCHEMAS
 from crossling.encoders.encoder import Encoder
-from crossling.encoders.tokenization import special_layout
+from crossling.encoders.special_tokens import special_layout
 from crossling.encoders.unlabelled import Chunking, TextExamples, encode_unlabelled
 from examples import rows_of
 from tiny import FAMILIES, tiny_encoder

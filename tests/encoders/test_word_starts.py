@@ -12,15 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from crossling.encoders.special_tokens import assemble, special_layout
 from crossling.encoders.tokenization import (
     SubwordTokenizer,
-    assemble,
     build_ragged,
     find_mark,
     is_byte,
     is_unspaced,
     name_padding,
-    special_layout,
 )
 from crossling.errors import EncoderError
 from crossling.tasks.answer import find_subwords

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from torch.nn import functional
 
 from crossling.data.batching import Batch, plan_epoch, write_examples
+from crossling.encoders.special_tokens import special_layout
 from crossling.encoders.subword_sampling import SubwordSampler
-from crossling.encoders.tokenization import special_layout
 from crossling.errors import RecipeError
 from crossling.models.model import Model
 from crossling.objectives.changed_copies import ROOM, VariedExamples, cut_units

@@ -320,7 +320,8 @@ def _long_texts() -> Any:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_of_a_long_text_is_read_in_windows(family: str, tmp_path: Path) -> None:
     """Compared with each window predicted alone, as a text of its own."""
-    from crossling.encoders.tokenization import SubwordTokenizer, special_layout
+    from crossling.encoders.special_tokens import special_layout
+    from crossling.encoders.tokenization import SubwordTokenizer
 
     rows, room, overlap = _long_texts(), 16 - 2, 4
     task = build_task(parse_task({"kind": "classify", "length": 16, "overlap": overlap}), ("a", "b"))

@@ -16,7 +16,8 @@ from crossling.aligners.links import Links, link_best
 from crossling.aligners.symmetrize import Symmetrization, symmetrize
 from crossling.data.batching import Batch, plan_prediction
 from crossling.data.ragged import IntArray, to_offsets
-from crossling.encoders.tokenization import Layout, SubwordTokenizer, assemble, shorten_words, special_layout
+from crossling.encoders.special_tokens import Layout, assemble, shorten_words, special_layout
+from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, MOST_LAYERS
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from crossling.data.batching import Batch, Examples, pad_column, plan_prediction, write_examples
 from crossling.encoders.encoder import Encoder, pool_words
-from crossling.encoders.tokenization import SubwordTokenizer, assemble, shorten_words, special_layout
+from crossling.encoders.special_tokens import assemble, shorten_words, special_layout
+from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.files import is_intact
 from crossling.objectives.inputs import collate_inputs
 from crossling.recipe.identity import content_hash

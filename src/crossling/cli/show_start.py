@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from crossling.encoders.coverage import Coverage
     from crossling.recipe.recipe import Recipe
     from crossling.study.memory import Inspection
-    from crossling.study.start_data import Found, Situation
+    from crossling.study.start_data import Situation
+    from crossling.study.start_files import Found
 
 SHOWN_LABELS = 8
 

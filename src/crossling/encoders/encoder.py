@@ -19,6 +19,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
+from crossling.encoders.special_tokens import special_layout
 from crossling.encoders.structure import (
     Direction,
     choose_direction,
@@ -29,7 +30,6 @@ from crossling.encoders.structure import (
     pool_first,
     take_encoder,
 )
-from crossling.encoders.tokenization import special_layout
 from crossling.errors import EncoderError, nearest
 
 Contexts = Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]

@@ -16,15 +16,11 @@ import numpy as np
 
 from crossling.data.batching import Array, Examples, write_examples
 from crossling.data.ragged import Ragged, join_rows
-from crossling.data.records import (
-    TEXT_COLUMNS,
-    LinkedPair,
-    ParallelPair,
-    Question,
-)
+from crossling.data.records import TEXT_COLUMNS, LinkedPair, ParallelPair, Question
 from crossling.data.rows import Rows
 from crossling.data.words import Pieces, cut_by_tokenizer, split_words
-from crossling.encoders.tokenization import Layout, SubwordTokenizer, assemble, shorten_pair, special_layout
+from crossling.encoders.special_tokens import Layout, assemble, shorten_pair, special_layout
+from crossling.encoders.tokenization import SubwordTokenizer
 from crossling.files import is_intact
 from crossling.recipe.identity import content_hash
 

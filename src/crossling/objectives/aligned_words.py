@@ -152,7 +152,7 @@ class Objective:
         self, name: str, settings: AdjustmentSettings, encoder: Encoder, *, reference: Encoder | None = None
     ) -> None:
         """``reference``: a frozen encoder with the vocabulary of the one that learns; needed for ``stay``."""
-        from crossling.encoders.tokenization import special_layout
+        from crossling.encoders.special_tokens import special_layout
 
         self.layer = encoder.layers if settings.layer is None else settings.layer
         if self.layer > encoder.layers:

@@ -15,14 +15,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from crossling.errors import RecipeError
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.ensemble import list_ensemble
-from crossling.stages.task_training import (
-    FollowingStageSettings,
-    TaskData,
-    TaskStageSettings,
-    follow_stage,
-    open_dev,
-    score_dev,
-)
+from crossling.stages.task_settings import FollowingStageSettings, TaskStageSettings, follow_stage
+from crossling.stages.task_training import TaskData, open_dev, score_dev
 
 if TYPE_CHECKING:
     from torch import Tensor

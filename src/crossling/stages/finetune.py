@@ -11,15 +11,8 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from crossling.errors import RecipeError
 from crossling.recipe.recipe import EncoderSettings
 from crossling.stages import StageSettings, TrainedStage
-from crossling.stages.task_training import (
-    TaskData,
-    TaskStageSettings,
-    complete_replay,
-    fit_tasks,
-    identify_task,
-    open_task_data,
-    train_task,
-)
+from crossling.stages.task_settings import TaskStageSettings, complete_replay
+from crossling.stages.task_training import TaskData, fit_tasks, identify_task, open_task_data, train_task
 
 if TYPE_CHECKING:
     from crossling.progress import Progress

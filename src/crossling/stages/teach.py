@@ -32,16 +32,8 @@ from crossling.stages.ensemble import list_ensemble
 from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tag_nothing, tell_kept
 from crossling.stages.parsing import DataSpec
 from crossling.stages.pseudo_labels import Decide, Keep
-from crossling.stages.task_training import (
-    FollowingStageSettings,
-    TaskData,
-    TaskStageSettings,
-    fit_tasks,
-    follow_stage,
-    identify_task,
-    open_task_data,
-    train_task,
-)
+from crossling.stages.task_settings import FollowingStageSettings, TaskStageSettings, follow_stage
+from crossling.stages.task_training import TaskData, fit_tasks, identify_task, open_task_data, train_task
 from crossling.stages.translations import Read, list_linked, list_pairs, list_sentences, read_sides_by
 from crossling.stages.word_pairs import PairData, open_pairs
 from crossling.tasks import Task, build_task, learn_labels

@@ -164,7 +164,8 @@ def _encode(
     settings: AdjustmentSettings, sentences: Sentences, links: Sequence[Sequence[Link]], encoder: Encoder
 ) -> Iterator[dict[str, Any]]:
     """Examples of the pairs that have a link left."""
-    from crossling.encoders.tokenization import SubwordTokenizer, assemble, shorten_words, special_layout
+    from crossling.encoders.special_tokens import assemble, shorten_words, special_layout
+    from crossling.encoders.tokenization import SubwordTokenizer
 
     subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
     room = min(settings.length, encoder.max_length) - layout.single_extra

@@ -20,7 +20,8 @@ from crossling.study.local import LocalPool
 from crossling.study.memory import fit_gpu_memory
 from crossling.study.plan import Job, JobGraph, find_finished, fix_threads, plan_study
 from crossling.study.pool import Resources, WorkerPool
-from crossling.study.recipe_run import RecipeRun, count_subwords, estimate_subwords
+from crossling.study.recipe_data import count_subwords, estimate_subwords
+from crossling.study.recipe_run import RecipeRun
 
 REFERENCE_PARAMETERS = 21.3e6
 """Weights of multilingual-e5-small without its subword table, which the speeds below were measured with."""

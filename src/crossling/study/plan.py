@@ -18,17 +18,10 @@ from crossling.progress import NoProgress, Progress
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import RunSettings
 from crossling.store.artefacts import Store
-from crossling.study.folder import (
-    COMPLETE,
-    RECIPE,
-    RUN,
-    PlannedCell,
-    PlannedVariant,
-    StudyPlan,
-    is_finished,
-)
+from crossling.study.folder import COMPLETE, RECIPE, RUN, PlannedCell, PlannedVariant, StudyPlan, is_finished
 from crossling.study.grid import Study, Variant
-from crossling.study.recipe_run import RecipeRun, check_layers
+from crossling.study.recipe_data import check_layers
+from crossling.study.recipe_run import RecipeRun
 from crossling.training.distributed import Distributed, setup_distributed
 
 State = Literal["waiting", "running", "done", "failed"]

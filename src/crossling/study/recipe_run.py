@@ -8,51 +8,54 @@ replaces in the end. Predictions are stored one data set at a time; those that e
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.encoders.cache import EncoderCache
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import paused_collection
-from crossling.errors import ArtefactError, Problems, RecipeError
+from crossling.errors import ArtefactError, Problems
 from crossling.files import copy_atomic, is_filled, temporary_folder, write_atomic
-from crossling.fusions import build_fusion
-from crossling.inference.evaluate import check_kind, encode_ahead, predict_sets
+from crossling.inference.evaluate import encode_ahead, predict_sets
 from crossling.models.model import Model, ModelCard, load_model, save_model
 from crossling.progress import NoProgress, Progress
 from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import to_toml
-from crossling.recipe.recipe import EvaluateSettings, Recipe
+from crossling.recipe.recipe import Recipe
 from crossling.registry import identify_plugins
 from crossling.scores.predictions import read_predictions, write_predictions
-from crossling.stages import StageData, StageSettings, load_stage
+from crossling.stages import StageData, load_stage
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import DamagedError, Store
 from crossling.store.leases import Lease
 from crossling.study.folder import RECIPE, DataRecord, RunRecord, Training, prediction_path
-from crossling.tasks import Task, build_task, restore_task
+from crossling.study.recipe_data import (
+    Target,
+    check_layers,
+    check_stages,
+    count_subwords,
+    explain_taken,
+    open_recipe,
+    open_stages,
+    open_targets,
+    resolve_recipe,
+)
+from crossling.tasks import Task, restore_task
 from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.hardware import describe_hardware, measure_peak, release_memory
 from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.tracking import open_trackers
 
-Target = tuple[EvaluateSettings, str, Rows]
-"""An entry of the recipe, one of its languages, and its rows in that language."""
 PREDICTION_VERSION = 1
-SAMPLE_ROWS = 100
-"""Rows from which the length of a data set is estimated."""
-_subword_estimates: dict[str, float] = {}
 LEASE_SECONDS = 1.0
 """Between two checks of a lease: hundreds of workers ask one file system. A process that was asleep checks at once."""
 
@@ -372,114 +375,6 @@ def _are_predictions(path: Path, rows: Rows, seed: int, identity: str) -> bool:
     return found.language == rows.language and {**wanted, **found.meta}.items() >= wanted.items()
 
 
-def resolve_recipe(recipe: Recipe, opened: Sequence[StageData]) -> Recipe:
-    """A recipe with what depends on the data of its stages filled in."""
-    stages = []
-    for settings, data in zip(recipe.stage, opened, strict=True):
-        resolve = getattr(load_stage(settings), "resolve_settings", None)
-        stages.append(resolve(settings, data) if resolve is not None else settings)
-    return recipe.model_copy(update={"stage": tuple(stages)})
-
-
-def check_stages(recipe: Recipe) -> None:
-    """Refuse a recipe that trains nothing."""
-    if not recipe.stage:
-        raise RecipeError('stage: missing; a run trains at least once: [[stage]] with kind = "finetune"')
-
-
-@contextmanager
-def explain_taken(recipe: Recipe, number: int) -> Iterator[None]:
-    """Say of a refused setting that it may come from the stage before, whose models have another encoder."""
-    try:
-        yield
-    except RecipeError as error:
-        teacher = recipe.own_encoder(number - 1) if number else None
-        if teacher is None:
-            raise
-        raise RecipeError(
-            f"{error} What this stage does not name is as in the stage before, whose models have another encoder, "
-            f"{teacher.name}: name it here."
-        ) from None
-
-
-def check_layers(settings: StageSettings, *, layers: int, width: int) -> None:
-    """Refuse what an encoder with this number of layers and this width does not have."""
-    if hasattr(settings, "fusion"):
-        build_fusion(settings.fusion, layers=layers, width=width)
-    if isinstance(settings.freeze, int) and settings.freeze > layers:
-        raise RecipeError(f"freeze = {settings.freeze}: the encoder has {layers} layers.")
-    for name, table in (("", settings), ("replay.", getattr(settings, "replay", None))):
-        layer = getattr(table, "layer", None)
-        if layer is not None and layer > layers:
-            raise RecipeError(f"{name}layer = {layer}: the encoder has {layers} layers. Valid: 0 to {layers}.")
-        aligner = getattr(table, "aligner", None) or {}
-        if aligner.get("kind") == "neural" and "encoder" not in aligner and aligner.get("layer", 0) > layers:
-            raise RecipeError(f"{name}aligner.layer = {aligner['layer']}: the encoder has {layers} layers.")
-
-
-def build_final_task(recipe: Recipe) -> Task | None:
-    """The task that is scored: the last stage's; none where there is nothing to score and no task."""
-    if recipe.task is not None:
-        return build_task(recipe.task, ())
-    if recipe.evaluate and recipe.stage:
-        raise RecipeError(
-            f"evaluate: the last stage, {recipe.stage[-1].kind!r}, learns no task that could be scored; end with a "
-            "finetune stage, or leave evaluate out"
-        )
-    return None
-
-
-def open_stages(
-    recipe: Recipe, store: Path, problems: Problems, *, progress: Progress | None = None
-) -> list[StageData]:
-    """What each stage reads, opened; complete where no problem was found. ``progress``: of what is made for it."""
-    opened = []
-    given: dict[str, Any] = {"source": recipe.source, "store": store, "progress": progress}
-    for number, settings in enumerate(recipe.stage):
-        with problems.collect(f"stage.{number}"):
-            opened.append(load_stage(settings).open_stage_data(settings, **given))
-    return opened
-
-
-def open_targets(recipe: Recipe, store: Path, problems: Problems) -> list[Target]:
-    """Everything to be predicted, opened; complete where no problem was found."""
-    opened = []
-    for number, entry in enumerate(recipe.evaluate):
-        for language, spec in entry.specs():
-            with problems.collect(f"evaluate.{number}"):
-                opened.append((entry, language, open_data(spec, split=entry.split, store=store)))
-    return opened
-
-
-def open_recipe(
-    recipe: Recipe, store: Path, problems: Problems, *, progress: Progress | None = None
-) -> tuple[list[StageData], list[Target]]:
-    """All data that a recipe names, opened, and checked for whether its parts fit together."""
-    task = build_final_task(recipe)
-    opened = open_stages(recipe, store, problems, progress=progress)
-    whole = not problems
-    targets = open_targets(recipe, store, problems)
-    seen: set[Path] = set()
-    for entry, language, rows in targets:
-        with problems.collect(f"evaluate.{recipe.evaluate.index(entry)}"):
-            if task is not None:
-                check_kind(task, rows)
-            path = prediction_path(Path(), 0, entry, language)
-            if path in seen:
-                raise RecipeError(
-                    f"two sets would be stored as {path.parent.name}/{path.stem}, one over the other; leave one out, "
-                    "or give it another name"
-                )
-            seen.add(path)
-    if whole:
-        scored = [rows for *_, rows in targets]
-        for number, (settings, data) in enumerate(zip(recipe.stage, opened, strict=True)):
-            if check := getattr(load_stage(settings), "check_scored", None):
-                with problems.collect(f"stage.{number}"):
-                    check(settings, data, scored)
-    return opened, targets
-
-
 @dataclass
 class LeaseCheckedProgress:
     """Progress that also checks the lease: a process that lost it must not write to the other's checkpoints."""
@@ -515,27 +410,3 @@ def run_recipe(
     run = RecipeRun(recipe, store, out, distributed, shown)
     run.run(command=command)
     return run
-
-
-def count_subwords(data: StageData) -> float:
-    """Subwords that one epoch of a stage reads: estimated as in forecasts, so that the error cancels."""
-    return float(sum(times * estimate_subwords(rows) for rows, times in data.efforts()))
-
-
-def estimate_subwords(rows: Rows) -> float:
-    """Subwords of a data set, from the letters of its first rows: about four make one, and each text has two marks."""
-    if rows.fingerprint not in _subword_estimates:
-        sample = [_letters(record) for record in islice(rows, SAMPLE_ROWS)]
-        _subword_estimates[rows.fingerprint] = len(rows) * (2 + statistics.mean(sample) / 4) if sample else 0.0
-    return _subword_estimates[rows.fingerprint]
-
-
-def _letters(record: Any) -> int:
-    """Letters of a record's texts; labels and tags are not read by an encoder."""
-    letters = 0
-    for name in record.__dataclass_fields__:
-        if name in ("tags", "label", "id", "starts", "answers", "links"):
-            continue
-        value = getattr(record, name)
-        letters += sum(len(word) + 1 for word in value) if isinstance(value, tuple) else len(value)
-    return letters

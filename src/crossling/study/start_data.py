@@ -8,32 +8,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crossling.data.catalogue import choose_split, has_files, list_sets, open_data
+from crossling.data.catalogue import has_files
 from crossling.data.label_free import collect_keys, find_equal
-from crossling.data.languages import find_scripts, get_language, is_same_language
-from crossling.data.records import (
-    TEXT_COLUMNS,
-    LabelledPair,
-    LabelledText,
-    LinkedPair,
-    ParallelPair,
-    PlainText,
-    TaggedSentence,
-)
-from crossling.data.sniffing import find_file_language, sniff_file, split_language
-from crossling.data.spec import parse_data, parse_spec
-from crossling.errors import DataError, UserError, nearest
+from crossling.data.languages import find_scripts
+from crossling.data.records import TEXT_COLUMNS, PlainText, TaggedSentence
+from crossling.data.spec import parse_spec
+from crossling.errors import UserError, nearest
 from crossling.study.choices import Gain, Ingredient, LabelledSet, TaskChoices, choose_best, load_choices
-from crossling.tasks import build_task, parse_task
+from crossling.study.start_files import PARALLEL, FileReader, Found, Spec, name_language
 
 if TYPE_CHECKING:
-    from crossling.data.rows import Rows
     from crossling.encoders.coverage import Coverage
     from crossling.encoders.encoder import Encoder
 
-Spec = str | dict[str, Any]
-MOST_BROKEN = 0.05
-"""A share of broken rows that is left out with a note; with more, the file is not what it was taken for."""
 MOST_LABELS = 100
 """More labels than a classifier's column of labels has."""
 FEW_LABELS = 1_000
@@ -59,25 +46,6 @@ class Request:
     parallel: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     source: str = "en"
-
-
-@dataclass(frozen=True)
-class Found:
-    """A data set: how a recipe names it, and its rows."""
-
-    spec: Spec
-    rows: Rows
-    notes: tuple[str, ...] = ()
-    given: bool = False
-    """Whether the user named it."""
-
-    @property
-    def language(self) -> str:
-        """Of what a task reads: of parallel text, the target side."""
-        return self.rows.language.rpartition("-")[2] if self.rows.kind in PARALLEL else self.rows.language
-
-
-PARALLEL = (ParallelPair, LinkedPair)
 
 
 @dataclass
@@ -158,12 +126,12 @@ def look_through(request: Request, *, store: Path) -> Situation:
     choices = load_choices()
     if request.task not in choices:
         raise UserError(f"unknown task {request.task!r}.{nearest(request.task, choices)}")
-    languages = tuple(dict.fromkeys(_name_language(code) for code in request.languages))
-    source = _name_language(request.source)
+    languages = tuple(dict.fromkeys(name_language(code) for code in request.languages))
+    source = name_language(request.source)
     if source in languages:
         raise UserError(f"--language {source}: is the source language, which labels are in; name others, or --source")
     situation = Situation(request.task, source, languages, choices[request.task])
-    reader = _Reader(request.task, store)
+    reader = FileReader(request.task, store)
     _add_labels(situation, request, reader)
     _add_tests(situation, request, reader)
     _add_text(situation, request, reader)
@@ -174,89 +142,7 @@ def look_through(request: Request, *, store: Path) -> Situation:
     return situation
 
 
-def _name_language(code: str) -> str:
-    """A code that is known; a name (swahili) or a longer code (swa) becomes the usual one."""
-    language = get_language(code)
-    return code if "-" in code or "_" in code else language.code
-
-
-class _Reader:
-    """Opens what a user names on the command line."""
-
-    def __init__(self, task: str, store: Path) -> None:
-        self.task, self.store = build_task(parse_task(task), ()), store
-
-    def open(self, spec: Spec, *, split: str = "", given: bool = True) -> Found:
-        """A set of the catalogue or a table of a file; a few broken rows are left out, with a note."""
-        try:
-            return Found(spec, open_data(spec, split=split, store=self.store), given=given)
-        except DataError as error:
-            if not isinstance(spec, dict) or "format" not in spec:
-                raise
-            lenient = {**spec, "on_error": "skip"}
-            rows = open_data(lenient, split=split, store=self.store)
-            if not rows.skipped or rows.skipped > MOST_BROKEN * (len(rows) + rows.skipped):
-                raise
-            first = str(error).partition(";")[0]
-            note = f"{rows.skipped:,} broken rows are left out; the first: {first}"
-            return Found(lenient, rows, (note,), given=given)
-
-    def read(self, text: str, *, record: type | None = None, language: str = "", split: str = "train") -> Found:
-        """A table, a set of the catalogue, or a file: PATH, or LANGUAGE=PATH."""
-        table = parse_data(text)
-        if isinstance(table, dict):
-            return self.open(table, split=split)
-        code, path = split_language(text)
-        if not code and is_catalogue_name(text):
-            return self.open(text, split=split)
-        code = _name_language(code) if code else find_file_language(Path(path)) or language
-        if not code:
-            raise UserError(f"{text}: which language is it? Write its code before the name, as in sw={text}")
-        return self.open(sniff_file(Path(path), record or self.task.record, language=code))
-
-    def read_text(self, text: str) -> Found:
-        """Unlabelled text: plain lines, or rows of the task's kind, whose labels are not read."""
-        name = split_language(text)[1].lower().removesuffix(".gz")
-        plain = not is_catalogue_name(text) and name.rpartition(".")[2] not in _STRUCTURED
-        return self.read(text, record=PlainText if plain else None)
-
-    def read_parallel(self, text: str, *, source: str) -> Found | tuple[Found, Found]:
-        """A parallel set, or PAIR=PATH with one or two files; of two files with rows of the task, both sides."""
-        table = parse_data(text)
-        if isinstance(table, dict) or is_catalogue_name(text):
-            return self.open(table, split=choose_split(table, ("train", "dev", "test")))
-        pair, path = split_language(text)
-        first, dash, second = pair.partition("-")
-        if not dash:
-            raise UserError(f"{text}: which languages? Write {source}-sw=FILE, or {source}-sw=FILE,FILE")
-        if not is_same_language(first, source):
-            raise UserError(f"{text}: the first language is the source, {source!r}; write {source}-{second or first}=…")
-        sides = path.split(",")
-        if len(sides) == 1:
-            return self.open(self._sniff_parallel(Path(path), pair))
-        if len(sides) > 2:
-            raise UserError(f"{text}: {len(sides)} files; write {pair}=SOURCE,TARGET")
-        if self.task.record in (LabelledPair, LabelledText) and sides[0].endswith((".tsv", ".jsonl")):
-            found = [self.read(f"{code}={side}") for code, side in zip((first, second), sides, strict=True)]
-            return found[0], found[1]
-        return self.open({"format": "parallel", "source": sides[0], "target": sides[1], "language": pair})
-
-    def _sniff_parallel(self, path: Path, pair: str) -> dict[str, Any]:
-        sides = [path.with_name(f"{path.name}.{code}") for code in pair.split("-")]
-        if not path.is_file() and all(side.is_file() for side in sides):
-            return {"format": "moses", "path": str(path), "language": pair}
-        return sniff_file(path, ParallelPair, language=pair)
-
-
-_STRUCTURED = ("tsv", "tab", "csv", "bio", "iob", "conll", "conllu", "json", "jsonl", "ndjson", "parquet")
-
-
-def is_catalogue_name(text: str) -> bool:
-    """Whether a text names a set of the catalogue; a file of that name wins."""
-    return ":" in text and text.partition(":")[0].partition("@")[0] in list_sets() and not Path(text).exists()
-
-
-def _add_labels(situation: Situation, request: Request, reader: _Reader) -> None:
+def _add_labels(situation: Situation, request: Request, reader: FileReader) -> None:
     """The user's labelled files, by what their names say: dev and test sets are no training data."""
     for text in request.labels:
         found = reader.read(text, language=situation.source)
@@ -282,7 +168,7 @@ def _add_labels(situation: Situation, request: Request, reader: _Reader) -> None
     situation.chosen_set, situation.dev = chosen, situation.dev or dev
 
 
-def _find_set(situation: Situation, reader: _Reader) -> tuple[LabelledSet, list[Found], Found | None]:
+def _find_set(situation: Situation, reader: FileReader) -> tuple[LabelledSet, list[Found], Found | None]:
     """The catalogue's usual set for the task, of those whose files are found; where there is none, the phrasebook."""
     found = [one for one in situation.choices.sets if all(map(has_files, _list_specs(one, situation)))]
     if not found:
@@ -323,7 +209,7 @@ def _find_role(spec: Spec) -> str:
     return "test" if "test" in pieces else ""
 
 
-def _check_record(found: Found, reader: _Reader) -> None:
+def _check_record(found: Found, reader: FileReader) -> None:
     from crossling.inference.evaluate import check_kind
 
     check_kind(reader.task, found.rows)
@@ -333,7 +219,7 @@ def _list_labels(found: Found) -> set[str]:
     return set() if "answers" in found.rows.column_names else set(found.rows.labels())
 
 
-def _add_tests(situation: Situation, request: Request, reader: _Reader) -> None:
+def _add_tests(situation: Situation, request: Request, reader: FileReader) -> None:
     """The user's test sets; for languages without one, the catalogue's, where it has the same labels."""
     for text in request.tests:
         found = reader.read(text, split="test")
@@ -358,7 +244,7 @@ def _add_tests(situation: Situation, request: Request, reader: _Reader) -> None:
             )
 
 
-def _add_text(situation: Situation, request: Request, reader: _Reader) -> None:
+def _add_text(situation: Situation, request: Request, reader: FileReader) -> None:
     """The user's unlabelled and parallel text, by what can be done with it."""
     reads_plain = reader.task.settings.kind in ("tag", "classify")
     for text in request.text:
@@ -393,7 +279,7 @@ def _is_useful(needs: str, situation: Situation) -> bool:
     return choose_best(candidates, situation.gain)[0] is not None
 
 
-def _add_catalogue_text(situation: Situation, reader: _Reader) -> None:
+def _add_catalogue_text(situation: Situation, reader: FileReader) -> None:
     """Text of the kind that the catalogue's labels are of: that is what gains were measured with."""
     one = situation.chosen_set
     if one is None:
@@ -410,7 +296,7 @@ def _add_catalogue_text(situation: Situation, reader: _Reader) -> None:
             situation.pairs.append((first, second))
 
 
-def _add_lexicon(situation: Situation, reader: _Reader) -> None:
+def _add_lexicon(situation: Situation, reader: FileReader) -> None:
     """Text that lexicons can be made from: the user's, and the catalogue's, which need not be like what is labelled."""
     choices = situation.choices
     if not any(one.replaces_words for one in choices.ingredients):

@@ -16,7 +16,8 @@ from crossling.data.languages import name_of
 from crossling.data.spec import parse_spec
 from crossling.recipe.overrides import format_value
 from crossling.study.choices import Ingredient, choose_best
-from crossling.study.start_data import Found, Situation, Spec
+from crossling.study.start_data import Situation
+from crossling.study.start_files import Found, Spec
 
 if TYPE_CHECKING:
     from crossling.encoders.coverage import Coverage

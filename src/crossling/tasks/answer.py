@@ -80,7 +80,8 @@ class Task:
         last subword of its first word, every subword begins where its word does, and windows without the answer point
         to the last token instead of the first.
         """
-        from crossling.encoders.tokenization import SubwordTokenizer, assemble, build_ragged, special_layout
+        from crossling.encoders.special_tokens import assemble, special_layout
+        from crossling.encoders.tokenization import SubwordTokenizer, build_ragged
 
         subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
         length = min(self.settings.length, encoder.max_length) - layout.pair_extra

@@ -78,7 +78,8 @@ class Task(TextTask):
         if self.settings.overlap is None:
             yield from super().encode(chunks, encoder, labels=labels)
             return
-        from crossling.encoders.tokenization import SubwordTokenizer, assemble, build_ragged, special_layout
+        from crossling.encoders.special_tokens import assemble, special_layout
+        from crossling.encoders.tokenization import SubwordTokenizer, build_ragged
 
         subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
         room = min(self.settings.length, encoder.max_length) - layout.single_extra

@@ -104,7 +104,8 @@ class Task:
 
         A word is read at its first subword, or at its last where only that one has seen the others (``firsts``).
         """
-        from crossling.encoders.tokenization import SubwordTokenizer, first_pieces, special_layout
+        from crossling.encoders.special_tokens import special_layout
+        from crossling.encoders.tokenization import SubwordTokenizer, first_pieces
 
         subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
         prefix, suffix = np.array(layout.prefix, np.int32), np.array(layout.single_suffix, np.int32)

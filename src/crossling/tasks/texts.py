@@ -58,7 +58,8 @@ class TextTask:
         self, chunks: Iterable[dict[str, list[Any]]], encoder: Encoder, *, labels: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Examples: subwords of one text or two, segments where the encoder has them, the class's code."""
-        from crossling.encoders.tokenization import SubwordTokenizer, assemble, special_layout
+        from crossling.encoders.special_tokens import assemble, special_layout
+        from crossling.encoders.tokenization import SubwordTokenizer
 
         subwords, layout = SubwordTokenizer(encoder.tokenizer), special_layout(encoder.tokenizer)
         length = min(self.settings.length, encoder.max_length)
@@ -171,7 +172,8 @@ def cut_windows(count: int, room: int, overlap: int) -> Iterator[tuple[int, int]
 
 def shorten(texts: list[Ragged], room: int) -> list[Ragged]:
     """Cut off the ends of texts that are too long, alone or together."""
-    from crossling.encoders.tokenization import build_ragged, shorten_pair
+    from crossling.encoders.special_tokens import shorten_pair
+    from crossling.encoders.tokenization import build_ragged
 
     if int(np.sum([text.lengths for text in texts], axis=0).max(initial=0)) <= room:
         return texts
