@@ -31,9 +31,30 @@ gc.disable()  # until all is imported and collected, which is no garbage
 
 def pytest_collection_finish() -> None:
     """What was imported and collected lives to the end: it is never looked through for garbage."""
+    _remember_phrasebook()
     gc.freeze()
     gc.set_threshold(GARBAGE)
     gc.enable()
+
+
+def _remember_phrasebook() -> None:
+    """Every test has a store of its own, for which the same rows of the embedded corpus would be generated again.
+
+    Only as data sets: what tests of the corpus generate is generated.
+    """
+    from crossling.data.readers import phrasebook
+    from crossling.data.readers.text_files import BadRows
+
+    generate = phrasebook.read
+
+    @cache
+    def recall(settings: phrasebook.Settings) -> list[Any]:
+        return list(generate(settings, BadRows()))
+
+    def read(settings: phrasebook.Settings, bad: BadRows) -> Iterator[Any]:
+        yield from recall(settings) if settings.rows is None else generate(settings, bad)
+
+    phrasebook.read = read
 
 
 @pytest.hookimpl(tryfirst=True)
