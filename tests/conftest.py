@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -32,6 +33,7 @@ gc.disable()  # until all is imported and collected, which is no garbage
 def pytest_collection_finish() -> None:
     """What was imported and collected lives to the end: it is never looked through for garbage."""
     _remember_phrasebook()
+    _remember_commands()
     gc.freeze()
     gc.set_threshold(GARBAGE)
     gc.enable()
@@ -55,6 +57,14 @@ def _remember_phrasebook() -> None:
         yield from recall(settings) if settings.rows is None else generate(settings, bad)
 
     phrasebook.read = read
+
+
+def _remember_commands() -> None:
+    """What a process does once, typer would do for every command that a test calls: inspect all of their functions."""
+    import typer.main
+    import typer.testing
+
+    typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,10 +108,16 @@ def _has_gpu() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _no_store_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test has a store of its own."""
-    monkeypatch.setenv("CROSSLING_STORE", str(tmp_path / "store"))
+def _no_store_left_behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test has a store of its own; most need no folder, which would be made and deleted for each of them."""
+    if "tmp_path" in request.fixturenames:
+        monkeypatch.setenv("CROSSLING_STORE", str(request.getfixturevalue("tmp_path") / "store"))
+        yield
+        return
+    store = request.getfixturevalue("tmp_path_factory").getbasetemp() / "store"
+    monkeypatch.setenv("CROSSLING_STORE", str(store))
     yield
+    shutil.rmtree(store, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
