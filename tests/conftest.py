@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Before torch is imported: threads of tiny models in several test processes only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Likewise those by which transformers reads tensors of a few bytes.
+os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
 
 # Examples are the same in every run, and how fast they are made on a busy machine is no reason to fail.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,6 +36,8 @@ def pytest_collection_finish() -> None:
     """What was imported and collected lives to the end: it is never looked through for garbage."""
     _remember_phrasebook()
     _remember_commands()
+    if "torch" in sys.modules:
+        _draw_no_meta_weights()
     gc.freeze()
     gc.set_threshold(GARBAGE)
     gc.enable()
@@ -65,6 +69,22 @@ def _remember_commands() -> None:
     import typer.testing
 
     typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
+
+
+def _draw_no_meta_weights() -> None:
+    """Weights on the device ``meta``, where transformers builds a model before it loads it, have no values to draw.
+
+    That torch goes through the motions in Python is a fifth of the time that a tiny encoder takes to load.
+    """
+    from torch import nn
+
+    for kind in (nn.Linear, nn.Embedding, nn.LayerNorm):
+
+        def reset(self: Any, draw: Callable[[Any], None] = kind.reset_parameters) -> None:
+            if self.weight is None or not self.weight.is_meta:
+                draw(self)
+
+        kind.reset_parameters = reset  # type: ignore[method-assign]
 
 
 @pytest.hookimpl(tryfirst=True)
