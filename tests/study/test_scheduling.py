@@ -81,8 +81,19 @@ def test_finished_cells_and_trained_stages_need_no_job() -> None:
     assert graph.state_of("a") == "done"
 
 
+def test_worker_in_a_new_process_does_its_jobs(tmp_path: Path, tiny_folder: Path) -> None:
+    """As a study starts one; it imports everything itself, for which other tests do not wait."""
+    text = 'seeds = [1]\nbaseline = "plain"\n[systems.plain]\nrecipe = "ner.toml"\n'
+    study = load_study(write_study(tmp_path, tiny_folder, text))
+    outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=1)
+    assert (outcome.done, outcome.failed) == (1, {})
+    run_recipe(study.variants[0].recipe, store=Store(tmp_path / "t"), out=tmp_path / "one")
+    assert weights_of(tmp_path / "s") == weights_of(tmp_path / "t") != {}
+    assert not list((tmp_path / "out" / "runners").iterdir())
+
+
+@pytest.mark.usefixtures("forked_workers")
 def test_study_equals_single_runs_bit_by_bit_and_is_not_done_again(tmp_path: Path, tiny_folder: Path) -> None:
-    """By a worker as a study starts it: in a new process that imports everything itself."""
     study = load_study(write_study(tmp_path, tiny_folder))
     store, out = Store(tmp_path / "s"), tmp_path / "out"
     outcome = run_study(study, out=out, store=store, workers=1)
