@@ -33,6 +33,8 @@ IMPORTED = (
 )
 SECONDS = 600
 """After which a process is killed."""
+RUN_MODULE = "import runpy; runpy.run_module('crossling', run_name='__main__', alter_sys=True)"
+"""Code that does what ``python -m crossling`` does."""
 SERVER = """
 import importlib, json, os, signal, sys, traceback
 
