@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -19,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Before torch is imported: threads of tiny models in several test processes only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Likewise those by which transformers reads tensors of a few bytes.
+os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
 
 # Examples are the same in every run, and how fast they are made on a busy machine is no reason to fail.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,9 +34,57 @@ gc.disable()  # until all is imported and collected, which is no garbage
 
 def pytest_collection_finish() -> None:
     """What was imported and collected lives to the end: it is never looked through for garbage."""
+    _remember_phrasebook()
+    _remember_commands()
+    if "torch" in sys.modules:
+        _draw_no_meta_weights()
     gc.freeze()
     gc.set_threshold(GARBAGE)
     gc.enable()
+
+
+def _remember_phrasebook() -> None:
+    """Every test has a store of its own, for which the same rows of the embedded corpus would be generated again.
+
+    Only as data sets: what tests of the corpus generate is generated.
+    """
+    from crossling.data.readers import phrasebook
+    from crossling.data.readers.text_files import BadRows
+
+    generate = phrasebook.read
+
+    @cache
+    def recall(settings: phrasebook.Settings) -> list[Any]:
+        return list(generate(settings, BadRows()))
+
+    def read(settings: phrasebook.Settings, bad: BadRows) -> Iterator[Any]:
+        yield from recall(settings) if settings.rows is None else generate(settings, bad)
+
+    phrasebook.read = read
+
+
+def _remember_commands() -> None:
+    """What a process does once, typer would do for every command that a test calls: inspect all of their functions."""
+    import typer.main
+    import typer.testing
+
+    typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
+
+
+def _draw_no_meta_weights() -> None:
+    """Weights on the device ``meta``, where transformers builds a model before it loads it, have no values to draw.
+
+    That torch goes through the motions in Python is a fifth of the time that a tiny encoder takes to load.
+    """
+    from torch import nn
+
+    for kind in (nn.Linear, nn.Embedding, nn.LayerNorm):
+
+        def reset(self: Any, draw: Callable[[Any], None] = kind.reset_parameters) -> None:
+            if self.weight is None or not self.weight.is_meta:
+                draw(self)
+
+        kind.reset_parameters = reset  # type: ignore[method-assign]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -77,10 +128,16 @@ def _has_gpu() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _no_store_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test has a store of its own."""
-    monkeypatch.setenv("CROSSLING_STORE", str(tmp_path / "store"))
+def _no_store_left_behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test has a store of its own; most need no folder, which would be made and deleted for each of them."""
+    if "tmp_path" in request.fixturenames:
+        monkeypatch.setenv("CROSSLING_STORE", str(request.getfixturevalue("tmp_path") / "store"))
+        yield
+        return
+    store = request.getfixturevalue("tmp_path_factory").getbasetemp() / "store"
+    monkeypatch.setenv("CROSSLING_STORE", str(store))
     yield
+    shutil.rmtree(store, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

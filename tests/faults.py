@@ -180,6 +180,8 @@ def _execute(
     faults: Faults,
 ) -> None:
     """The main function of the process."""
+    # Tests that a shell runs in the background were started with Ctrl-C ignored, which processes inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with output.open("wb") as stream:
         for target in (1, 2):
             os.dup2(stream.fileno(), target)

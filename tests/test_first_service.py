@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crossling.cli.main import app
+from prepared import run_code
 
 PAGE = Path(__file__).parent.parent / "docs" / "first-service.md"
 
@@ -90,7 +91,8 @@ def test_page_is_executed_as_it_stands(tmp_path: Path, tiny_folder: Path, monkey
     assert "span_f1" in outputs[0] and "hi" in outputs[0]
     [program] = find_blocks("python")
     without_crossling = "import sys\nsys.modules['crossling'] = None\n" + program
-    run([sys.executable, "-c", without_crossling], tmp_path)
+    done = run_code(without_crossling, variables=make_environment(), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert "8000" in serve and "8000" in ask
     with served(read_command(serve.replace("8000", "0")), tmp_path) as port:
         [result] = json.loads(request(read_command(ask.replace("8000", port)), tmp_path))["results"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import string
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,12 @@ def tiny_encoder(
     seed: int = 0,
     pooler: bool = False,
 ) -> Encoder:
-    """A small encoder of a family with fixed random weights, in evaluation mode."""
+    """A small encoder of a family with fixed random weights, in evaluation mode; a copy, which a test may change."""
+    return copy.deepcopy(_build_encoder(family, layers, width, heads, seed, pooler))
+
+
+@cache
+def _build_encoder(family: str, layers: int, width: int, heads: int, seed: int, pooler: bool) -> Encoder:
     tokenizer = tiny_tokenizer(family)
     sizes: dict[str, Any] = {
         "vocab_size": len(tokenizer) + 3,  # real checkpoints have more rows than pieces, too

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 from crossling.cli.main import app
 from crossling.inference.predictor import Predictor
 from crossling.recipe.overrides import to_toml
+from prepared import run_code
 
 Trained = Callable[[str], Path]
 
@@ -54,14 +53,7 @@ def test_exported_model_predicts_and_is_trained_further_elsewhere(trained: Train
     tables = {"encoder": {"name": "model"}, "stage": [stage], "run": {"threads": 1}}
     (there / "recipe.toml").write_text(to_toml(tables), encoding="utf-8")
     hidden = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(there / "hub"), "CROSSLING_STORE": str(there / "store")}
-    done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE],
-        cwd=there,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **hidden},
-        check=False,
-    )
+    done = run_code(ELSEWHERE, variables={**os.environ, **hidden}, folder=there)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert json.loads(lines[0]) == {"line": 1, **expected}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hub import environment, hash_repository, serve
+from prepared import run_code
 
 OPEN = """
 import json, sys
@@ -131,13 +130,7 @@ def open_all(
     specs: list[str], store: Path, variables: dict[str, str], *, patience: float = 120.0
 ) -> list[dict[str, Any]]:
     """The same of several sets, in one process."""
-    done = subprocess.run(
-        [sys.executable, "-c", OPEN, str(patience), str(store), *specs],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = run_code(OPEN, patience, store, *specs, variables=variables)
     assert done.returncode == 0, done.stderr
     results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return results

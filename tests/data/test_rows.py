@@ -219,7 +219,7 @@ def test_rows_are_read_once_then_cached(tmp_path: Path, monkeypatch: pytest.Monk
     values = {"path": tmp_path / "f"}
     more: dict[str, Any] = {"language": "sw", "name": "n", "store": tmp_path}
     lenient = open_file_rows("bio", values, on_error="skip", **more)
-    monkeypatch.setattr(bio, "_read_word", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(bio, "_choose_columns", lambda *_: pytest.fail("read again"))
     stored = open_file_rows("bio", values, on_error="skip", **more)
     assert (list(stored), stored.skipped) == (list(lenient), 1)
     monkeypatch.undo()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from crossling.encoders.extending import extend_on
 from crossling.encoders.loading import load_encoder, paused_collection, save_encoder
 from crossling.errors import EncoderError, StorageError
 from hub import environment, serve
+from prepared import run_code
 from tiny import FAMILIES, save_tiny, tiny_encoder
 
 TEXTS = ["the cat sleeps", "the dog eats fish in London не кошка", "我是学生"]
@@ -125,13 +124,7 @@ for name in sys.argv[1:]:
 
 
 def load_elsewhere(endpoint: str, home: Path, *names: str, **more: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *names],
-        env=environment(endpoint, home, **more),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_code(LOAD, *names, variables=environment(endpoint, home, **more))
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

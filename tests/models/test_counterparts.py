@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from crossling.models.counterparts import TOLERANCE, convert, measure_difference
 from crossling.models.model import Model, ModelCard, build_model
 from crossling.study.export import export_model
 from crossling.tasks import build_task, parse_task
+from prepared import run_code
 from tiny import FAMILIES, tiny_encoder
 from trained import wrap
 
@@ -169,12 +168,7 @@ assert hidden == ("crossling.models.auto_model" not in sys.modules)
 
 def run_alone(*arguments: Any) -> Any:
     """What a pipeline finds in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", ALONE, json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_code(ALONE, json.dumps(arguments))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -39,6 +39,7 @@ from crossling.study.run_report import report_run
 from crossling.training.distributed import setup_distributed
 from examples import make_rows
 from faults import Command
+from prepared import RUN_MODULE, run_code
 from small_study import list_paths, predictions_of, weights_of
 from two_processes import run_command_in_two_processes
 
@@ -80,10 +81,6 @@ def make_tables(folder: Path, encoder: Path, **stage: Any) -> dict[str, Any]:
 SIZES = {"train": 80, "dev": 16, "test": 30}
 
 
-def command(recipe: Path, out: Path, store: Path) -> list[str]:
-    return [sys.executable, "-m", "crossling", "run", str(recipe), "--out", str(out), "--store", str(store)]
-
-
 def write_recipe(path: Path, tables: dict[str, Any]) -> Path:
     from crossling.recipe.overrides import to_toml
 
@@ -93,9 +90,7 @@ def write_recipe(path: Path, tables: dict[str, Any]) -> Path:
 
 def test_run_writes_predictions_scores_and_a_page(tmp_path: Path, tiny_folder: Path) -> None:
     recipe = write_recipe(tmp_path / "r.toml", {"seeds": [1, 2], **make_tables(tmp_path, tiny_folder, epochs=3)})
-    done = subprocess.run(
-        command(recipe, tmp_path / "out", tmp_path / "s"), capture_output=True, text=True, check=False
-    )
+    done = run_code(RUN_MODULE, "run", recipe, "--out", tmp_path / "out", "--store", tmp_path / "s")
     assert done.returncode == 0, done.stderr
     assert "hi" in done.stdout
     assert "span_f1" in done.stdout

@@ -36,7 +36,6 @@ from crossling.training.distributed import setup_distributed
 from small_study import (
     TWO_SYSTEMS,
     events_of,
-    finish,
     live_workers,
     markers_of,
     predictions_of,
@@ -44,7 +43,6 @@ from small_study import (
     serve_a_broken_gpu,
     serve_a_full_gpu,
     serve_and_die,
-    start,
     wait_for,
     weights_of,
     write_study,
@@ -86,6 +84,17 @@ def test_finished_cells_and_trained_stages_need_no_job() -> None:
     assert graph.state_of("a") == "done"
 
 
+def test_worker_in_a_new_process_does_its_jobs(tmp_path: Path, tiny_folder: Path) -> None:
+    """As a study starts one; it imports everything itself, for which other tests do not wait."""
+    text = 'seeds = [1]\nbaseline = "plain"\n[systems.plain]\nrecipe = "ner.toml"\n'
+    study = load_study(write_study(tmp_path, tiny_folder, text))
+    outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=1)
+    assert (outcome.done, outcome.failed) == (1, {})
+    run_recipe(study.variants[0].recipe, store=Store(tmp_path / "t"), out=tmp_path / "one")
+    assert weights_of(tmp_path / "s") == weights_of(tmp_path / "t") != {}
+    assert not list((tmp_path / "out" / "runners").iterdir())
+
+
 @pytest.mark.usefixtures("forked_workers")
 def test_study_equals_single_runs_bit_by_bit_and_is_not_done_again(tmp_path: Path, tiny_folder: Path) -> None:
     study = load_study(write_study(tmp_path, tiny_folder))
@@ -106,6 +115,7 @@ def test_study_equals_single_runs_bit_by_bit_and_is_not_done_again(tmp_path: Pat
     assert (markers_of(tmp_path / "s"), events_of(out)) == before, "nothing is done again"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_stage_that_cells_share_is_trained_once(tmp_path: Path, tiny_folder: Path) -> None:
     path = write_study(tmp_path, tiny_folder, SHARING)
     text = (tmp_path / "ner.toml").read_text(encoding="utf-8")
@@ -306,11 +316,11 @@ def test_two_schedulers_share_the_cells_of_one_store(tmp_path: Path, tiny_folder
 
 def test_ctrl_c_stops_the_workers_too(tmp_path: Path, tiny_folder: Path) -> None:
     path = write_study(tmp_path, tiny_folder, epochs=300)
-    process = start(path, "--out", tmp_path / "out", "--store", tmp_path / "s")
+    process = start_study(path, tmp_path / "out", tmp_path / "s")
     assert wait_for(lambda: live_workers(tmp_path / "out"), process)
     workers = live_workers(tmp_path / "out")
-    process.send_signal(signal.SIGINT)
-    finish(process, code=130)
+    os.kill(process.process.pid, signal.SIGINT)
+    process.finish(code=130)
     assert not any(is_running(worker) for worker in workers)
     assert not list((tmp_path / "out" / "runners").iterdir())
 

@@ -93,7 +93,7 @@ def test_same_seed_gives_same_bits_and_another_seed_does_not(tmp_path: Path) -> 
 
 def _run(folder: Path, *, trim: bool, average: bool, stop: int | None = None) -> tuple[Model, Position]:
     """Two epochs whose scores fall, with a checkpoint at every step; a stopped run continues."""
-    model, stream = make_learner(folder, count=50, trim=trim)
+    model, stream = make_learner(folder, encoder=tiny_encoder("bert", layers=1), count=50, trim=trim)
     progress = NoProgress() if stop is None else _StopAfter(stop)
     scores = iter(range(100))
     execution = Execution(ONE, 3, folder / "work", checkpoint_seconds=0.0, progress=progress)
@@ -168,7 +168,7 @@ def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
 
 def _train_three_epochs(folder: Path, *, average: bool, stop: int | None = None) -> Model:
     """With a checkpoint at every step; the second epoch is the best."""
-    model, stream = make_learner(folder, count=50)
+    model, stream = make_learner(folder, encoder=tiny_encoder("bert", layers=1), count=50)
     scores = {7: 0.5, 14: 0.9, 21: 0.7}
     execution = Execution(ONE, 1, folder / "work", checkpoint_seconds=0.0)
     reported = [0]

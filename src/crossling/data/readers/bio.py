@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +45,7 @@ def files(settings: Settings) -> tuple[Path, ...]:
 
 def read(settings: Settings, bad: BadRows) -> Iterator[TaggedSentence]:
     """One row a sentence. A word or tag that is missing makes the whole sentence a broken row."""
+    read_word = _choose_columns(settings)
     for block in read_blocks(settings.path):
         if report_fault(settings.path, block, bad=bad):
             continue
@@ -55,7 +56,7 @@ def read(settings: Settings, bad: BadRows) -> Iterator[TaggedSentence]:
         words: list[str] = []
         tags: list[str] = []
         for line in block:
-            found = _read_word(line.text, settings)
+            found = read_word(line.text)
             if isinstance(found, str):
                 bad.add(f"{settings.path}:{line.number}", found)
                 break
@@ -65,22 +66,27 @@ def read(settings: Settings, bad: BadRows) -> Iterator[TaggedSentence]:
             yield TaggedSentence(tuple(words), tuple(tags))
 
 
-def _read_word(text: str, settings: Settings) -> tuple[str, str] | str:
-    """The word and tag of a line, or what is wrong with it."""
-    by_tab = settings.separator == "tab" or (settings.separator == "any" and "\t" in text)
-    fields = text.split("\t") if by_tab else SPACES.split(text.strip(" \t"))
-    needed = max(column if column > 0 else -column for column in (settings.word, settings.tag))
-    if len(fields) < max(needed, 2):
-        between = "tabs or spaces" if settings.separator == "any" else f"{settings.separator}s"
-        return f"{len(fields)} column(s) where {max(needed, 2)} are needed, with {between} between"
-    word = fields[settings.word - 1 if settings.word > 0 else settings.word].strip()
-    tag = fields[settings.tag - 1 if settings.tag > 0 else settings.tag].strip()
-    if settings.prefix:
-        if not word.startswith(settings.prefix):
-            return f"the word {word!r} does not begin with the prefix {settings.prefix!r}"
-        word = word.removeprefix(settings.prefix)
-    if not word:
-        return "an empty word"
-    if not tag:
-        return f"the word {word!r} has no tag"
-    return word, tag
+def _choose_columns(settings: Settings) -> Callable[[str], tuple[str, str] | str]:
+    """What finds the word and tag of a line, or says what is wrong with it; settings are looked up once, not a word."""
+    separator, prefix = settings.separator, settings.prefix
+    word_at, tag_at = (column - 1 if column > 0 else column for column in (settings.word, settings.tag))
+    needed = max(abs(settings.word), abs(settings.tag), 2)
+
+    def read_word(text: str) -> tuple[str, str] | str:
+        by_tab = separator == "tab" or (separator == "any" and "\t" in text)
+        fields = text.split("\t") if by_tab else SPACES.split(text.strip(" \t"))
+        if len(fields) < needed:
+            between = "tabs or spaces" if separator == "any" else f"{separator}s"
+            return f"{len(fields)} column(s) where {needed} are needed, with {between} between"
+        word, tag = fields[word_at].strip(), fields[tag_at].strip()
+        if prefix:
+            if not word.startswith(prefix):
+                return f"the word {word!r} does not begin with the prefix {prefix!r}"
+            word = word.removeprefix(prefix)
+        if not word:
+            return "an empty word"
+        if not tag:
+            return f"the word {word!r} has no tag"
+        return word, tag
+
+    return read_word

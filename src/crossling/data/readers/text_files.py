@@ -192,15 +192,18 @@ def load_json(path: Path) -> Any:
 
 def zip_lines(*sides: Iterable[Line], names: Sequence[Path]) -> Iterator[tuple[Line, ...]]:
     """Lines of several files side by side; files of different length are an error that names them."""
-    counts, alone = [0] * len(sides), ""
+    together, more, alone = 0, [0] * len(sides), ""
     for lines in zip_longest(*sides):
-        for i, line in enumerate(lines):
-            counts[i] += line is not None
-            if line is not None and None in lines:
-                alone = alone or f"{names[i]}:{line.number}"
         if None not in lines:
+            together += 1
             yield lines
+            continue
+        for i, line in enumerate(lines):
+            if line is not None:
+                more[i] += 1
+                alone = alone or f"{names[i]}:{line.number}"
     if alone:
+        counts = [together + rest for rest in more]
         others = ", ".join(f"{path} has {count}" for path, count in zip(names[1:], counts[1:], strict=True))
         raise DataError(
             f"{names[0]} has {counts[0]} lines but {others}; they belong together line by line, and {alone} has no "
