@@ -31,9 +31,8 @@ from learner import make_learner
 from two_processes import run_in_two_processes
 
 CPU = torch.device("cpu")
-SETTINGS = TrainingSettings(epochs=2, batch=8, accumulate=2, clip=0.05, eps=1.0, lr=0.5, betas=(0.0, 0.0))
-"""With an eps as large as this an update grows with the gradient, so that clipping shows. Without moments of earlier
-updates a gradient of 0, which captured steps have where plain ones have none, changes nothing."""
+SETTINGS = TrainingSettings(epochs=2, batch=8, accumulate=2, clip=0.05, eps=1.0, lr=0.5)
+"""With an eps as large as this an update grows with the gradient, so that clipping shows."""
 
 
 class RepeatedGraph:
@@ -85,9 +84,9 @@ class RepeatedSteps(CapturedSteps):
         graph.work = work
         return captured
 
-    def _capture_finish(self) -> Any:
-        self.finish = graph = self._record()
-        graph.work = self._finish
+    def _capture_finish(self, names: frozenset[str]) -> Any:
+        graph = self._record()
+        graph.work = lambda: self._finish(names)
         return graph
 
     def _record(self) -> Any:
@@ -189,8 +188,26 @@ def test_a_head_is_reached_after_the_only_graph_was_captured(tmp_path: Path, mon
     for objective, size in ((stream.objective, 4), (stream.objective, 5), (later, 4), (stream.objective, 4)):
         batch = model.prepare(objective.collate(stream.examples, plan, size=size), CPU)
         steps.update([(objective, batch)], weights={objective.name: (1.0, 0.0, 0.0, 0.0)}, rate=1e-3)
-        held.append((len(steps.passes), steps.finish is not None))
-    assert steps.can_capture and held == [(0, False), (0, True), (0, False), (1, True)]
+        held.append((len(steps.passes), len(steps.finishes)))
+    assert steps.can_capture and held == [(0, 0), (0, 1), (0, 0), (1, 0)]
+
+
+def test_head_that_a_step_does_not_reach_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its momentum would move it, as its gradient of 0 stays in place for graphs to add to."""
+    _pretend_cuda(monkeypatch.setattr)
+    model, stream = make_learner(tmp_path, count=8, dropout=False)
+    other = label_words.Objective("other", classes=model.heads["main"].linear.out_features)
+    model.heads["other"] = other.build_head(model.encoder.width)
+    steps = RepeatedSteps(model, build_optimiser(model, SETTINGS, CPU), SETTINGS, Distributed(0, 1, CPU, torch.float32))
+    plan = plan_epoch(stream.examples.lengths, 4, seed=1, epoch=0)[0]
+    moved = []
+    for objective in (other, other, *[stream.objective] * 3, other, other):
+        before = {name: head.linear.weight.detach().clone() for name, head in model.heads.items()}
+        batch = model.prepare(objective.collate(stream.examples, plan, size=4), CPU)
+        steps.update([(objective, batch)], weights={objective.name: (1.0, 0.0, 0.0, 0.0)}, rate=1e-3)
+        moved.append({name for name, head in model.heads.items() if not head.linear.weight.equal(before[name])})
+    assert moved == [{"other"}] * 2 + [{"main"}] * 3 + [{"other"}] * 2
+    assert steps.can_capture and len(steps.finishes) == 2
 
 
 def test_buckets_hold_all_gradients_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ class Distributed:
     def sum_gradients(self, model: nn.Module) -> None:
         """Add up the gradients of all processes: losses are already divided by the global count.
 
-        The messages depend on the model alone, never on a batch, and nothing here is read by the CPU. So a CUDA graph
-        can capture it, and what other processes do at the same step, in a graph or not, fits to it.
+        The messages depend on what a step trains, never on a batch, and nothing here is read by the CPU. So a CUDA
+        graph can capture it, and what other processes do at the same step, in a graph or not, fits to it.
         """
         if self.group is None:
             return

@@ -313,11 +313,11 @@ def test_capturing_changes_no_state(tmp_path: Path) -> None:
     plan = plan_epoch(stream.examples.lengths, 8, seed=1, epoch=0)[0]
     batch = model.prepare(stream.objective.collate(stream.examples, plan, size=8), distributed.device)
     steps.update([(stream.objective, batch)], weights={stream.objective.name: (1.0, 0.0, 0.0, 0.0)}, rate=1e-3)
-    assert not steps.passes and steps.finish is None, "what runs once is not captured"
+    assert not steps.passes and not steps.finishes, "what runs once is not captured"
     held = [*model.state_dict().values(), *(p.grad for p in model.parameters() if p.grad is not None)]
     held += [value for state in steps.optimiser.state.values() for value in state.values()]
     before, random_state = [value.clone() for value in held], torch.cuda.get_rng_state()
-    captured = steps._capture_pass(stream.objective, batch), steps._capture_finish()
+    captured = steps._capture_pass(stream.objective, batch), steps._capture_finish(frozenset((stream.objective.name,)))
     assert all(captured) and all(torch.equal(value, saved) for value, saved in zip(held, before, strict=True))
     assert torch.equal(torch.cuda.get_rng_state(), random_state)
 

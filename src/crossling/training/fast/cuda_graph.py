@@ -1,16 +1,17 @@
 """The training step as CUDA graphs: all of its kernels are launched together.
 
 With batches of 32, a GPU waits for Python most of the time. Here the forward and backward pass of every (objective,
-shapes) is captured once and adds to gradients at fixed addresses; clipping and the optimiser are one more graph. A step
-replays one graph for each of its batches, then that one, so objectives combine freely.
+shapes) is captured once and adds to gradients at fixed addresses. Clipping and the optimiser are one more graph for
+each set of objectives, since a head that a step does not reach must not be moved by its momentum. A step replays one
+graph for each of its batches, then that one, so objectives combine freely.
 
 What is captured has run once as part of a step, launched operation by operation, so that libraries have allocated what
 they need. It is captured when it is needed again: nothing is computed in vain, and a length that occurs once is never
 captured.
 
 Several processes replay graphs of their own. The graph that ends a step also adds up their gradients, in messages that
-depend on the model alone; a pass has messages of fixed sizes at most (statistics of a batch). All processes launch,
-capture and give up together, so that their messages meet in the same order.
+depend on the model and the step's objectives alone; a pass has messages of fixed sizes at most (statistics of a batch).
+All processes launch, capture and give up together, so that their messages meet in the same order.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-FINISH = ("finish",)
-"""What ends a step, among what ran."""
+Names = frozenset[str]
+"""Of the objectives of a step."""
 
 
 class CaptureError(RuntimeError):
@@ -63,11 +64,14 @@ class CapturedSteps(PlainSteps):
         self.pool = torch.cuda.graph_pool_handle()
         self.weights: dict[str, Tensor] = {}
         self.passes: dict[tuple[Any, ...], _Captured] = {}
-        self.finish: torch.cuda.CUDAGraph | None = None
+        self.finishes: dict[Names, torch.cuda.CUDAGraph] = {}
+        """What ends a step, by its objectives."""
         self.can_capture = True
         self._ran: set[tuple[Any, ...]] = set()
-        """The passes that ran once, and FINISH."""
-        self._fused_adamw: FusedAdamW | None = None
+        """The passes that ran once."""
+        self._finished: set[Names] = set()
+        """The ends of steps that ran once."""
+        self._fused_adamw: dict[Names, FusedAdamW] = {}
 
     def update(self, batches: Batches, *, weights: Weights, rate: float, alike: bool = True) -> StepLosses:
         if not self.can_capture:
@@ -79,7 +83,7 @@ class CapturedSteps(PlainSteps):
                 self.begin_pass(number)
                 losses.append((objective, self._run_pass(objective, batch, alike)))
             self.set_rate(rate)
-            self._run_finish()
+            self._run_finish(frozenset(objective.name for objective, _ in batches))
         except RuntimeError as error:
             if self.distributed.size > 1 and not isinstance(error, CaptureError):
                 raise  # the other processes know nothing of it, and would not repeat the step
@@ -89,7 +93,8 @@ class CapturedSteps(PlainSteps):
         return losses
 
     def _stop_capturing(self) -> None:
-        self.can_capture, self.finish = False, None
+        self.can_capture = False
+        self.finishes.clear()
         self.passes.clear()
         torch.cuda.synchronize()
         self._renew_random()
@@ -129,13 +134,13 @@ class CapturedSteps(PlainSteps):
         before = self._count_gradients()
         loss = self._launch(lambda: self.backward(objective, inputs, self.weights[objective.name]))
         if self._count_gradients() != before:
-            self._drop_finish()
+            self._drop_finishes()
         return loss.clone()  # in the stream that reads it
 
-    def _drop_finish(self) -> None:
-        """The end of a step has to launch and be captured again, since there are more gradients."""
-        self.finish = None
-        self._ran.discard(FINISH)
+    def _drop_finishes(self) -> None:
+        """The ends of steps have to launch and be captured again, since there are more gradients."""
+        self.finishes.clear()
+        self._finished.clear()
         if not self.passes:  # torch captures nothing more into a pool whose last graph is gone
             self.pool = torch.cuda.graph_pool_handle()
 
@@ -177,30 +182,51 @@ class CapturedSteps(PlainSteps):
         if failures:
             raise CaptureError(str(failure or "in another process")) from failure
 
-    def _run_finish(self) -> None:
+    def _run_finish(self, names: Names) -> None:
         """Clip, step and clear the gradients."""
-        if self.finish is None and FINISH not in self._ran:
-            self._ran.add(FINISH)
-            self._launch(self._finish)
+        if names not in self.finishes and names not in self._finished:
+            self._finished.add(names)
+            self._launch(lambda: self._finish(names))
             return
-        (self.finish or self._capture_finish()).replay()
+        if names not in self.finishes:
+            self.finishes[names] = self._capture_finish(names)
+        self.finishes[names].replay()
 
-    def _capture_finish(self) -> torch.cuda.CUDAGraph:
-        self.finish = torch.cuda.CUDAGraph()
-        with self._capturing(self.finish):
-            self._finish()
-        return self.finish
+    def _capture_finish(self, names: Names) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with self._capturing(graph):
+            self._finish(names)
+        return graph
 
-    def _finish(self) -> None:
-        if self.kernels in ("optimiser", "fused") and FusedAdamW.suits(self.optimiser):
-            if self._fused_adamw is None:
-                copies = self._bf16.copies if self._bf16 is not None else {}
-                self._fused_adamw = FusedAdamW(self.optimiser, clip=self.settings.clip, copies=copies)
-            self.distributed.sum_gradients(self.model)
-            self._fused_adamw.step()
-            return
-        self.apply()
-        self.optimiser.zero_grad(set_to_none=False)
+    def _finish(self, names: Names) -> None:
+        with self._without_other_heads(names):
+            if self.kernels in ("optimiser", "fused") and FusedAdamW.suits(self.optimiser):
+                if names not in self._fused_adamw:
+                    copies = self._bf16.copies if self._bf16 is not None else {}
+                    self._fused_adamw[names] = FusedAdamW(self.optimiser, clip=self.settings.clip, copies=copies)
+                self.distributed.sum_gradients(self.model)
+                self._fused_adamw[names].step()
+                return
+            self.apply()
+            self.optimiser.zero_grad(set_to_none=False)
+
+    @contextmanager
+    def _without_other_heads(self, names: Names) -> Iterator[None]:
+        """Take away the gradients, which are 0, of heads that the step does not reach: the optimiser skips them, as it
+        does in a plain step, instead of moving them by their momentum."""
+        hidden = {
+            parameter: parameter.grad
+            for name, head in self.model.heads.items()
+            if name not in names
+            for parameter in head.parameters()
+        }
+        for parameter in hidden:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in hidden.items():
+                parameter.grad = gradient
 
     def _launch(self, work: Callable[[], T]) -> T:
         """Run something in the stream that it will be captured in."""
