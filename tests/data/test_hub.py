@@ -82,6 +82,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(panx, "sw", "test", columns, {"tokens": tokens, "ner_tags": tags})
     write_card(panx, {"sw": ["validation", "test"]})
 
+    paws = root / "datasets" / "google-research-datasets" / "paws-x"
+    columns = {"sentence1": ["Es regnet.", "", "Er liest."], "sentence2": ["Es gießt.", "", "Er schweigt."]}
+    binary = {"names": ["0", "1"], "_type": "ClassLabel"}
+    features = {"sentence1": text, "sentence2": text, "label": binary}
+    write_table(paws, "de", "train", {**columns, "label": [1, 0, 0]}, features)
+    write_card(paws, {"de": ["train"]})
+
     squad = root / "datasets" / "google" / "xquad"
     answers = pa.array(
         [{"text": ["Arusha"], "answer_start": [13]}],
@@ -239,6 +246,13 @@ def test_broken_rows_and_missing_splits_are_errors(folder: Path, tmp_path: Path)
     assert "'train'" in absent["error"] and "validation" in absent["error"], "the splits there are"
     assert "google-research-datasets/paws-x" in missing["error"]
     assert "CROSSLING_DATA is not set" in missing["error"]
+
+
+def test_rows_whose_translation_failed_are_left_out_and_counted(folder: Path, tmp_path: Path) -> None:
+    with serve(folder) as endpoint:
+        found = open_in_process("pawsx:de:train", tmp_path / "a", environment(endpoint, tmp_path / "hf"))
+    assert [row["first"] for row in found["rows"]] == ["Es regnet.", "Er liest."]
+    assert found["skipped"] == 1
 
 
 def test_nested_questions_are_selected_by_language(folder: Path, tmp_path: Path) -> None:

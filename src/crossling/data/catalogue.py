@@ -311,6 +311,7 @@ class _Opener:
                 name=str(spec),
                 store=self.store,
                 on_error=self.on_error,
+                has_empty_rows=spec.split in declared.empty_rows,
             )
         except NotFromHubError as error:
             message = f"{error}. {explain_missing(spec, declared)}"

@@ -87,8 +87,8 @@ class Declaration(_Declaration):
     rows: dict[str, int] = Field(default_factory=dict)
     """Published number of rows: of a split, or of ``split:language`` where it differs (of a pair, sorted)."""
     empty_rows: tuple[str, ...] = ()
-    """Splits that were published with rows without text: broken rows of their files are left out and counted, unless
-    ``on_error`` is set."""
+    """Splits that were published with rows without text: broken rows of their files, and such rows of the hub, are
+    left out and counted, unless ``on_error`` is set."""
     folder: FolderSource | None = None
     other_folders: tuple[FolderSource, ...] = ()
     """Other ways in which it may lie in the folder, where the first is not found."""

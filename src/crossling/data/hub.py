@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -16,7 +16,7 @@ from crossling.data.cache import open_cached
 from crossling.data.declarations import HubSource
 from crossling.data.readers.json_records import build_record
 from crossling.data.readers.text_files import BadRows, OnError
-from crossling.data.records import Record
+from crossling.data.records import TEXT_COLUMNS, Record
 from crossling.data.rows import Rows, hash_text
 from crossling.errors import DataError, StorageError
 from crossling.files import describe_failure, write_atomic
@@ -41,8 +41,9 @@ def open_hub_rows(
     name: str,
     store: Path,
     on_error: OnError = "raise",
+    has_empty_rows: bool = False,
 ) -> Rows:
-    """Rows of a hub data set.
+    """Rows of a hub data set; ``has_empty_rows``: it is known to have rows without text, which count as broken.
 
     The store remembers the commit that was read first: later runs read the same rows without network access. Another
     revision is another version in the spec.
@@ -59,6 +60,8 @@ def open_hub_rows(
     filled = _columns(source, names)
     if filled != source.columns:  # one table has both directions of a pair, as columns
         question["columns"] = filled
+    if has_empty_rows:
+        question["refuses"] = "rows without text"
     asked = _Place(source.repository, config, names["split"], source.revision, source.revision == CONVERTED)
     pointer = store / "data" / f"hub-{hash_text(json.dumps(question, sort_keys=True))}.json"
     place = _recall_place(pointer, asked)
@@ -69,7 +72,8 @@ def open_hub_rows(
 
     def read(bad: BadRows) -> Iterator[Record]:
         found = builder or _find_builder(place, name=name)[0]
-        return _read_table(found, source, names, kind=kind, name=name, bad=bad)
+        records = _read_table(found, source, names, kind=kind, name=name, bad=bad)
+        return _refuse_empty(records, kind, bad, f"{source.repository}/{names['split']}") if has_empty_rows else records
 
     rows = open_cached(fingerprint, read, kind=kind, language=language, name=name, store=store, on_error=on_error)
     if _recall_place(pointer, asked) != place:
@@ -186,6 +190,16 @@ def _read_table(
                 bad.add(f"{source.repository}/{split} row {number}", record)
             else:
                 yield record
+
+
+def _refuse_empty(records: Iterable[Record], kind: type[Record], bad: BadRows, place: str) -> Iterator[Record]:
+    """The records that have text in each of their fields; the others are reported as broken."""
+    for number, record in enumerate(records, 1):
+        empty = [name for name in TEXT_COLUMNS[kind] if not getattr(record, name)]
+        if empty:
+            bad.add(f"{place} row {number}", f"the field {empty[0]} is empty")
+        else:
+            yield record
 
 
 def _columns(source: HubSource, names: Mapping[str, str]) -> dict[str, str]:
