@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from crossling.data.words import has_runs
 from crossling.errors import DataError
 from crossling.files import write_atomic
 from crossling.limits import MOST_COUNTED
+from crossling.recipe.identity import content_hash
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 
@@ -72,6 +73,11 @@ class Lexicon:
 
     def __len__(self) -> int:
         return sum(map(len, self.translations.values()))
+
+    @cached_property
+    def content(self) -> str:
+        """The hash of its translations: of thousands of stages, each asks for it."""
+        return content_hash([self.language_pair, self.translations])
 
     def entries(self) -> list[tuple[str, str, float, int]]:
         """Source, target, probability and count, the most probable first, then the most frequent."""

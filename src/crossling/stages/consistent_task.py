@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from crossling.errors import RecipeError
 from crossling.progress import NoProgress, Progress
-from crossling.recipe.identity import content_hash
 
 LEXICON = "lexicon"
 """The role of text that lexicons are made from; no encoder reads it."""
@@ -61,11 +60,6 @@ def _check_direction(what: str, source: str, languages: Collection[str]) -> None
             f"{what} translates from {source!r}, but training data are in {', '.join(map(repr, sorted(languages)))}; "
             "name a lexicon, or parallel text, that translates from there"
         )
-
-
-def identify_lexicons(lexicons: Sequence[Lexicon]) -> list[str]:
-    """Hashes of what they contain."""
-    return [content_hash([lexicon.language_pair, lexicon.translations]) for lexicon in lexicons]
 
 
 def make_consistent_stream(

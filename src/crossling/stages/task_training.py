@@ -17,7 +17,7 @@ from crossling.errors import RecipeError
 from crossling.fusions import identify_fusion
 from crossling.objectives.aligned_words import ReplaySettings, identify_pairs
 from crossling.stages import TrainedStage
-from crossling.stages.consistent_task import LEXICON, identify_lexicons, make_consistent_stream, open_lexicons
+from crossling.stages.consistent_task import LEXICON, make_consistent_stream, open_lexicons
 from crossling.stages.ensemble import find_shared
 from crossling.stages.parsing import DataSpec
 from crossling.stages.source_vectors import compare_source, describe_change, read_source
@@ -60,7 +60,7 @@ class TaskData:
         if self.pairs is not None:
             facts["pairs"] = self.pairs.fingerprints()
         if self.lexicons:
-            facts["lexicons"] = identify_lexicons(self.lexicons)
+            facts["lexicons"] = [lexicon.content for lexicon in self.lexicons]
         return facts
 
     def efforts(self) -> list[tuple[Rows, float]]:
