@@ -1,6 +1,7 @@
 """The table of teaching.md, from the scores of every seed in tables/teaching.csv: python docs/results/teaching.py
 
-With the names of a study and two of its systems, the difference of these two instead, in each group of languages:
+With the names of a study and two of its systems, the difference of these two instead, in each group of languages and in
+each language:
 python docs/results/teaching.py teach-gemma best-gemma best
 
 With --write, the table in teaching.md and the figures of `crossling start` (study/start.toml) are replaced, too.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -45,7 +47,12 @@ HEAD = (
 Means = dict[tuple[str, str], dict[str, dict[int, float]]]
 
 
-def read_means(path: Path) -> Means:
+def find_group(study: str, language: str) -> str:
+    """``en``, ``text`` or ``none``."""
+    return "en" if language == "en" else "text" if language in TEXT[study] else "none"
+
+
+def read_means(path: Path, group_of: Callable[[str, str], str] = find_group) -> Means:
     """By study, system and group of languages: the mean over the languages, by seed."""
     scores: dict[tuple[str, str], dict[int, dict[str, float]]] = {}
     with path.open(encoding="utf-8", newline="") as stream:
@@ -54,20 +61,15 @@ def read_means(path: Path) -> Means:
             seeds.setdefault(int(row["seed"]), {})[row["language"]] = float(row["score"])
     means: Means = {}
     for key, seeds in scores.items():
-        groups = {find_group(key[0], language) for by in seeds.values() for language in by}
+        groups = {group_of(key[0], language) for by in seeds.values() for language in by}
         means[key] = {
             group: {
-                seed: fmean(score for language, score in by.items() if find_group(key[0], language) == group)
+                seed: fmean(score for language, score in by.items() if group_of(key[0], language) == group)
                 for seed, by in sorted(seeds.items())
             }
             for group in sorted(groups)
         }
     return means
-
-
-def find_group(study: str, language: str) -> str:
-    """``en``, ``text`` or ``none``."""
-    return "en" if language == "en" else "text" if language in TEXT[study] else "none"
 
 
 def measure_gain(first: dict[int, float], second: dict[int, float]) -> tuple[float, float, float, float]:
@@ -141,9 +143,12 @@ def list_differences(means: Means, study: str, first: str, second: str) -> list[
 
 
 def main() -> None:
-    means = read_means(FOLDER / "tables" / "teaching.csv")
+    scores = FOLDER / "tables" / "teaching.csv"
+    means = read_means(scores)
     if len(sys.argv) == 4:
-        sys.stdout.write("\n".join(list_differences(means, *sys.argv[1:])) + "\n")
+        by_language = read_means(scores, lambda _, language: language)
+        lines = [line for some in (means, by_language) for line in list_differences(some, *sys.argv[1:])]
+        sys.stdout.write("\n".join(dict.fromkeys(lines)) + "\n")
         return
     table = build_table(means)
     sys.stdout.write("\n".join(table) + "\n")
