@@ -33,6 +33,15 @@ def find_first(choices: TaskChoices) -> Ingredient | None:
     return next((one for one in choices.ingredients if one.needs != "labels"), None)
 
 
+def let_help(monkeypatch: pytest.MonkeyPatch, task: str, is_chosen: Callable[[Ingredient], bool]) -> Ingredient:
+    """An ingredient that helped more than all others of a task."""
+    chosen = next(filter(is_chosen, CHOICES[task].ingredients))
+    helped = chosen.model_copy(update={"none": (9.0, 8.0, 10.0), "text": (9.0, 8.0, 10.0)})
+    others = (one for one in CHOICES[task].ingredients if one is not chosen)
+    monkeypatch.setitem(CHOICES, task, CHOICES[task].model_copy(update={"ingredients": (*others, helped)}))
+    return helped
+
+
 HELPED = {"none": GAIN, "text": WITH_TEXT}
 CHOICES = {task: fix_gains(choices) for task, choices in load_choices().items()}
 
@@ -296,10 +305,7 @@ def test_teaching_and_code_switching_take_pairs_and_translations(
     crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start_data, "LEXICON_PAIRS", 40)
-    both = next(one for one in CHOICES["nli"].ingredients if one.needs == "pairs" and one.replaces_words)
-    helped = both.model_copy(update={"none": (9.0, 8.0, 10.0), "text": (9.0, 8.0, 10.0)})
-    others = (one for one in CHOICES["nli"].ingredients if one is not both)
-    monkeypatch.setitem(CHOICES, "nli", CHOICES["nli"].model_copy(update={"ingredients": (*others, helped)}))
+    helped = let_help(monkeypatch, "nli", lambda one: one.needs == "pairs" and one.replaces_words)
     pairs = ",".join(write_rows(tmp_path, "nli", code, "dev", 20).name for code in ("en", "de"))
     labels = write_rows(tmp_path, "nli", "en", "train", 30).name
     words = ("start", "nli", "--language", "de", "--labels", labels, "--parallel", f"en-de={pairs}")
@@ -321,12 +327,7 @@ def test_teaching_and_code_switching_take_pairs_and_translations(
 def test_another_task_comes_first_where_its_data_is_there(
     crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = next(one for one in CHOICES["paraphrase"].ingredients if one.before)
-    helped = first.model_copy(update={"none": (9.0, 8.0, 10.0), "text": (9.0, 8.0, 10.0)})
-    others = (one for one in CHOICES["paraphrase"].ingredients if one is not first)
-    monkeypatch.setitem(
-        CHOICES, "paraphrase", CHOICES["paraphrase"].model_copy(update={"ingredients": (*others, helped)})
-    )
+    helped = let_help(monkeypatch, "paraphrase", lambda one: bool(one.before))
     pairs = ",".join(write_rows(tmp_path, "paraphrase", code, "dev", 20).name for code in ("en", "de"))
     labels = write_rows(tmp_path, "paraphrase", "en", "train", 30).name
     words = ("start", "paraphrase", "--language", "de", "--labels", labels, "--parallel", f"en-de={pairs}")
