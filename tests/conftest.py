@@ -43,6 +43,26 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_sessionstart() -> None:
+    """A process that runs a part of all tests will need the server of prepared processes, before which it imports less.
+
+    One that runs a few tests starts it when it is needed.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from prepared import start_server
+
+        start_server()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Before the first test, a server of processes that have imported everything is a fork of this one."""
+    if "faults" in sys.modules and not session.config.option.collectonly:
+        from faults import start_fork_server
+
+        start_fork_server()
+
+
 def _remember_phrasebook() -> None:
     """Every test has a store of its own, for which the same rows of the embedded corpus would be generated again.
 

@@ -7,6 +7,7 @@ without, nor what reads settings of the hub from the environment, so that a proc
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import subprocess
@@ -14,6 +15,9 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import IO
+
+from forked import can_fork, fork
 
 IMPORTED = (
     "torch._dynamo",
@@ -31,12 +35,15 @@ IMPORTED = (
     "regex",
     "yaml",
 )
+ABSENT = ("crossling", "datasets", "huggingface_hub", "transformers")
+"""What the server must not import."""
 SECONDS = 600
 """After which a process is killed."""
 RUN_MODULE = "import runpy; runpy.run_module('crossling', run_name='__main__', alter_sys=True)"
 """Code that does what ``python -m crossling`` does."""
 SERVER = """
 import importlib, json, os, signal, sys, traceback
+receive, send = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
 
 def execute(given):
     signal.alarm(given["seconds"])
@@ -58,33 +65,51 @@ def execute(given):
     sys.stderr.flush()
     os._exit(code)
 
-for name in sys.argv[1:]:
+for name in sys.argv[4:]:
     importlib.import_module(name)
-early = [name for name in ("crossling", "datasets", "huggingface_hub", "transformers") if name in sys.modules]
+early = [name for name in sys.argv[3].split() if name in sys.modules]
 assert not early, early
-while line := sys.stdin.readline():
+while line := receive.readline():
     child = os.fork()
     if not child:
         execute(json.loads(line))
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=send, flush=True)
 """
 
 
 @cache
-def _start_server() -> subprocess.Popen[str]:
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, *IMPORTED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    atexit.register(server.communicate)  # which closes its input, at whose end it ends
-    return server
+def start_server() -> tuple[IO[str], IO[str]]:
+    """What the server reads and what it answers.
+
+    Forked, where nothing is imported that it must not have: what it imports first, this process has imported, too.
+    """
+    (receive, to_server), (from_server, send) = os.pipe(), os.pipe()
+    words = [str(receive), str(send), " ".join(ABSENT), *IMPORTED]
+    if can_fork() and not any(name in sys.modules for name in ABSENT):
+        for name in IMPORTED:
+            importlib.import_module(name)
+        atexit.register(os.waitpid, fork(lambda: _serve(words), keep=(receive, send)), 0)
+    else:
+        atexit.register(subprocess.Popen([sys.executable, "-c", SERVER, *words], pass_fds=(receive, send)).wait)
+    os.close(receive)
+    os.close(send)
+    sending = os.fdopen(to_server, "w")
+    atexit.register(sending.close)  # before it is waited for: at the end of its input it ends
+    return sending, os.fdopen(from_server)
+
+
+def _serve(words: list[str]) -> None:
+    """As a new process would, which does not find the modules of tests."""
+    sys.argv = ["-c", *words]
+    sys.path[:] = ["", *(path for path in sys.path if path != str(Path(__file__).parent))]
+    exec(compile(SERVER, "<string>", "exec"), {"__name__": "__main__"})
 
 
 def run_code(
     code: str, *arguments: object, variables: dict[str, str] | None = None, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """What ``python -c CODE ARGUMENTS`` does and prints, with these environment variables and in this folder."""
-    server = _start_server()
-    assert server.stdin is not None and server.stdout is not None
+    to_server, from_server = start_server()
     with tempfile.NamedTemporaryFile("r") as output, tempfile.NamedTemporaryFile("r") as errors:
         given = {
             "code": code,
@@ -95,7 +120,7 @@ def run_code(
             "errors": errors.name,
             "seconds": SECONDS,
         }
-        server.stdin.write(json.dumps(given) + "\n")
-        server.stdin.flush()
-        status = int(server.stdout.readline())
+        to_server.write(json.dumps(given) + "\n")
+        to_server.flush()
+        status = int(from_server.readline())
         return subprocess.CompletedProcess([code], status, output.read(), errors.read())
