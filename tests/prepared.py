@@ -10,9 +10,14 @@ import atexit
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -70,10 +75,12 @@ for name in sys.argv[4:]:
 early = [name for name in sys.argv[3].split() if name in sys.modules]
 assert not early, early
 while line := receive.readline():
-    child = os.fork()
-    if not child:
-        execute(json.loads(line))
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=send, flush=True)
+    given = json.loads(line)
+    if isinstance(given, int):  # a process that is waited for
+        answer = os.waitstatus_to_exitcode(os.waitpid(given, 0)[1])
+    elif not (answer := os.fork()):
+        execute(given)
+    print(answer, file=send, flush=True)
 """
 
 
@@ -105,22 +112,69 @@ def _serve(words: list[str]) -> None:
     exec(compile(SERVER, "<string>", "exec"), {"__name__": "__main__"})
 
 
-def run_code(
-    code: str, *arguments: object, variables: dict[str, str] | None = None, folder: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """What ``python -c CODE ARGUMENTS`` does and prints, with these environment variables and in this folder."""
+def _ask(question: object) -> int:
     to_server, from_server = start_server()
-    with tempfile.NamedTemporaryFile("r") as output, tempfile.NamedTemporaryFile("r") as errors:
+    to_server.write(json.dumps(question) + "\n")
+    to_server.flush()
+    return int(from_server.readline())
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A process that was started, and the files that it prints to."""
+
+    pid: int
+    output: Path
+    errors: Path
+
+    def wait(self) -> int:
+        """Its exit code, negative where a signal ended it; to be called once."""
+        return _ask(self.pid)
+
+    def read_line(self) -> str:
+        """What it prints first, once the line is whole; what it printed where it ended instead."""
+        from crossling.processes import is_running
+
+        deadline = time.monotonic() + SECONDS
+        while "\n" not in (text := self.output.read_text(encoding="utf-8")):
+            if not is_running(self.pid) or time.monotonic() > deadline:
+                return text
+            time.sleep(0.01)
+        return text.partition("\n")[0]
+
+
+@contextmanager
+def start_code(
+    code: str, *arguments: object, variables: dict[str, str] | None = None, folder: Path | None = None
+) -> Iterator[Prepared]:
+    """``python -c CODE ARGUMENTS``, with these environment variables and in this folder."""
+    with tempfile.TemporaryDirectory() as printed:
+        output, errors = (Path(printed) / name for name in ("output", "errors"))
+        output.touch()
+        errors.touch()
         given = {
             "code": code,
             "arguments": [str(argument) for argument in arguments],
             "variables": dict(os.environ) if variables is None else variables,
             "folder": str(folder or Path.cwd()),
-            "output": output.name,
-            "errors": errors.name,
+            "output": str(output),
+            "errors": str(errors),
             "seconds": SECONDS,
         }
-        to_server.write(json.dumps(given) + "\n")
-        to_server.flush()
-        status = int(from_server.readline())
-        return subprocess.CompletedProcess([code], status, output.read(), errors.read())
+        started = Prepared(_ask(given), output, errors)
+        try:
+            yield started
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.kill(started.pid, signal.SIGKILL)
+            raise
+
+
+def run_code(
+    code: str, *arguments: object, variables: dict[str, str] | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What it does and prints."""
+    with start_code(code, *arguments, variables=variables, folder=folder) as started:
+        status = started.wait()
+        texts = (path.read_text(encoding="utf-8") for path in (started.output, started.errors))
+        return subprocess.CompletedProcess([code], status, *texts)
