@@ -70,12 +70,12 @@ def call(line: str) -> str:
     return done.output
 
 
-def test_page_is_executed_as_it_stands(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_is_executed_as_it_stands(tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CROSSLING_STORE")
     [recipe] = find_blocks("toml")
-    small = recipe.replace('"multilingual-e5-small"', json.dumps(str(tiny_folder))).replace("[:200]", "[:40]")
-    assert small.count(str(tiny_folder)) == 1
+    small = recipe.replace('"multilingual-e5-small"', json.dumps(str(flat_folder))).replace("[:200]", "[:40]")
+    assert small.count(str(flat_folder)) == 1
     (tmp_path / "first.toml").write_text(small, encoding="utf-8")
     *first, serve, ask = [line for block in find_blocks("bash") for line in block.splitlines()]
     outputs = [call(line) for line in first]
