@@ -23,7 +23,7 @@ def can_fork() -> bool:
 
 
 def fork(work: Callable[[], None], *, keep: Iterable[int]) -> int:
-    """A process that does this and has, besides the standard ones, these files open; its number."""
+    """A process that does this and has these files open; its number."""
     child = os.fork()
     if not child:
         try:
@@ -41,6 +41,10 @@ def _forget_tests(keep: list[int]) -> None:
     sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
     for before, after in zip([2, *keep], [*keep, os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(before + 1, after)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):  # as what a test's process prints before it has files of its own is not shown either
+        os.dup2(nowhere, number)
+    os.close(nowhere)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
