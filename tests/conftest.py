@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import random
 import shutil
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -29,6 +31,8 @@ settings.load_profile("same")
 
 GARBAGE = 20_000
 """New objects after which garbage is collected: Python's 700 are few for a process of libraries this large."""
+REMEMBERED = 16
+"""Encoders that tests loaded last."""
 gc.disable()  # until all is imported and collected, which is no garbage
 
 
@@ -38,9 +42,37 @@ def pytest_collection_finish() -> None:
     _remember_commands()
     if "torch" in sys.modules:
         _draw_no_meta_weights()
+        _remember_encoders()
     gc.freeze()
     gc.set_threshold(GARBAGE)
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Garbage whose deletion fails is found by one collection; pytest makes ten at the end, of a second each."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionstart() -> None:
+    """A process that runs a part of all tests will need the server of prepared processes, before which it imports less.
+
+    One that runs a few tests starts it when it is needed.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from prepared import start_server
+
+        start_server()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Before the first test, a server of processes that have imported everything is a fork of this one."""
+    if "faults" in sys.modules and not session.config.option.collectonly:
+        from faults import start_fork_server
+
+        start_fork_server()
 
 
 def _remember_phrasebook() -> None:
@@ -85,6 +117,32 @@ def _draw_no_meta_weights() -> None:
                 draw(self)
 
         kind.reset_parameters = reset  # type: ignore[method-assign]
+
+
+def _remember_encoders() -> None:
+    """Many tests load the encoder of one folder: a copy of what was loaded is the same while its files are the same."""
+    from crossling.encoders import loading
+
+    load = loading.load_folder
+    loaded: OrderedDict[Any, Any] = OrderedDict()
+
+    def load_folder(folder: Path, **how: Any) -> Any:
+        try:
+            stats = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
+        except OSError:
+            return load(folder, **how)
+        files = tuple((name, one.st_ino, one.st_size, one.st_mtime_ns) for name, one in stats)
+        key = (folder, files, tuple(sorted(how.items())))
+        if key in loaded:
+            loaded.move_to_end(key)
+            return copy.deepcopy(loaded[key])
+        encoder = load(folder, **how)
+        loaded[key] = copy.deepcopy(encoder)
+        if len(loaded) > REMEMBERED:
+            loaded.popitem(last=False)
+        return encoder
+
+    loading.load_folder = load_folder
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -155,6 +213,14 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny import save_tiny
 
     return save_tiny(tmp_path_factory.mktemp("encoder") / "tiny", family="xlm-r")
+
+
+@pytest.fixture(scope="session")
+def flat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with one layer, for tests of what is done with an encoder, however deep it is."""
+    from tiny import save_tiny
+
+    return save_tiny(tmp_path_factory.mktemp("encoder") / "tiny", family="xlm-r", layers=1)
 
 
 @pytest.fixture(scope="session")

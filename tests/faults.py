@@ -19,6 +19,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from multiprocessing import forkserver, util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 from crossling.errors import ArtefactError
 from crossling.files import read_json
 from crossling.recipe.overrides import to_toml
+from forked import can_fork, fork
 from small_study import predictions_of, weights_of, write_bio, write_recipe
 from tiny import save_tiny
 
@@ -95,6 +97,23 @@ def get_fork_server() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     return context
+
+
+def start_fork_server() -> None:
+    """Fork it before the first test, where that is possible: it would import for seconds what is imported already."""
+    get_fork_server()
+    if not can_fork():
+        return
+
+    def start(executable: str, arguments: list[str], keep: list[int]) -> int:
+        return fork(lambda: exec(arguments[-1], {"__name__": "__main__"}), keep=keep)
+
+    spawn = util.spawnv_passfds  # type: ignore[attr-defined]
+    util.spawnv_passfds = start  # type: ignore[attr-defined]
+    try:
+        forkserver.ensure_running()
+    finally:
+        util.spawnv_passfds = spawn  # type: ignore[attr-defined]
 
 
 @dataclass

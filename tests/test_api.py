@@ -26,8 +26,8 @@ DEV = "phrasebook-ner:en:dev[:10]"
 
 
 @pytest.fixture(scope="module")
-def model(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
-    encoder = crossling.load_encoder(str(tiny_folder))
+def model(flat_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    encoder = crossling.load_encoder(str(flat_folder))
     store = tmp_path_factory.mktemp("store")
     return crossling.finetune(encoder, "ner", TRAIN, dev=DEV, epochs=1, batch=8, store=store)
 
@@ -47,13 +47,13 @@ def test_a_saved_model_predicts_the_same(model: Predictor, tmp_path: Path) -> No
 
 
 def test_a_lone_string_is_one_language_one_text_or_one_override(
-    model: Predictor, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Predictor, flat_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_plugins", {})
     scores = crossling.evaluate(model, "phrasebook-ner", "hi", split="test[:10]")
     assert scores == crossling.evaluate(model, "phrasebook-ner", ["hi"], split="test[:10]")
     assert crossling.predict(model, "Anna lives in Paris.") == crossling.predict(model, ["Anna lives in Paris."])
-    recipe = write_recipe(tmp_path, tiny_folder)
+    recipe = write_recipe(tmp_path, flat_folder)
     recipe.write_text(recipe.read_text().replace('["de"]', '"de"'))
     summary = crossling.run(recipe, "seeds=[2]", out=tmp_path / "out", store=tmp_path / "store")
     assert summary.seeds == (2,) and [result.language for result in summary.results] == ["de"]
@@ -71,14 +71,14 @@ def test_prediction_needs_no_language(model: Predictor) -> None:
 
 
 def test_progress_is_shown_unless_it_is_switched_off(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flat_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handlers = logging.getLogger().handlers[:]
     for shown in (True, False):
         screen = Console(file=io.StringIO(), force_terminal=True, width=200)
         monkeypatch.setattr(terminal, "err", screen)
         store = tmp_path / str(shown)
-        model = crossling.finetune(str(tiny_folder), "ner", TRAIN, dev=DEV, epochs=1, store=store, progress=shown)
+        model = crossling.finetune(str(flat_folder), "ner", TRAIN, dev=DEV, epochs=1, store=store, progress=shown)
         crossling.evaluate(model, "phrasebook-ner", "de", split="test[:10]", store=store, progress=shown)
         assert isinstance(screen.file, io.StringIO)
         printed = screen.file.getvalue()
@@ -86,20 +86,20 @@ def test_progress_is_shown_unless_it_is_switched_off(
     assert logging.getLogger().handlers == handlers, "the handlers of the calling program stay"
 
 
-def test_threads_and_device_of_fine_tuning_can_be_set(tiny_folder: Path, tmp_path: Path) -> None:
+def test_threads_and_device_of_fine_tuning_can_be_set(flat_folder: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     try:
         model = crossling.finetune(
-            str(tiny_folder), "ner", TRAIN, dev=DEV, epochs=1, store=tmp_path, threads=before + 1, device="cpu"
+            str(flat_folder), "ner", TRAIN, dev=DEV, epochs=1, store=tmp_path, threads=before + 1, device="cpu"
         )
         assert torch.get_num_threads() == before + 1 and model.engine.distributed.device.type == "cpu"
     finally:
         torch.set_num_threads(before)
     with pytest.raises(RecipeError, match="threads"):
-        crossling.finetune(str(tiny_folder), "ner", TRAIN, threads=0)
+        crossling.finetune(str(flat_folder), "ner", TRAIN, threads=0)
 
 
-def test_the_same_call_again_trains_nothing(tiny_folder: Path, tmp_path: Path) -> None:
+def test_the_same_call_again_trains_nothing(flat_folder: Path, tmp_path: Path) -> None:
     said: list[str] = []
 
     class Listener:
@@ -112,16 +112,16 @@ def test_the_same_call_again_trains_nothing(tiny_folder: Path, tmp_path: Path) -
 
     for _ in range(2):
         crossling.finetune(
-            str(tiny_folder), "ner", [TRAIN], dev=DEV, epochs=1, store=tmp_path / "store", progress=Listener()
+            str(flat_folder), "ner", [TRAIN], dev=DEV, epochs=1, store=tmp_path / "store", progress=Listener()
         )
     assert sum("fine-tuning" in what for what in said) == 1
 
 
-def test_all_wrong_settings_are_reported_at_once(tiny_folder: Path) -> None:
+def test_all_wrong_settings_are_reported_at_once(flat_folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"epoks.*epochs(.|\n)*lr"):
-        crossling.finetune(str(tiny_folder), "ner", TRAIN, epoks=2, lr=-1.0)
+        crossling.finetune(str(flat_folder), "ner", TRAIN, epoks=2, lr=-1.0)
     with pytest.raises(RecipeError, match="nre.*ner"):
-        crossling.finetune(str(tiny_folder), "nre", TRAIN)
+        crossling.finetune(str(flat_folder), "nre", TRAIN)
 
 
 def test_evaluation_needs_languages(model: Predictor) -> None:
@@ -150,8 +150,8 @@ def write_recipe(folder: Path, encoder: Path) -> Path:
     return recipe
 
 
-def test_run_gives_scores_of_every_seed(tiny_folder: Path, tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path, tiny_folder)
+def test_run_gives_scores_of_every_seed(flat_folder: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, flat_folder)
     summary = crossling.run(recipe, ["seeds=[1, 2]"], out=tmp_path / "out")
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written >= {"page.html", "scores.md"}, "the same files as the command line writes"
@@ -169,7 +169,7 @@ def tune(encoder: Path, store: Path, train: object, **settings: object) -> Predi
     )
 
 
-def test_lists_frames_and_data_sets_are_the_same_training_data(tiny_folder: Path, tmp_path: Path) -> None:
+def test_lists_frames_and_data_sets_are_the_same_training_data(flat_folder: Path, tmp_path: Path) -> None:
     frame = pandas.DataFrame(REVIEWS, columns=["text", "label"])
     names = datasets.ClassLabel(names=["neg", "pos"])
     numbered = datasets.Dataset.from_dict(
@@ -180,16 +180,16 @@ def test_lists_frames_and_data_sets_are_the_same_training_data(tiny_folder: Path
     dicts = [{"text": text, "label": label} for text, label in REVIEWS]
     found = []
     for number, train in enumerate((REVIEWS, dicts, frame, numbered, pa.table(dict(frame)), [renamed])):
-        model = tune(tiny_folder, tmp_path / str(number), train)
+        model = tune(flat_folder, tmp_path / str(number), train)
         assert model.task.labels == ("neg", "pos")
         found.append(crossling.predict(model, ["good day"]))
     assert all(one == found[0] for one in found)
 
 
-def test_rows_in_memory_have_a_language_and_stand_beside_named_sets(tiny_folder: Path, tmp_path: Path) -> None:
+def test_rows_in_memory_have_a_language_and_stand_beside_named_sets(flat_folder: Path, tmp_path: Path) -> None:
     swahili = {"rows": [(["Asha", "anaishi"], ["B-PER", "O"])] * 4, "language": "sw", "limit": 3}
     model = crossling.finetune(
-        str(tiny_folder), "ner", [TRAIN, swahili], dev=DEV, epochs=1, store=tmp_path, progress=False
+        str(flat_folder), "ner", [TRAIN, swahili], dev=DEV, epochs=1, store=tmp_path, progress=False
     )
     rows = [{"words": ["Asha"], "tags": ["B-PER"]}]
     assert list(crossling.evaluate(model, rows, "sw", store=tmp_path, progress=False)) == ["sw"]
@@ -197,21 +197,21 @@ def test_rows_in_memory_have_a_language_and_stand_beside_named_sets(tiny_folder:
         crossling.evaluate(model, rows, ["de", "hi"], store=tmp_path)
 
 
-def test_rows_in_memory_that_cannot_be_read_are_errors(tiny_folder: Path, tmp_path: Path) -> None:
+def test_rows_in_memory_that_cannot_be_read_are_errors(flat_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"row 1: .* is not \(text, label\)"):
-        tune(tiny_folder, tmp_path, [("good", "pos"), ("bad",)])
+        tune(flat_folder, tmp_path, [("good", "pos"), ("bad",)])
     with pytest.raises(DataError, match="no kind of record.*fields ="):
-        tune(tiny_folder, tmp_path, [{"review": "good", "stars": 5}])
+        tune(flat_folder, tmp_path, [{"review": "good", "stars": 5}])
     with pytest.raises(DataError, match="row 0: no value for the key 'label'"):
-        tune(tiny_folder, tmp_path, pandas.DataFrame({"text": ["a", "b"], "label": [None, "x"]}))
+        tune(flat_folder, tmp_path, pandas.DataFrame({"text": ["a", "b"], "label": [None, "x"]}))
 
 
-def test_results_are_frames(model: Predictor, tiny_folder: Path, tmp_path: Path) -> None:
+def test_results_are_frames(model: Predictor, flat_folder: Path, tmp_path: Path) -> None:
     scores = crossling.evaluate(model, "phrasebook-ner", ["de", "hi"], split="test[:10]", progress=False)
     frame = crossling.to_frame(scores)
     assert list(frame.index) == ["de", "hi"] and frame.loc["hi", "span_f1"] == scores["hi"]["span_f1"]
     assert list(crossling.to_frame(crossling.predict(model, ["Anna", "Paris"])).text) == ["Anna", "Paris"]
-    recipe = write_recipe(tmp_path, tiny_folder)
+    recipe = write_recipe(tmp_path, flat_folder)
     summary = crossling.run(recipe, "seeds=[1, 2]", out=tmp_path / "out", store=tmp_path / "s", progress=False)
     frame = crossling.to_frame(summary)
     assert list(zip(frame.language, frame.seed, strict=True)) == [("de", 1), ("de", 2)]

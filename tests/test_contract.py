@@ -122,10 +122,10 @@ def test_every_objective_fulfils_its_protocol(kind: str) -> None:
 @pytest.mark.parametrize("fusion", list_kinds("fusions"))
 @pytest.mark.parametrize("task", list_kinds("tasks"))
 def test_every_task_on_every_fusion_trains_is_saved_and_predicts_the_same(
-    task: str, fusion: str, tmp_path: Path, tiny_folder: Path
+    task: str, fusion: str, tmp_path: Path, flat_folder: Path
 ) -> None:
     table = make_settings("fusions", fusion).model_dump()
-    trained, card = train_tiny(tiny_folder, tmp_path / "work", {"kind": task}, fusion=table, lr=1e-2)
+    trained, card = train_tiny(flat_folder, tmp_path / "work", {"kind": task}, fusion=table, lr=1e-2)
     save_model(trained, card, tmp_path / "model")
     inputs = list_inputs(make_rows(load_kind("tasks", task).Task.record, 6, shift=3))
     before = wrap(trained, card).predict(inputs)

@@ -7,8 +7,8 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crossling.cli.main import app
-from prepared import run_code
+from prepared import RUN_MODULE, run_code, start_code
 
 PAGE = Path(__file__).parent.parent / "docs" / "first-service.md"
 
@@ -37,11 +37,6 @@ def make_environment() -> dict[str, str]:
     return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
-def read_command(line: str) -> list[str]:
-    words = shlex.split(line)
-    return [sys.executable, "-m", *words] if words[0] == "crossling" else words
-
-
 def request(command: list[str], folder: Path) -> str | bytes:
     """The answer to curl's command; without curl, to the request that it would send."""
     if shutil.which("curl"):
@@ -54,22 +49,18 @@ def request(command: list[str], folder: Path) -> str | bytes:
 
 
 @contextmanager
-def served(command: list[str], folder: Path) -> Iterator[str]:
+def served(line: str, folder: Path) -> Iterator[str]:
     """A server until the block ends; its port."""
-    log = folder / "server.log"
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            command, cwd=folder, env=make_environment(), stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as server,
-    ):
+    variables = make_environment()
+    with start_code(RUN_MODULE, *shlex.split(line)[1:], variables=variables, folder=folder) as server:
         try:
-            address = server.stdout.readline() if server.stdout else ""  # printed when requests are accepted
+            address = server.read_line()  # printed when requests are accepted
             port = re.search(r":(\d+)/$", address.strip())
-            assert port is not None, f"{address}\n{log.read_text()}"
+            assert port is not None, f"{address}\n{server.errors.read_text(encoding='utf-8')}"
             yield port[1]
         finally:
-            server.terminate()
+            os.kill(server.pid, signal.SIGTERM)
+            server.wait()
 
 
 def call(line: str) -> str:
@@ -79,12 +70,12 @@ def call(line: str) -> str:
     return done.output
 
 
-def test_page_is_executed_as_it_stands(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_is_executed_as_it_stands(tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CROSSLING_STORE")
     [recipe] = find_blocks("toml")
-    small = recipe.replace('"multilingual-e5-small"', json.dumps(str(tiny_folder))).replace("[:200]", "[:40]")
-    assert small.count(str(tiny_folder)) == 1
+    small = recipe.replace('"multilingual-e5-small"', json.dumps(str(flat_folder))).replace("[:200]", "[:40]")
+    assert small.count(str(flat_folder)) == 1
     (tmp_path / "first.toml").write_text(small, encoding="utf-8")
     *first, serve, ask = [line for block in find_blocks("bash") for line in block.splitlines()]
     outputs = [call(line) for line in first]
@@ -94,7 +85,8 @@ def test_page_is_executed_as_it_stands(tmp_path: Path, tiny_folder: Path, monkey
     done = run_code(without_crossling, variables=make_environment(), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "8000" in serve and "8000" in ask
-    with served(read_command(serve.replace("8000", "0")), tmp_path) as port:
-        [result] = json.loads(request(read_command(ask.replace("8000", port)), tmp_path))["results"]
+    assert shlex.split(serve)[0] == "crossling"
+    with served(serve.replace("8000", "0"), tmp_path) as port:
+        [result] = json.loads(request(shlex.split(ask.replace("8000", port)), tmp_path))["results"]
     assert [word["word"] for word in result["words"]] == ["Anna", "lebt", "in", "Berlin", "."]
     assert {"text", "spans", "words"} <= result.keys()

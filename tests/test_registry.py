@@ -77,11 +77,11 @@ def install_package(site: Path, monkeypatch: pytest.MonkeyPatch, *points: str, n
 
 @pytest.mark.usefixtures("forked_workers")
 def test_custom_fusion_in_a_file_trains_and_predicts(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flat_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a study: its worker is another process, which knows no plugin but by the stored recipe."""
     write_plugin(tmp_path / "mine")
-    write_recipe(tmp_path, tiny_folder, plugins={"fusions": ["mine/gated_mean.py"]}, run={"threads": 1})
+    write_recipe(tmp_path, flat_folder, plugins={"fusions": ["mine/gated_mean.py"]}, run={"threads": 1})
     study = tmp_path / "study.toml"
     study.write_text('seeds = [1]\nbaseline = "gated"\n[systems.gated]\nrecipe = "gated.toml"\n', encoding="utf-8")
     outcome = run_study(load_study(study), out=tmp_path / "out", store=Store(tmp_path / "store"))
@@ -105,25 +105,25 @@ def test_custom_fusion_in_a_file_trains_and_predicts(
 
 
 def test_custom_fusion_of_an_installed_package_trains(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flat_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_package(tmp_path / "site", monkeypatch, "[crossling.fusions]", "gated_mean = gates_package.gated_mean")
     assert "gated_mean" in list_kinds("fusions")
     model = crossling.finetune(
-        str(tiny_folder), "ner", TRAIN, dev=DEV, epochs=1, fusion={"kind": "gated_mean", "layer": 1}
+        str(flat_folder), "ner", TRAIN, dev=DEV, epochs=1, fusion={"kind": "gated_mean", "layer": 1}
     )
     assert model.card.fusion == {"kind": "gated_mean", "layer": 1}
     assert set(model.card.plugins) == {"fusions.gated_mean"}
 
 
-def test_content_of_a_plugin_counts_in_stages_that_use_it(tiny_folder: Path, tmp_path: Path) -> None:
+def test_content_of_a_plugin_counts_in_stages_that_use_it(flat_folder: Path, tmp_path: Path) -> None:
     def identify() -> tuple[str, ...]:
         recipe = load_recipe(path)
         run = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
         return run.identify_stages(1)
 
     plugin = write_plugin(tmp_path)
-    path = write_recipe(tmp_path, tiny_folder, plugins={"fusions": ["gated_mean.py"]})
+    path = write_recipe(tmp_path, flat_folder, plugins={"fusions": ["gated_mean.py"]})
     before = identify()
     plugin.write_text(read_listing() + "\n# Another version.\n", encoding="utf-8")
     after = identify()
@@ -131,10 +131,10 @@ def test_content_of_a_plugin_counts_in_stages_that_use_it(tiny_folder: Path, tmp
     assert before[1] != after[1]
 
 
-def test_model_trained_with_edited_plugin_is_not_loaded(tiny_folder: Path, tmp_path: Path) -> None:
+def test_model_trained_with_edited_plugin_is_not_loaded(flat_folder: Path, tmp_path: Path) -> None:
     plugin = write_plugin(tmp_path)
     model = crossling.finetune(
-        str(tiny_folder),
+        str(flat_folder),
         "ner",
         TRAIN,
         dev=DEV,
@@ -148,7 +148,7 @@ def test_model_trained_with_edited_plugin_is_not_loaded(tiny_folder: Path, tmp_p
         crossling.load(tmp_path / "saved", plugins={"fusions": [str(plugin)]})
 
 
-def test_criterion_of_a_study_may_be_a_plugin(tiny_folder: Path, tmp_path: Path) -> None:
+def test_criterion_of_a_study_may_be_a_plugin(flat_folder: Path, tmp_path: Path) -> None:
     criterion = """
 from typing import Literal
 from crossling.recipe.recipe import FrozenSettings
@@ -160,7 +160,7 @@ def score(cells, context):
 """
     write_plugin(tmp_path)
     (tmp_path / "lowest.py").write_text(criterion, encoding="utf-8")
-    write_recipe(tmp_path, tiny_folder, plugins={"fusions": ["gated_mean.py"], "criteria": ["lowest.py"]})
+    write_recipe(tmp_path, flat_folder, plugins={"fusions": ["gated_mean.py"], "criteria": ["lowest.py"]})
     study = tmp_path / "study.toml"
     study.write_text(
         'seeds = [1]\nbaseline = "gated"\n[systems.gated]\nrecipe = "gated.toml"\n'
@@ -171,9 +171,9 @@ def score(cells, context):
     assert load_study(study).settings.choose[0].criterion_table == {"kind": "lowest"}, "an unknown kind is an error"
 
 
-def test_resolved_recipe_names_the_absolute_path(tiny_folder: Path, tmp_path: Path) -> None:
+def test_resolved_recipe_names_the_absolute_path(flat_folder: Path, tmp_path: Path) -> None:
     plugin = write_plugin(tmp_path)
-    recipe = load_recipe(write_recipe(tmp_path, tiny_folder, plugins={"fusions": "gated_mean.py"}))
+    recipe = load_recipe(write_recipe(tmp_path, flat_folder, plugins={"fusions": "gated_mean.py"}))
     assert recipe.plugins == {"fusions": (str(plugin),)}
     assert parse_recipe(recipe.model_dump(mode="json")) == recipe
     assert "plugins" not in load_recipe(PAGE.parents[1] / "recipes" / "ner.toml").model_dump(mode="json")
@@ -196,11 +196,11 @@ def test_built_in_kinds_change_no_identity(family: str) -> None:
     ],
 )
 def test_broken_plugin_is_reported_with_its_line(
-    tmp_path: Path, tiny_folder: Path, name: str, content: str | None, message: str
+    tmp_path: Path, flat_folder: Path, name: str, content: str | None, message: str
 ) -> None:
     (tmp_path / name).write_text(read_listing() if content is None else content, encoding="utf-8")
     with pytest.raises(RecipeError, match=rf"plugins\.fusions: .*{message}"):
-        load_recipe(write_recipe(tmp_path, tiny_folder, plugins={"fusions": [name]}))
+        load_recipe(write_recipe(tmp_path, flat_folder, plugins={"fusions": [name]}))
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_broken_plugin_is_reported_with_its_line(
         (["gated_mean.py"], "must be a table of files by family"),
     ],
 )
-def test_wrong_table_of_plugins_is_refused(tmp_path: Path, tiny_folder: Path, table: object, message: str) -> None:
+def test_wrong_table_of_plugins_is_refused(tmp_path: Path, flat_folder: Path, table: object, message: str) -> None:
     write_plugin(tmp_path)
     with pytest.raises(RecipeError, match=message):
-        load_recipe(write_recipe(tmp_path, tiny_folder, plugins=table))
+        load_recipe(write_recipe(tmp_path, flat_folder, plugins=table))
 
 
 def test_two_files_of_one_name_are_refused_unless_equal(tmp_path: Path) -> None:

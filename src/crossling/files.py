@@ -21,6 +21,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,13 @@ def _name_writer() -> str:
     """Machine, process and its start, and a number that no other has."""
     import uuid
 
-    process = os.getpid()
-    return f"{_hash_machine()}-{process}-{find_start(process)}-{uuid.uuid4().hex[:12]}"
+    return f"{_describe_process(os.getpid())}-{uuid.uuid4().hex[:12]}"
+
+
+@cache
+def _describe_process(process: int) -> str:
+    """Of this process, by its number, which a fork has another of: it is the same for every file."""
+    return f"{_hash_machine()}-{process}-{find_start(process)}"
 
 
 def _hash_machine() -> str:

@@ -53,7 +53,7 @@ def _fixed_gains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def crossling(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, tiny_folder: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, flat_folder: Path
 ) -> Start:
     """Types a command in an empty folder, without any data set; ``start`` with a tiny encoder."""
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def crossling(
     monkeypatch.delenv("CROSSLING_DATA", raising=False)
 
     def run(*words: str) -> tuple[int, str, str]:
-        encoder = ("--encoder", str(tiny_folder)) if words[0] == "start" else ()
+        encoder = ("--encoder", str(flat_folder)) if words[0] == "start" else ()
         monkeypatch.setattr(sys, "argv", ["crossling", *words, *encoder])
         code = 0
         try:

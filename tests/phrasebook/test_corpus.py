@@ -6,11 +6,12 @@ import hashlib
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from crossling.data.records import LabelledPair, LabelledText, LinkedPair, Question, TaggedSentence
+from crossling.data.records import LabelledPair, LabelledText, LinkedPair, Question, Record, TaggedSentence
 from crossling.errors import DataError
 from crossling.phrasebook import LANGUAGES, ROWS, SPLITS, TASKS, VERSION, generate, generate_parallel
 from crossling.phrasebook.corpus import draw_sentence, link_words
@@ -29,6 +30,12 @@ EXTRA = {"году", "года", "năm", "tháng", "ngày", "年", "月", "日",
 CONTENT = {"NOUN", "PROPN", "VERB", "ADJ", "NUM"}
 KINDS = {"pos": TaggedSentence, "ner": TaggedSentence, "nli": LabelledPair, "paraphrase": LabelledPair}
 KINDS |= {"sentiment": LabelledText, "qa": Question, "parallel": LinkedPair}
+
+
+@cache
+def read_all(task: str, language: str, split: str) -> tuple[Record, ...]:
+    """All rows, which several tests look at; to make them takes longer than to look."""
+    return tuple(generate(task, language, split))
 
 
 def digest(language: str) -> str:
@@ -64,10 +71,10 @@ def test_importing_is_cheap() -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_rows_are_counted_and_of_their_kind(task: str) -> None:
     for split in SPLITS:
-        rows = list(generate(task, "es", split))
+        rows = read_all(task, "es", split)
         assert len(rows) == ROWS[split] and all(isinstance(row, KINDS[task]) for row in rows)
         assert len(set(map(repr, rows))) > 0.97 * len(rows)
-    more = list(generate(task, "es", "test", rows=ROWS["test"] + 5))
+    more = tuple(generate(task, "es", "test", rows=ROWS["test"] + 5))
     assert more[: ROWS["test"]] == rows
 
 
@@ -83,7 +90,7 @@ def test_unknown_names_are_refused_with_the_valid_ones(task: str, language: str,
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_tags_are_well_formed(language: str) -> None:
     for split in SPLITS:
-        pairs = zip(generate("pos", language, split), generate("ner", language, split), strict=True)
+        pairs = zip(read_all("pos", language, split), read_all("ner", language, split), strict=True)
         for tagged, named in pairs:
             assert isinstance(tagged, TaggedSentence) and isinstance(named, TaggedSentence)
             assert tagged.words == named.words and len(tagged.tags) == len(named.tags) == len(tagged.words)
@@ -144,7 +151,7 @@ def test_splits_share_no_sentence_and_no_entity() -> None:
     entities: dict[str, set[str]] = {}
     for split in SPLITS:
         found = entities[split] = set()
-        for row in generate("ner", "en", split):
+        for row in read_all("ner", "en", split):
             assert isinstance(row, TaggedSentence)
             found |= {word for word, tag in zip(row.words, row.tags, strict=True) if tag != "O"}
     common = {"of", "FC", "University", "Bank", "Foundation"}
@@ -164,7 +171,7 @@ def test_labels_are_balanced_and_equal_in_all_languages(task: str, labels: int) 
 def test_scrambled_pairs_share_their_words(language: str) -> None:
     """Overlap must not give the label away."""
     overlap: dict[str, list[float]] = {"0": [], "1": []}
-    for row in generate("paraphrase", language, "train"):
+    for row in read_all("paraphrase", language, "train"):
         assert isinstance(row, LabelledPair) and row.first != row.second
         first, second = (set(text.lower().strip(".").split()) for text in (row.first, row.second))
         overlap[row.label].append(len(first & second) / len(first | second))
@@ -176,7 +183,7 @@ def test_scrambled_pairs_share_their_words(language: str) -> None:
 def test_answers_match_their_starts(language: str) -> None:
     seen = set()
     for split in SPLITS:
-        for row in generate("qa", language, split):
+        for row in read_all("qa", language, split):
             assert isinstance(row, Question)
             (answer,), (start,) = row.answers, row.starts
             assert answer and answer == answer.strip()
@@ -187,7 +194,7 @@ def test_answers_match_their_starts(language: str) -> None:
 
 def test_reviews_of_more_stars_are_better() -> None:
     words = {star: Counter[str]() for star in "12345"}
-    for row in generate("sentiment", "en", "train"):
+    for row in read_all("sentiment", "en", "train"):
         assert isinstance(row, LabelledText)
         words[row.label].update(row.text.lower().replace(".", "").split())
     assert words["5"]["excellent"] > 50 and not words["1"]["excellent"]
@@ -198,7 +205,7 @@ def test_reviews_of_more_stars_are_better() -> None:
 def test_nli_label_is_not_predictable_from_hypothesis() -> None:
     """Negation, the commonest giveaway, occurs under every label in comparable measure."""
     counts, negated = Counter[str](), Counter[str]()
-    for row in generate("nli", "en", "train"):
+    for row in read_all("nli", "en", "train"):
         assert isinstance(row, LabelledPair)
         counts[row.label] += 1
         negated[row.label] += " not " in row.second
@@ -207,7 +214,7 @@ def test_nli_label_is_not_predictable_from_hypothesis() -> None:
 
 
 def test_bank_of_a_city_is_one_organisation() -> None:
-    for row in generate("ner", "en", "train"):
+    for row in read_all("ner", "en", "train"):
         assert isinstance(row, TaggedSentence)
         if "Bank" in row.words:
             at = row.words.index("Bank")

@@ -100,9 +100,9 @@ def check_mean(found: dict[str, torch.Tensor], parts: list[dict[str, torch.Tenso
             torch.testing.assert_close(weight.double(), by_hand, atol=1e-7, rtol=1e-6, msg=name)
 
 
-def test_average_over_seeds_is_the_mean_of_their_models(tmp_path: Path, tiny_folder: Path) -> None:
+def test_average_over_seeds_is_the_mean_of_their_models(tmp_path: Path, flat_folder: Path) -> None:
     """Heads, fusion and batch statistics included; its parts are trained first, and it predicts as one model."""
-    recipe = make_recipe(tmp_path, tiny_folder, {"kind": "average"})
+    recipe = make_recipe(tmp_path, flat_folder, {"kind": "average"})
     done = run(recipe, tmp_path)
     parts = [done.store.artefact(done.identify_stages(seed)[0]) for seed in (1, 1001, 2001)]
     whole = [load_whole(part) for part in parts]
@@ -127,7 +127,7 @@ def test_average_over_seeds_is_the_mean_of_their_models(tmp_path: Path, tiny_fol
     assert facts.sources == ("en",) and facts.stages[-1] == "average: models 3"
 
 
-def test_rows_that_one_part_did_not_learn_count_with_the_base_row(tmp_path: Path, tiny_folder: Path) -> None:
+def test_rows_that_one_part_did_not_learn_count_with_the_base_row(tmp_path: Path, flat_folder: Path) -> None:
     """Models whose trimmed vocabularies differ, against the mean of the models as they are when they are loaded."""
     rows = list(make_rows(TaggedSentence, 8))
     latin, cyrillic = ("the", "cat"), ("мир", "нам")
@@ -135,12 +135,12 @@ def test_rows_that_one_part_did_not_learn_count_with_the_base_row(tmp_path: Path
     for seed, words in ((1, latin), (1001, cyrillic)):
         only = [TaggedSentence(words, (*record.tags[:1], "B-X")) for record in rows]  # type: ignore[attr-defined]
         data = finetune.Data((rows_of([*only, TaggedSentence(("the",), ("O",))]),), None)
-        model, card = train(tmp_path, tiny_folder, data, seed=seed, initial_head="shared")
+        model, card = train(tmp_path, flat_folder, data, seed=seed, initial_head="shared")
         folders[seed] = tmp_path / f"model-{seed}"
         save_model(model, card, folders[seed])
     learnt = {seed: set(read_weights(folder / "model.safetensors")[ROWS].tolist()) for seed, folder in folders.items()}
     assert learnt[1] - learnt[1001] and learnt[1001] - learnt[1], "each learnt subwords that the other did not"
-    context = make_context(tmp_path, tiny_folder, load_earlier=lambda seed: load_model(folders[seed]))
+    context = make_context(tmp_path, flat_folder, load_earlier=lambda seed: load_model(folders[seed]))
     model, card, _ = average.train(average.Settings(models=2), average.Data((), None), context)
     save_model(model, card, tmp_path / "mean")
     check_mean(load_whole(tmp_path / "mean"), [load_whole(folder) for folder in folders.values()])
@@ -148,13 +148,13 @@ def test_rows_that_one_part_did_not_learn_count_with_the_base_row(tmp_path: Path
     assert set(stored[ROWS].tolist()) == learnt[1] | learnt[1001] < set(range(context.encoder.vocabulary))
 
 
-def test_seeds_with_a_shared_head_start_alike(tmp_path: Path, tiny_folder: Path) -> None:
+def test_seeds_with_a_shared_head_start_alike(tmp_path: Path, flat_folder: Path) -> None:
     """Heads of auxiliary tasks and the fusion, too; by default each seed draws its own."""
     data = finetune.Data((make_rows(TaggedSentence),), None, ((make_rows(LabelledText, 8),),))
     changes = {"auxiliary": [{"task": {"kind": "classify"}, "train": "made:en"}], "fusion": DLFA, "lr": 1e-12}
 
     def draw(name: str, seed: int, head: str) -> dict[str, torch.Tensor]:
-        model, _ = train(tmp_path / name, tiny_folder, data, seed=seed, initial_head=head, **changes)
+        model, _ = train(tmp_path / name, flat_folder, data, seed=seed, initial_head=head, **changes)
         return {n: p for n, p in model.named_parameters() if not n.startswith("encoder.") and p.ndim > 1}
 
     first, second, other = (draw("shared", seed, "shared") for seed in (1, 1001, 2))
@@ -167,9 +167,9 @@ def test_seeds_with_a_shared_head_start_alike(tmp_path: Path, tiny_folder: Path)
     assert not any(torch.allclose(own[name], weight) for name, weight in own_second.items())
 
 
-def test_mean_of_epochs_is_a_setting_of_task_stages(tmp_path: Path, tiny_folder: Path) -> None:
+def test_mean_of_epochs_is_a_setting_of_task_stages(tmp_path: Path, flat_folder: Path) -> None:
     """Nothing is selected then, and ``select`` does not count; a student takes the setting over."""
-    tables = make_tables(tmp_path, tiny_folder, average="epochs", epochs=3)
+    tables = make_tables(tmp_path, flat_folder, average="epochs", epochs=3)
     text = write_tagged(tmp_path, "text", 16, shift=5, language="de")
     tables["stage"].append({"kind": "teach", "teachers": 1, "keep": "all", "text": [text], "transductive": True})
     recipe = parse_recipe(tables)
@@ -187,7 +187,7 @@ def test_mean_of_epochs_is_a_setting_of_task_stages(tmp_path: Path, tiny_folder:
         setup_distributed(recipe.run),
     )
     assert plain.identify_stages(1)[0] != done.identify_stages(1)[0]
-    last = parse_recipe(make_tables(tmp_path, tiny_folder, average="epochs", epochs=3, select="last"))
+    last = parse_recipe(make_tables(tmp_path, flat_folder, average="epochs", epochs=3, select="last"))
     known = RecipeRun(last, done.store, tmp_path, setup_distributed(recipe.run)).identify_stages(1)[0]
     assert known == done.identify_stages(1)[0], "what is not applied does not count"
 
@@ -218,8 +218,8 @@ class _Kill(NoProgress):
                 raise _KilledError
 
 
-def test_a_killed_run_ends_in_the_same_weights(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder, checkpoint_seconds=0.0, average="epochs")
+def test_a_killed_run_ends_in_the_same_weights(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = make_recipe(tmp_path, flat_folder, checkpoint_seconds=0.0, average="epochs")
     calm = run(recipe, tmp_path / "calm")
     with pytest.raises(_KilledError):
         run(recipe, tmp_path / "hurt", progress=_Kill("fine-tuning (seed 1001)"))
@@ -230,8 +230,8 @@ def test_a_killed_run_ends_in_the_same_weights(tmp_path: Path, tiny_folder: Path
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_study_trains_the_parts_as_jobs_of_their_own(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder)
+def test_a_study_trains_the_parts_as_jobs_of_their_own(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = make_recipe(tmp_path, flat_folder)
     done = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
     first, last = done.identify_stages(1)
     cell = PlannedCell("a/seed-1", "a", "", "a", "a", 1, (first, last), "p", tuple(done.list_trainings(1).values()))
@@ -240,10 +240,10 @@ def test_a_study_trains_the_parts_as_jobs_of_their_own(tmp_path: Path, tiny_fold
     assert graph.jobs[last].needs == (first, done.identify_stages(1001)[0])
 
 
-def test_students_are_averaged_and_an_average_is_fine_tuned_further(tmp_path: Path, tiny_folder: Path) -> None:
+def test_students_are_averaged_and_an_average_is_fine_tuned_further(tmp_path: Path, flat_folder: Path) -> None:
     text = write_tagged(tmp_path, "text", 16, shift=5, language="de")
     teach = {"kind": "teach", "teachers": 1, "keep": "all", "text": [text], "transductive": True}
-    tables = make_tables(tmp_path, tiny_folder, teach, {"kind": "average", "models": 2}, epochs=1)
+    tables = make_tables(tmp_path, flat_folder, teach, {"kind": "average", "models": 2}, epochs=1)
     further = {**tables["stage"][0], "lr": 1e-12, "fusion": {"kind": "last"}}
     recipe = parse_recipe({**tables, "stage": [*tables["stage"], further]})
     assert recipe.stage[2].train == recipe.stage[0].train and recipe.stage[2].fusion == recipe.stage[0].fusion
@@ -256,9 +256,9 @@ def test_students_are_averaged_and_an_average_is_fine_tuned_further(tmp_path: Pa
     torch.testing.assert_close(last[name], mean[name], atol=1e-6, rtol=0)
 
 
-def test_two_processes_average_the_same_models(tmp_path: Path, tiny_folder: Path) -> None:
+def test_two_processes_average_the_same_models(tmp_path: Path, flat_folder: Path) -> None:
     average = {"kind": "average", "models": 2}
-    tables = make_tables(tmp_path, tiny_folder, average, checkpoint_seconds=0.0, average="epochs")
+    tables = make_tables(tmp_path, flat_folder, average, checkpoint_seconds=0.0, average="epochs")
     (tmp_path / "r.toml").write_text(to_toml(tables), encoding="utf-8")
     words = ("run", tmp_path / "r.toml", "--out", tmp_path / "out", "--store", tmp_path / "store")
     printed = run_command_in_two_processes(*words, folder=tmp_path)
@@ -268,11 +268,11 @@ def test_two_processes_average_the_same_models(tmp_path: Path, tiny_folder: Path
     check_mean(load_whole(next((tmp_path / "store" / "artefacts").glob("average-*"))), parts)
 
 
-def test_the_recipe_of_the_documentation_runs(tmp_path: Path, tiny_folder: Path) -> None:
+def test_the_recipe_of_the_documentation_runs(tmp_path: Path, flat_folder: Path) -> None:
     """With a tiny encoder, and on a few rows."""
     page = (Path(__file__).parents[2] / "docs" / "teaching.md").read_text(encoding="utf-8")
     recipe = tomllib.loads(page.split("## Averaging")[1].split("```toml")[1].split("```")[0])
-    recipe["encoder"]["name"] = str(tiny_folder)
+    recipe["encoder"]["name"] = str(flat_folder)
     recipe["stage"][0] |= {"train": "phrasebook-ner:en:train[:16]", "dev": "phrasebook-ner:en:dev[:8]"}
     recipe["evaluate"][0] |= {"languages": ["de"], "split": "test[:8]"}
     done = run(parse_recipe({**recipe, "run": {"threads": 1, "device": "cpu"}}), tmp_path)
@@ -295,17 +295,17 @@ TEACH = {"kind": "teach", "text": ["panx:de"]}
         (lambda t: t["stage"][1].update(models=1), r"stage.1.models = 1: .*greater than or equal to 2"),
     ],
 )
-def test_what_cannot_be_averaged_is_refused(change: Change, said: str, tmp_path: Path, tiny_folder: Path) -> None:
-    tables = make_tables(tmp_path, tiny_folder, {"kind": "average"})
+def test_what_cannot_be_averaged_is_refused(change: Change, said: str, tmp_path: Path, flat_folder: Path) -> None:
+    tables = make_tables(tmp_path, flat_folder, {"kind": "average"})
     change(tables)
     with pytest.raises(RecipeError, match=said):
         parse_recipe(tables)
 
 
-def test_students_that_go_on_from_teachers_have_the_teachers_heads(tmp_path: Path, tiny_folder: Path) -> None:
+def test_students_that_go_on_from_teachers_have_the_teachers_heads(tmp_path: Path, flat_folder: Path) -> None:
     teach = {**TEACH, "start": "teacher"}
-    assert parse_recipe(make_tables(tmp_path, tiny_folder, teach, {"kind": "average"})).stage[2].kind == "average"
-    tables = make_tables(tmp_path, tiny_folder, {**teach, "initial_head": "shared"}, {"kind": "average"})
+    assert parse_recipe(make_tables(tmp_path, flat_folder, teach, {"kind": "average"})).stage[2].kind == "average"
+    tables = make_tables(tmp_path, flat_folder, {**teach, "initial_head": "shared"}, {"kind": "average"})
     tables["stage"][0]["initial_head"] = "own"
     with pytest.raises(RecipeError, match="different heads"):
         parse_recipe(tables)

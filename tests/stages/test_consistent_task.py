@@ -215,9 +215,9 @@ def test_forecast_of_memory_counts_copies() -> None:
     assert copied.batch == 2 * plain.batch and copied.length > plain.length
 
 
-def test_recipe_of_the_page_runs(tmp_path: Path, tiny_folder: Path) -> None:
+def test_recipe_of_the_page_runs(tmp_path: Path, flat_folder: Path) -> None:
     (listing,) = re.findall(r"```toml\n(\[encoder.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    small = listing.replace("multilingual-e5-small", str(tiny_folder)).replace("[:400]", "[:24]")
+    small = listing.replace("multilingual-e5-small", str(flat_folder)).replace("[:400]", "[:24]")
     (tmp_path / "recipe.toml").write_text(small, encoding="utf-8")
     shown = [
         "stage.0.epochs=1",

@@ -62,12 +62,12 @@ def write_by_command(path: Path, store: Path, *, monkeypatch: pytest.MonkeyPatch
 
 
 def test_table_and_file_are_the_same_stage_with_the_same_weights(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_by_command(tmp_path / "lexicon.en-de.tsv", tmp_path / "one", monkeypatch=monkeypatch)
     weights, identities = [], []
     for name, lexicon in (("one", [str(path)]), ("other", [TABLE]), ("third", TABLE)):
-        recipe = parse_recipe(make_tables(tiny_folder, lexicon))
+        recipe = parse_recipe(make_tables(flat_folder, lexicon))
         if name == "third":  # a table alone stands for a list, and finds what was trained with the list
             run = RecipeRun(recipe, Store(tmp_path / "other"), tmp_path / name, setup_distributed(recipe.run))
             identities.append(run.identify_stages(1)[0])
@@ -82,8 +82,8 @@ def test_table_and_file_are_the_same_stage_with_the_same_weights(
     assert stored.read_bytes() == path.read_bytes()
 
 
-def test_lexicon_is_made_once_for_seeds_stages_and_runs(tmp_path: Path, tiny_folder: Path, runs: list[Any]) -> None:
-    tables = make_tables(tiny_folder, [TABLE]) | {"seeds": [1, 2]}
+def test_lexicon_is_made_once_for_seeds_stages_and_runs(tmp_path: Path, flat_folder: Path, runs: list[Any]) -> None:
+    tables = make_tables(flat_folder, [TABLE]) | {"seeds": [1, 2]}
     taught = {"kind": "teach", "text": ["phrasebook-ner:de:train[:8]"], "teachers": 1, "keep": "all"}
     tables["stage"].append(taught)  # which has the consistency of the stage before
     recipe = parse_recipe(tables)
@@ -96,7 +96,7 @@ def test_lexicon_is_made_once_for_seeds_stages_and_runs(tmp_path: Path, tiny_fol
     stored = parse_recipe(tomllib.loads(to_toml(done.resolved.model_dump(mode="json"))))
     assert stored.stage == done.resolved.stage, "a stored recipe says the same"
     assert len(runs) == 1
-    other = parse_recipe(make_tables(tiny_folder, [{**TABLE, "least": 2}]))
+    other = parse_recipe(make_tables(flat_folder, [{**TABLE, "least": 2}]))
     changed = RecipeRun(other, done.store, tmp_path / "again", setup_distributed(recipe.run))
     assert changed.identify_stages(1)[0] != done.identify_stages(1)[0]
     assert len(runs) == 2
@@ -142,9 +142,9 @@ def test_of_two_processes_one_makes_the_lexicon(tmp_path: Path) -> None:
     assert list((tmp_path / "store" / "leases").iterdir()) == []
 
 
-def test_damaged_lexicon_is_made_again(tmp_path: Path, tiny_folder: Path, runs: list[Any]) -> None:
+def test_damaged_lexicon_is_made_again(tmp_path: Path, flat_folder: Path, runs: list[Any]) -> None:
     def identify() -> tuple[str, ...]:
-        recipe = parse_recipe(make_tables(tiny_folder, [TABLE]))
+        recipe = parse_recipe(make_tables(flat_folder, [TABLE]))
         return RecipeRun(recipe, Store(tmp_path), tmp_path, setup_distributed(recipe.run)).identify_stages(1)
 
     first = identify()
@@ -207,11 +207,11 @@ def test_neural_aligner_counts_by_the_content_of_its_encoder(tmp_path: Path) -> 
     ],
 )
 def test_check_refuses_lexicons_that_cannot_be_used(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, lexicon: Any, message: str
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch, lexicon: Any, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty.en-de.tsv").write_text("# crossling lexicon en-de\n")
-    recipe = parse_recipe(make_tables(tiny_folder, lexicon))
+    recipe = parse_recipe(make_tables(flat_folder, lexicon))
     with pytest.raises(UserError) as error:
         inspect_recipe(recipe, store=tmp_path)
     assert message in " ".join(str(error.value).split())
@@ -237,8 +237,8 @@ def test_wrong_table_is_one_error_with_its_key(lexicon: Any, message: str) -> No
     assert "recipe: 1 problem\n" in str(error.value)
 
 
-def test_record_and_card_name_the_parallel_text_and_its_licence(tmp_path: Path, tiny_folder: Path) -> None:
-    tables = make_tables(tiny_folder, [TABLE])
+def test_record_and_card_name_the_parallel_text_and_its_licence(tmp_path: Path, flat_folder: Path) -> None:
+    tables = make_tables(flat_folder, [TABLE])
     tables["evaluate"] = [{"on": "phrasebook-ner", "languages": ["de"], "split": "test[:4]"}]
     done = run_recipe(parse_recipe(tables), store=Store(tmp_path / "store"), out=tmp_path / "run")
     record = done.describe({"1": done.identify_stages(1)}, "")
@@ -251,12 +251,12 @@ def test_record_and_card_name_the_parallel_text_and_its_licence(tmp_path: Path, 
     assert "| phrasebook-parallel |" in readme[readme.index("Licences") :]
 
 
-def test_text_of_lexicons_is_no_text_that_an_encoder_reads(tmp_path: Path, tiny_folder: Path) -> None:
+def test_text_of_lexicons_is_no_text_that_an_encoder_reads(tmp_path: Path, flat_folder: Path) -> None:
     """Neither forecasts of memory and time nor the rule that scored text is not taught on count it."""
-    tables = make_tables(tiny_folder, [TABLE])
+    tables = make_tables(flat_folder, [TABLE])
     made = inspect_recipe(parse_recipe(tables), store=tmp_path)
     (path,) = (tmp_path / "lexicons").glob("*.tsv")
-    read = inspect_recipe(parse_recipe(make_tables(tiny_folder, [str(path)])), store=tmp_path)
+    read = inspect_recipe(parse_recipe(make_tables(flat_folder, [str(path)])), store=tmp_path)
     assert made.forecast == read.forecast
     assert [role for role, _ in made.data] == ["stage.0: train", "stage.0: lexicon", "stage.0: lexicon"]
     taught = {"kind": "teach", "text": ["phrasebook-ner:de:train[:8]"], "teachers": 1}

@@ -37,7 +37,7 @@ KINDS: dict[str, Any] = {
     "answer": Question,
 }
 
-QUERY = "encoder.model.encoder.layer.1.attention.self.query.weight"
+QUERY = "encoder.model.encoder.layer.0.attention.self.query.weight"
 
 
 def write_set(
@@ -131,10 +131,10 @@ def test_every_task_is_taught_on_text_in_another_language(kind: str, family: str
 
 
 @pytest.mark.parametrize("kind", ["tag", "classify_pair"])
-def test_labels_of_the_text_are_never_read(kind: str, tmp_path: Path, tiny_folder: Path) -> None:
+def test_labels_of_the_text_are_never_read(kind: str, tmp_path: Path, flat_folder: Path) -> None:
     """Other labels: the same identity, and the same weights where nothing of the first run is at hand."""
-    plain = run(make_recipe(tmp_path / "a", tiny_folder, kind), tmp_path / "a")
-    other = make_recipe(tmp_path / "b", tiny_folder, kind)
+    plain = run(make_recipe(tmp_path / "a", flat_folder, kind), tmp_path / "a")
+    other = make_recipe(tmp_path / "b", flat_folder, kind)
     write_set(tmp_path / "b", kind, "text", 16, shift=3, shuffled=True)
     shuffled = run(other, tmp_path / "b")
     assert plain.identify_stages(1) == shuffled.identify_stages(1)
@@ -145,8 +145,8 @@ def test_labels_of_the_text_are_never_read(kind: str, tmp_path: Path, tiny_folde
     assert changed.identify_stages(1)[-1] != plain.identify_stages(1)[-1], "other text is other work"
 
 
-def test_scored_text_is_refused_left_out_or_named_transductive(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder)
+def test_scored_text_is_refused_left_out_or_named_transductive(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = make_recipe(tmp_path, flat_folder)
     scored = write_set(tmp_path, "tag", "test", 6, shift=2, language="hi")
     mixed = write_set(tmp_path, "tag", "text", 20, shift=2, language="de", shuffled=True)
 
@@ -189,8 +189,8 @@ class _Kill(NoProgress):
 
 
 @pytest.mark.parametrize("moment", ["teaching", "fine-tuning (seed 1001)", "teacher reads"])
-def test_a_killed_run_ends_in_the_same_weights(moment: str, tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder, checkpoint_seconds=0.0, labels="soft", weight=0.5)
+def test_a_killed_run_ends_in_the_same_weights(moment: str, tmp_path: Path, flat_folder: Path) -> None:
+    recipe = make_recipe(tmp_path, flat_folder, checkpoint_seconds=0.0, labels="soft", weight=0.5)
     calm = run(recipe, tmp_path / "calm")
     with pytest.raises(_KilledError):
         run(recipe, tmp_path / "hurt", progress=_Kill(moment, 1 if moment == "teaching" else 0))
@@ -200,14 +200,14 @@ def test_a_killed_run_ends_in_the_same_weights(moment: str, tmp_path: Path, tiny
     assert record_of(again)["teaching"] == record_of(calm)["teaching"]
 
 
-def test_source_rows_teach_their_translations(tmp_path: Path, tiny_folder: Path) -> None:
+def test_source_rows_teach_their_translations(tmp_path: Path, flat_folder: Path) -> None:
     """The student learns the target rows with the classes that the teachers give the source rows."""
     folder = tmp_path / "data"
     folder.mkdir()
     source = write_set(folder, "classify_pair", "source", 16, shift=3)
     targets = [write_set(folder, "classify_pair", code, 16, shift=9, language=code) for code in ("hi", "ru")]
     parallel = [{"source": source, "target": targets}]
-    recipe = make_recipe(tmp_path, tiny_folder, "classify_pair", parallel=parallel, transductive=True)
+    recipe = make_recipe(tmp_path, flat_folder, "classify_pair", parallel=parallel, transductive=True)
     done = run(recipe, tmp_path)
     languages = record_of(done)["teaching"]["languages"]
     assert set(languages) == {"hi", "ru"} and languages["hi"] == languages["ru"], "both have the source's classes"
@@ -240,9 +240,9 @@ LINES = [
 @pytest.mark.parametrize(
     ("kind", "read"), [("classify", "source"), ("classify_pair", "both"), ("tag", "target"), ("tag", "both")]
 )
-def test_parallel_text_teaches_every_kind_of_label(kind: str, read: str, tmp_path: Path, tiny_folder: Path) -> None:
+def test_parallel_text_teaches_every_kind_of_label(kind: str, read: str, tmp_path: Path, flat_folder: Path) -> None:
     parallel = [write_lines(tmp_path, LINES)]
-    recipe = make_recipe(tmp_path, tiny_folder, kind, parallel=parallel, read=read)
+    recipe = make_recipe(tmp_path, flat_folder, kind, parallel=parallel, read=read)
     facts = record_of(run(recipe, tmp_path))["teaching"]["languages"]
     assert set(facts) == {"ru"} and facts["ru"]["offered"] == facts["ru"]["kept"]
     if kind == "classify_pair":
@@ -252,10 +252,10 @@ def test_parallel_text_teaches_every_kind_of_label(kind: str, read: str, tmp_pat
         assert sum(facts["ru"]["classes"].values()) == (11 if kind == "tag" else 6), "no word is without a tag"
 
 
-def test_tables_and_parallel_text_teach_together(tmp_path: Path, tiny_folder: Path) -> None:
+def test_tables_and_parallel_text_teach_together(tmp_path: Path, flat_folder: Path) -> None:
     sides = [write_set(tmp_path, "classify", code, 8, shift=9, language=code) for code in ("en", "hi")]
     parallel = [{"source": sides[0], "target": sides[1]}, write_lines(tmp_path, LINES)]
-    recipe = make_recipe(tmp_path, tiny_folder, "classify", parallel=parallel, sentences=4, transductive=True)
+    recipe = make_recipe(tmp_path, flat_folder, "classify", parallel=parallel, sentences=4, transductive=True)
     facts = record_of(run(recipe, tmp_path))["teaching"]["languages"]
     assert {language: one["offered"] for language, one in facts.items()} == {"hi": 8, "ru": 4}
 
@@ -270,13 +270,13 @@ def test_tables_and_parallel_text_teach_together(tmp_path: Path, tiny_folder: Pa
     ],
 )
 def test_lines_that_are_scored_are_refused_or_left_out(
-    kind: str, line: tuple[str, str], tmp_path: Path, tiny_folder: Path
+    kind: str, line: tuple[str, str], tmp_path: Path, flat_folder: Path
 ) -> None:
     """Of scored pairs, either text by itself."""
     record: Any = make_rows(KINDS[kind], 6, shift=2)[3]
     scored = record.text if kind == "classify" else record.second
     parallel = [write_lines(tmp_path, [*LINES, (line[0].format(scored), line[1].format(scored))])]
-    recipe = make_recipe(tmp_path, tiny_folder, kind, parallel=parallel)
+    recipe = make_recipe(tmp_path, flat_folder, kind, parallel=parallel)
 
     def check(**changes: Any) -> RecipeRun:
         stage = recipe.stage[1].model_copy(update=changes)
@@ -293,10 +293,10 @@ def test_lines_that_are_scored_are_refused_or_left_out(
 
 
 def test_a_run_that_is_killed_while_lines_are_compared_ends_in_the_same_weights(
-    tmp_path: Path, tiny_folder: Path
+    tmp_path: Path, flat_folder: Path
 ) -> None:
     parallel = [write_lines(tmp_path, LINES)]
-    recipe = make_recipe(tmp_path, tiny_folder, "classify_pair", checkpoint_seconds=0.0, parallel=parallel, read="both")
+    recipe = make_recipe(tmp_path, flat_folder, "classify_pair", checkpoint_seconds=0.0, parallel=parallel, read="both")
     calm = run(recipe, tmp_path / "calm")
     for moment in ("reading", "teacher reads"):
         with pytest.raises(_KilledError):
@@ -307,9 +307,9 @@ def test_a_run_that_is_killed_while_lines_are_compared_ends_in_the_same_weights(
     assert record_of(again)["teaching"] == record_of(calm)["teaching"]
 
 
-def test_settings_that_are_not_used_do_not_count(tmp_path: Path, tiny_folder: Path) -> None:
+def test_settings_that_are_not_used_do_not_count(tmp_path: Path, flat_folder: Path) -> None:
     def identify(kind: str, **taught: Any) -> str:
-        recipe = make_recipe(tmp_path, tiny_folder, kind, **taught)
+        recipe = make_recipe(tmp_path, flat_folder, kind, **taught)
         done = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
         return done.identify_stages(1)[-1]
 
@@ -334,7 +334,7 @@ def write_questions(folder: Path, name: str, rows: list[tuple[str, str, str]], *
 
 
 @pytest.mark.parametrize("read", ["source", "both"])
-def test_answers_are_taught_through_translated_questions(read: str, tmp_path: Path, tiny_folder: Path) -> None:
+def test_answers_are_taught_through_translated_questions(read: str, tmp_path: Path, flat_folder: Path) -> None:
     """Rows are matched by id; the answers in the files, which are others in the second store, are not read."""
     contexts = ["the red fish eats a cat in London", "a dog in the house sleeps"]
     english = [("a", "who eats", contexts[0]), ("b", "who", contexts[1]), ("c", "what", contexts[1])]
@@ -345,7 +345,7 @@ def test_answers_are_taught_through_translated_questions(read: str, tmp_path: Pa
         folder.mkdir()
         sides = [write_questions(folder, name, rows, answer=answer) for name, rows in (("en", english), ("hi", hindi))]
         parallel = [{"source": sides[0], "target": sides[1]}]
-        done = run(make_recipe(folder, tiny_folder, "answer", parallel=parallel, read=read), folder)
+        done = run(make_recipe(folder, flat_folder, "answer", parallel=parallel, read=read), folder)
         facts = record_of(done)["teaching"]["languages"]["hi"]
         assert facts["offered"] == 2 >= facts["kept"] >= 1
         weights.append(weights_of(done)), names.append(done.identify_stages(1))
@@ -353,7 +353,7 @@ def test_answers_are_taught_through_translated_questions(read: str, tmp_path: Pa
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_questions_that_are_scored_are_refused_on_either_side(tmp_path: Path, tiny_folder: Path) -> None:
+def test_questions_that_are_scored_are_refused_on_either_side(tmp_path: Path, flat_folder: Path) -> None:
     scored: Any = make_rows(Question, 6, shift=2)[3]
     texts = [[("a", scored.question, scored.context)], [("a", "who", scored.context)]]
     for number, sides in enumerate((texts, texts[::-1])):
@@ -362,7 +362,7 @@ def test_questions_that_are_scored_are_refused_on_either_side(tmp_path: Path, ti
         files = [
             write_questions(folder, name, rows, answer="cat") for name, rows in zip(("en", "hi"), sides, strict=True)
         ]
-        recipe = make_recipe(folder, tiny_folder, "answer", parallel=[{"source": files[0], "target": files[1]}])
+        recipe = make_recipe(folder, flat_folder, "answer", parallel=[{"source": files[0], "target": files[1]}])
         done = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
         with pytest.raises(DataError, match="also scored"):
             done.check_targets()
@@ -382,7 +382,7 @@ def test_questions_in_another_language_are_counted_apart() -> None:
     assert teach._name_language(rows.rename("tydiqa:en:train")) == "en"
 
 
-def test_tags_follow_links_to_translations(tmp_path: Path, tiny_folder: Path) -> None:
+def test_tags_follow_links_to_translations(tmp_path: Path, flat_folder: Path) -> None:
     lines = [
         {"source": ["the", "cat", "sees"], "target": ["мир", "нам"], "links": [[1, 0], [2, 1]]},
         {"source": ["a", "dog"], "target": ["нам", "мир", "нам"], "links": [[1, 1]]},
@@ -390,18 +390,18 @@ def test_tags_follow_links_to_translations(tmp_path: Path, tiny_folder: Path) ->
     path = tmp_path / "linked.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
     parallel = [{"format": "jsonl", "path": str(path), "language": "en-ru"}]
-    done = run(make_recipe(tmp_path, tiny_folder, parallel=parallel, transductive=True), tmp_path)
+    done = run(make_recipe(tmp_path, flat_folder, parallel=parallel, transductive=True), tmp_path)
     facts = record_of(done)["teaching"]["languages"]["ru"]
     assert facts["offered"] == facts["kept"] == 2
     assert sum(facts["classes"].values()) == 3, "three words are linked, the other two have no tag"
 
 
 @pytest.mark.parametrize("kind", ["tag", "classify"])
-def test_plain_text_is_taught_on(kind: str, tmp_path: Path, tiny_folder: Path) -> None:
+def test_plain_text_is_taught_on(kind: str, tmp_path: Path, flat_folder: Path) -> None:
     path = tmp_path / "plain.txt"
     path.write_text("the cat sees a dog.\n我们 мир\n", encoding="utf-8")
     text = [{"format": "text", "path": str(path), "language": "zh"}]
-    facts = record_of(run(make_recipe(tmp_path, tiny_folder, kind, text=text), tmp_path))["teaching"]["languages"]["zh"]
+    facts = record_of(run(make_recipe(tmp_path, flat_folder, kind, text=text), tmp_path))["teaching"]["languages"]["zh"]
     assert facts["offered"] == 2
     assert sum(facts["classes"].values()) == (9 if kind == "tag" else 2), "six words and a stop, then three words"
 
@@ -416,9 +416,9 @@ def test_the_target_side_of_linked_text_is_taught_on(kind: str, expected: list[A
     assert rows.language == "zh" and rows.column(rows.column_names[0]).to_pylist() == expected
 
 
-def test_rounds_are_stages_in_a_row(tmp_path: Path, tiny_folder: Path) -> None:
+def test_rounds_are_stages_in_a_row(tmp_path: Path, flat_folder: Path) -> None:
     """The second round's teachers are students, who had the same teachers; one start for all."""
-    recipe = make_recipe(tmp_path, tiny_folder, rounds=2)
+    recipe = make_recipe(tmp_path, flat_folder, rounds=2)
     assert recipe.stage[2].text == recipe.stage[1].text and recipe.stage[2].train == recipe.stage[0].train
     done = run(recipe, tmp_path)
     assert count_artefacts(done) == {"finetune": 2, "teach": 3}
@@ -430,9 +430,9 @@ def test_rounds_are_stages_in_a_row(tmp_path: Path, tiny_folder: Path) -> None:
     assert "Teaching over rounds" in page and (tmp_path / "out" / "teaching.csv").is_file()
 
 
-def test_a_study_trains_teachers_as_jobs_of_their_own(tmp_path: Path, tiny_folder: Path) -> None:
+def test_a_study_trains_teachers_as_jobs_of_their_own(tmp_path: Path, flat_folder: Path) -> None:
     """The student's job waits for all its teachers, which other workers may train; what is trained is left alone."""
-    recipe = make_recipe(tmp_path, tiny_folder, rounds=2)
+    recipe = make_recipe(tmp_path, flat_folder, rounds=2)
     done = RecipeRun(recipe, Store(tmp_path / "store"), tmp_path / "out", setup_distributed(recipe.run))
     first, second, third = done.identify_stages(1)
     trainings = tuple(done.list_trainings(1).values())
@@ -454,8 +454,8 @@ def test_a_study_trains_teachers_as_jobs_of_their_own(tmp_path: Path, tiny_folde
     assert read_plan(tmp_path).cells == (cell,)
 
 
-def test_a_student_may_go_on_from_its_teacher(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder, start="teacher", lr=1e-12)
+def test_a_student_may_go_on_from_its_teacher(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = make_recipe(tmp_path, flat_folder, start="teacher", lr=1e-12)
     done = run(recipe, tmp_path)
     teacher, student = (
         read_weights(done.store.artefact(name) / "model.safetensors") for name in done.identify_stages(1)
@@ -465,10 +465,10 @@ def test_a_student_may_go_on_from_its_teacher(tmp_path: Path, tiny_folder: Path)
 
 
 def test_a_student_takes_low_rank_adapters_from_the_stage_before_unless_it_says_false(
-    tmp_path: Path, tiny_folder: Path
+    tmp_path: Path, flat_folder: Path
 ) -> None:
     """They are adapters of the teacher's merged weights: both models have the weights of an ordinary one."""
-    recipe = make_recipe(tmp_path, tiny_folder, start="teacher", teachers=1)
+    recipe = make_recipe(tmp_path, flat_folder, start="teacher", teachers=1)
     tables = recipe.model_dump(mode="json")
     tables["stage"][0]["lora"] = {"rank": 2}
     del tables["stage"][1]["lora"]
@@ -495,10 +495,10 @@ def test_seeds_that_are_counted_up_share_no_teacher() -> None:
     assert all(seed in teach.list_earlier(settings, seed) for seed in (0, 42, 3999, 7042))
 
 
-def test_weights_and_soft_labels_change_the_student(tmp_path: Path, tiny_folder: Path) -> None:
+def test_weights_and_soft_labels_change_the_student(tmp_path: Path, flat_folder: Path) -> None:
     heads = {}
     for name, changes in {"plain": {}, "half": {"weight": 0.5}, "soft": {"labels": "soft"}}.items():
-        done = run(make_recipe(tmp_path, tiny_folder, "classify", **changes), tmp_path)
+        done = run(make_recipe(tmp_path, flat_folder, "classify", **changes), tmp_path)
         heads[name] = weights_of(done)["heads.classify.linear.weight"]
     assert count_artefacts(done) == {"finetune": 2, "teach": 3}, "teachers are shared"
     assert not torch.equal(heads["plain"], heads["half"]) and not torch.equal(heads["plain"], heads["soft"])
@@ -519,10 +519,10 @@ def test_weights_and_soft_labels_change_the_student(tmp_path: Path, tiny_folder:
     ],
 )
 def test_what_does_not_go_together_is_refused(
-    kind: str, changes: dict[str, Any], said: str, tmp_path: Path, tiny_folder: Path
+    kind: str, changes: dict[str, Any], said: str, tmp_path: Path, flat_folder: Path
 ) -> None:
     with pytest.raises(RecipeError, match=said):
-        make_recipe(tmp_path, tiny_folder, kind, **changes)
+        make_recipe(tmp_path, flat_folder, kind, **changes)
 
 
 def test_teaching_needs_a_stage_before() -> None:
@@ -531,13 +531,13 @@ def test_teaching_needs_a_stage_before() -> None:
         parse_recipe(tables)
 
 
-def test_teachers_that_never_agree_are_reported(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder, "classify", keep="confidence", threshold=1.0)
+def test_teachers_that_never_agree_are_reported(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = make_recipe(tmp_path, flat_folder, "classify", keep="confidence", threshold=1.0)
     with pytest.raises(DataError, match="no row was kept"):
         run(recipe, tmp_path)
 
 
-def test_a_completed_stage_comes_back_from_a_stored_recipe(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = make_recipe(tmp_path, tiny_folder, rounds=2)
+def test_a_completed_stage_comes_back_from_a_stored_recipe(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = make_recipe(tmp_path, flat_folder, rounds=2)
     assert parse_recipe(json.loads(json.dumps(recipe.model_dump(mode="json")))) == recipe
     assert load_kind("stages", "teach").VERSION == 1

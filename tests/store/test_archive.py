@@ -135,10 +135,10 @@ def test_each_machine_has_a_mirror_that_knows_its_address(tmp_path: Path, monkey
 
 
 def test_other_machines_fetch_a_study_from_its_address(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = f"file://{tmp_path}/bucket"
-    study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
+    study = load_study(write_study(tmp_path, flat_folder), ["seeds=[1]"])
     assert run_study(study, out=tmp_path / "a", store=Store(find_store(address)), pool=InlinePool()).done == 2
     monkeypatch.setenv("CROSSLING_CACHE", str(tmp_path / "another machine's"))
     store = Store(find_store(address))
@@ -150,8 +150,8 @@ def test_other_machines_fetch_a_study_from_its_address(
     assert len(markers_of(store.root)) == 1
 
 
-def test_store_that_workers_cannot_see_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
-    study = load_study(write_study(tmp_path, tiny_folder))
+def test_store_that_workers_cannot_see_is_refused(tmp_path: Path, flat_folder: Path) -> None:
+    study = load_study(write_study(tmp_path, flat_folder))
     with pytest.raises(UserError, match="one process alone"):
         run_study(study, out=tmp_path / "out", store=Store(find_store("memory://x")))
 

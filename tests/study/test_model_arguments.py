@@ -41,15 +41,15 @@ def save_small(folder: Path, encoder: Path, *, source: str = "en") -> Path:
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path, tiny_folder: Path) -> Path:
+def run_folder(tmp_path: Path, flat_folder: Path) -> Path:
     """A run of two stages and two seeds, as far as analyses look at it."""
     stages = {seed: [f"adapt-{seed}", f"finetune-{seed}"] for seed in ("1", "2")}
     for identity in (one for both in stages.values() for one in both):
-        save_small(tmp_path / "store" / "artefacts" / identity, tiny_folder, source="de")
+        save_small(tmp_path / "store" / "artefacts" / identity, flat_folder, source="de")
     run = tmp_path / "tagger"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"store": str(tmp_path / "store"), "stages": stages}), encoding="utf-8")
-    (run / "recipe.toml").write_text(RECIPE.format(encoder=tiny_folder), encoding="utf-8")
+    (run / "recipe.toml").write_text(RECIPE.format(encoder=flat_folder), encoding="utf-8")
     return run
 
 
@@ -106,12 +106,12 @@ def test_a_seed_of_a_run_is_one_model(run_folder: Path) -> None:
 
 
 def test_an_original_encoder_stands_beside_trained_models(
-    run_folder: Path, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    run_folder: Path, tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CROSSLING_STORE", str(tmp_path / "other"))
     monkeypatch.chdir(tmp_path)
     settings = parse_settings({**SIMILARITY, "languages": ["en", "hi"]})
-    found = analyse([f"original={tiny_folder}", run_folder], settings)
+    found = analyse([f"original={flat_folder}", run_folder], settings)
     rows = found.table.to_pylist()
     assert [(row["model"], row["seed"], row["language"]) for row in rows] == [
         (model, seed, code)
@@ -132,21 +132,21 @@ def test_an_original_encoder_stands_beside_trained_models(
         raise AssertionError("analysed again")
 
     monkeypatch.setattr("crossling.analyses.similarity.analyse", refuse)
-    assert analyse([f"original={tiny_folder}", run_folder], settings).table.equals(found.table)
+    assert analyse([f"original={flat_folder}", run_folder], settings).table.equals(found.table)
     with pytest.raises(AssertionError, match="analysed again"):
-        analyse([tiny_folder], settings, source="fr")
+        analyse([flat_folder], settings, source="fr")
 
 
-def test_the_base_of_every_model_is_known(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
-    saved = save_small(tmp_path / "saved", tiny_folder)
-    found = find_models([run_folder, saved, tiny_folder, "multilingual-e5-small@x"])
-    assert [one.encoder.name for one in found.models] == [str(tiny_folder)] * 4 + ["multilingual-e5-small"]
+def test_the_base_of_every_model_is_known(run_folder: Path, tmp_path: Path, flat_folder: Path) -> None:
+    saved = save_small(tmp_path / "saved", flat_folder)
+    found = find_models([run_folder, saved, flat_folder, "multilingual-e5-small@x"])
+    assert [one.encoder.name for one in found.models] == [str(flat_folder)] * 4 + ["multilingual-e5-small"]
     assert found.models[-1].location == Pretrained("multilingual-e5-small", "x")
-    assert [one.label for one in found.models[2:]] == ["saved", tiny_folder.name, "multilingual-e5-small@x"]
+    assert [one.label for one in found.models[2:]] == ["saved", flat_folder.name, "multilingual-e5-small@x"]
     assert (found.models[2].source, found.models[3].source) == ("en", None)
 
 
-def test_models_that_are_not_there_are_refused(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_models_that_are_not_there_are_refused(run_folder: Path, tmp_path: Path, flat_folder: Path) -> None:
     with pytest.raises(ArtefactError, match="two models are called 'tagger'"):
         find_models([run_folder, run_folder])
     with pytest.raises(ArtefactError, match=r"tagger@2: no such stage; it has 2: @0 to @1"):
@@ -163,7 +163,7 @@ def test_models_that_are_not_there_are_refused(run_folder: Path, tmp_path: Path,
     assert find_models(["google/mt5"]).models[0].encoder.name == "google/mt5", "a name on the hub, if any"
     with pytest.raises(ArtefactError, match="no results yet"):
         find_models([tmp_path / "never.toml"])
-    saved = save_small(tmp_path / "saved", tiny_folder)
+    saved = save_small(tmp_path / "saved", flat_folder)
     with pytest.raises(ArtefactError, match="no other stages"):
         find_models([f"{saved}@0"])
     (tmp_path / "store" / "artefacts" / "adapt-2" / "model.json").unlink()
@@ -171,8 +171,8 @@ def test_models_that_are_not_there_are_refused(run_folder: Path, tmp_path: Path,
         find_models([f"{run_folder}@0"])
 
 
-def test_the_command_takes_several_models(run_folder: Path, tmp_path: Path, tiny_folder: Path) -> None:
-    models = [f"original={tiny_folder}", f"trained={run_folder}"]
+def test_the_command_takes_several_models(run_folder: Path, tmp_path: Path, flat_folder: Path) -> None:
+    models = [f"original={flat_folder}", f"trained={run_folder}"]
     options = [
         "--on",
         "phrasebook-parallel",

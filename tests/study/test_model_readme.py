@@ -46,13 +46,13 @@ RECIPE = {
 
 
 @pytest.fixture(scope="module")
-def run(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(flat_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     mine = folder / "secret" / "mine.tsv"
     mine.parent.mkdir()
     mine.write_text("Juma\tB-PER\nanaishi\tO\n\n", encoding="utf-8")
     recipe = json.loads(json.dumps(RECIPE).replace("mine.tsv", str(mine)))
-    recipe["encoder"] = {"name": str(tiny_folder)}
+    recipe["encoder"] = {"name": str(flat_folder)}
     crossling.run(crossling.api.parse_recipe(recipe), out=folder / "out", store=folder / "store")
     return folder / "out"
 

@@ -88,8 +88,8 @@ def write_recipe(path: Path, tables: dict[str, Any]) -> Path:
     return path
 
 
-def test_run_writes_predictions_scores_and_a_page(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = write_recipe(tmp_path / "r.toml", {"seeds": [1, 2], **make_tables(tmp_path, tiny_folder, epochs=3)})
+def test_run_writes_predictions_scores_and_a_page(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = write_recipe(tmp_path / "r.toml", {"seeds": [1, 2], **make_tables(tmp_path, flat_folder, epochs=3)})
     done = run_code(RUN_MODULE, "run", recipe, "--out", tmp_path / "out", "--store", tmp_path / "s")
     assert done.returncode == 0, done.stderr
     assert "hi" in done.stdout
@@ -106,9 +106,9 @@ def test_run_writes_predictions_scores_and_a_page(tmp_path: Path, tiny_folder: P
     assert not list((tmp_path / "s" / "work").glob("*/*"))
 
 
-def test_tagger_of_span_labels_is_scored_by_spans(tmp_path: Path, tiny_folder: Path) -> None:
+def test_tagger_of_span_labels_is_scored_by_spans(tmp_path: Path, flat_folder: Path) -> None:
     """As the README's recipe for custom labels, which names neither scheme nor score."""
-    tables = make_tables(tmp_path, tiny_folder, task={"kind": "tag"}, epochs=1)
+    tables = make_tables(tmp_path, flat_folder, task={"kind": "tag"}, epochs=1)
     run = run_recipe(parse_recipe(tables), store=Store(tmp_path / "s"), out=tmp_path / "out")
     summary = report_run(run)
     assert summary.main_score == "span_f1" and "span_f1" in summary.results[0].scores
@@ -116,17 +116,17 @@ def test_tagger_of_span_labels_is_scored_by_spans(tmp_path: Path, tiny_folder: P
     stored = load_recipe(tmp_path / "out" / "recipe.toml")
     again = RecipeRun(stored, run.store, run.out, run.distributed)
     assert again.identify_stages(1) == run.identify_stages(1), "the stored recipe is the same work"
-    preset = RecipeRun(parse_recipe(make_tables(tmp_path, tiny_folder, epochs=1)), run.store, run.out, run.distributed)
+    preset = RecipeRun(parse_recipe(make_tables(tmp_path, flat_folder, epochs=1)), run.store, run.out, run.distributed)
     assert preset.identify_stages(1) == run.identify_stages(1), "and so is the preset that has these settings"
 
 
-def test_identity_of_plain_tags_counts_the_settings_that_are_filled_in(tmp_path: Path, tiny_folder: Path) -> None:
+def test_identity_of_plain_tags_counts_the_settings_that_are_filled_in(tmp_path: Path, flat_folder: Path) -> None:
     """Results of versions in which these were the defaults stay known."""
     for name, count in SIZES.items():
         (tmp_path / f"{name}.tsv").write_text("Anna\tPROPN\nruns\tVERB\n\n" * count, encoding="utf-8")
     identities = []
     for task in ({"kind": "tag"}, {"kind": "tag", "scheme": "none", "score": "accuracy"}):
-        tables = make_tables(tmp_path / "x", tiny_folder, task=task)
+        tables = make_tables(tmp_path / "x", flat_folder, task=task)
         for key in ("train", "dev"):
             tables["stage"][0][key]["path"] = str(tmp_path / f"{key}.tsv")
         tables["evaluate"] = []
@@ -135,19 +135,19 @@ def test_identity_of_plain_tags_counts_the_settings_that_are_filled_in(tmp_path:
     assert identities[0] == identities[1]
 
 
-def test_precision_counts_in_identities(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_counts_in_identities(tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     found = []
     for precision in ("auto", "float32", "bfloat16"):
-        tables = {**make_tables(tmp_path, tiny_folder, epochs=1), "run": {"device": "cpu", "precision": precision}}
+        tables = {**make_tables(tmp_path, flat_folder, epochs=1), "run": {"device": "cpu", "precision": precision}}
         recipe = parse_recipe(tables)
         run = RecipeRun(recipe, Store(tmp_path / "s"), tmp_path / "out", setup_distributed(recipe.run))
         found.append(run.identify_stages(1))
     assert found[0] == found[1] != found[2]
 
 
-def test_custom_files_of_several_languages_share_a_table(tmp_path: Path, tiny_folder: Path) -> None:
-    tables = make_tables(tmp_path, tiny_folder, epochs=1)
+def test_custom_files_of_several_languages_share_a_table(tmp_path: Path, flat_folder: Path) -> None:
+    tables = make_tables(tmp_path, flat_folder, epochs=1)
     for number, language in enumerate(("de", "sw", "hi")):
         write_bio(tmp_path / f"news-{language}.tsv", 5, shift=number)
     tables["evaluate"] = [
@@ -168,12 +168,12 @@ def test_custom_files_of_several_languages_share_a_table(tmp_path: Path, tiny_fo
 
 
 def test_everything_that_a_run_misses_is_reported_at_once(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a recipe on local WikiANN files, whose test split has no labels: one error for all languages."""
     monkeypatch.setenv("CROSSLING_DATA", str(tmp_path))
     monkeypatch.setattr("crossling.data.hub._find_outage", lambda endpoint: "the hub cannot be reached")
-    tables = make_tables(tmp_path, tiny_folder, dev="phrasebook-ner:xx")
+    tables = make_tables(tmp_path, flat_folder, dev="phrasebook-ner:xx")
     tables["evaluate"] = [{"on": "panx", "languages": ["de", "hi", "sw"]}, {"on": "phrasebook-qa", "languages": ["de"]}]
     with pytest.raises(DataError) as caught:
         run_recipe(parse_recipe(tables), store=Store(tmp_path / "s"), out=tmp_path / "out")
@@ -240,14 +240,14 @@ def _wait_for_work(store: Path, process: Command) -> None:
         time.sleep(0.005)
 
 
-def test_run_killed_at_three_moments_gives_the_same_bits(tmp_path: Path, tiny_folder: Path) -> None:
-    _kill_at_random_moments(tmp_path, tiny_folder, moments=3, seed=0)
+def test_run_killed_at_three_moments_gives_the_same_bits(tmp_path: Path, flat_folder: Path) -> None:
+    _kill_at_random_moments(tmp_path, flat_folder, moments=3, seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_run_killed_at_ten_moments_gives_the_same_bits(tmp_path: Path, tiny_folder: Path, seed: int) -> None:
-    _kill_at_random_moments(tmp_path, tiny_folder, moments=10, seed=seed)
+def test_run_killed_at_ten_moments_gives_the_same_bits(tmp_path: Path, flat_folder: Path, seed: int) -> None:
+    _kill_at_random_moments(tmp_path, flat_folder, moments=10, seed=seed)
 
 
 def run_with_torchrun(*arguments: object, folder: Path) -> list[str]:
@@ -264,9 +264,9 @@ def run_with_torchrun(*arguments: object, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "launch", [run_command_in_two_processes, pytest.param(run_with_torchrun, marks=pytest.mark.slow)]
 )
-def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path, launch: Callable[..., list[str]]) -> None:
+def test_two_processes_train_together(tmp_path: Path, flat_folder: Path, launch: Callable[..., list[str]]) -> None:
     """Two processes share each batch and add up their gradients: the loss without dropout is that of one process."""
-    calm = shutil.copytree(tiny_folder, tmp_path / "calm")
+    calm = shutil.copytree(flat_folder, tmp_path / "calm")
     config = json.loads((calm / "config.json").read_text(encoding="utf-8"))
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (calm / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -288,9 +288,9 @@ def test_two_processes_train_together(tmp_path: Path, tiny_folder: Path, launch:
     assert losses[1] == pytest.approx(losses[2], abs=1e-5)
 
 
-def test_equal_work_is_done_once_and_other_work_has_another_identity(tmp_path: Path, tiny_folder: Path) -> None:
+def test_equal_work_is_done_once_and_other_work_has_another_identity(tmp_path: Path, flat_folder: Path) -> None:
     store = Store(tmp_path / "s")
-    tables = make_tables(tmp_path, tiny_folder, epochs=1)
+    tables = make_tables(tmp_path, flat_folder, epochs=1)
     run_recipe(parse_recipe(tables), store=store, out=tmp_path / "a")
     before = {p: p.stat().st_mtime_ns for p in store.root.rglob("model.safetensors")}
     run_recipe(parse_recipe(tables), store=store, out=tmp_path / "b")
@@ -298,7 +298,7 @@ def test_equal_work_is_done_once_and_other_work_has_another_identity(tmp_path: P
     assert predictions_of(tmp_path / "a") == predictions_of(tmp_path / "b")
     for change in ({"lr": 2e-3}, {"batch": 4}, {"fusion": {"kind": "last"}}):
         run_recipe(
-            parse_recipe(make_tables(tmp_path, tiny_folder, epochs=1, **change)), store=store, out=tmp_path / "c"
+            parse_recipe(make_tables(tmp_path, flat_folder, epochs=1, **change)), store=store, out=tmp_path / "c"
         )
     assert len(weights_of(store.root)) == 3
     write_bio(tmp_path / "train.tsv", 81)
@@ -307,36 +307,36 @@ def test_equal_work_is_done_once_and_other_work_has_another_identity(tmp_path: P
     assert len(weights_of(store.root)) == 4
 
 
-def test_mistakes_are_reported_before_training(tmp_path: Path, tiny_folder: Path) -> None:
+def test_mistakes_are_reported_before_training(tmp_path: Path, flat_folder: Path) -> None:
     store = Store(tmp_path / "s")
-    tables = make_tables(tmp_path, tiny_folder)
+    tables = make_tables(tmp_path, flat_folder)
     tables["evaluate"][0]["on"]["path"] = str(tmp_path / "nowhere.tsv")
     with pytest.raises(DataError, match="nowhere.tsv"):
         run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
-    tables = make_tables(tmp_path, tiny_folder)
+    tables = make_tables(tmp_path, flat_folder)
     tables["stage"][0]["dev"]["language"] = "sw"
     with pytest.raises(RecipeError, match="source language"):
         run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
-    tables = make_tables(tmp_path, tiny_folder)
+    tables = make_tables(tmp_path, flat_folder)
     tables["stage"][0]["task"] = "nli"
     with pytest.raises(DataError, match="TaggedSentence"):
         run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
     assert not (tmp_path / "s" / "artefacts").exists()
 
 
-def test_model_of_a_run_is_found_by_seed(tmp_path: Path, tiny_folder: Path) -> None:
+def test_model_of_a_run_is_found_by_seed(tmp_path: Path, flat_folder: Path) -> None:
     from crossling.errors import ArtefactError
 
     with pytest.raises(ArtefactError, match="not the folder of a run"):
         find_model(tmp_path)
-    recipe = parse_recipe({"seeds": [3, 4], **make_tables(tmp_path, tiny_folder, epochs=1)})
+    recipe = parse_recipe({"seeds": [3, 4], **make_tables(tmp_path, flat_folder, epochs=1)})
     run_recipe(recipe, store=Store(tmp_path / "s"), out=tmp_path / "out")
     assert find_model(tmp_path / "out") == find_model(tmp_path / "out", seed=3) != find_model(tmp_path / "out", seed=4)
     with pytest.raises(ArtefactError, match="it has 3, 4"):
         find_model(tmp_path / "out", seed=9)
 
 
-def test_second_stage_starts_from_the_first_ones_weights(tmp_path: Path, tiny_folder: Path) -> None:
+def test_second_stage_starts_from_the_first_ones_weights(tmp_path: Path, flat_folder: Path) -> None:
     """Trimmed or not, rows that only the first stage's text uses are those that it trained."""
     texts = {"first": ["cat", "sees", "dog"], "second": ["мир", "нам", "我"]}
     paths = {}
@@ -350,7 +350,7 @@ def test_second_stage_starts_from_the_first_ones_weights(tmp_path: Path, tiny_fo
     found = []
     for trim in (True, False):
         tables = {
-            "encoder": {"name": str(tiny_folder), "trim": trim},
+            "encoder": {"name": str(flat_folder), "trim": trim},
             "stage": [{**stage, "train": [table[name]]} for name in texts],
             "run": {"threads": 1},
         }
@@ -358,22 +358,22 @@ def test_second_stage_starts_from_the_first_ones_weights(tmp_path: Path, tiny_fo
         run_recipe(parse_recipe(tables), store=Store(tmp_path / f"store-{trim}"), out=out)
         found.append(load_model(find_model(out))[0].encoder.model.get_input_embeddings().weight.detach().numpy())
     assert np.allclose(found[0], found[1], atol=1e-5)
-    base = load_encoder(str(tiny_folder)).model.get_input_embeddings().weight.detach().numpy()
+    base = load_encoder(str(flat_folder)).model.get_input_embeddings().weight.detach().numpy()
     assert np.abs(found[0] - base).max() > 1e-3
 
 
-def test_systems_that_share_a_seed_share_initial_weights_and_order(tmp_path: Path, tiny_folder: Path) -> None:
+def test_systems_that_share_a_seed_share_initial_weights_and_order(tmp_path: Path, flat_folder: Path) -> None:
     """A fusion that starts as the last layer and hardly learns ends where no fusion does: one head, one dropout."""
     weights = []
     for fusion in ({"kind": "last"}, {"kind": "dlfa", "layer": 1, "start": "identity", "lr": 1e-12}):
-        recipe = parse_recipe(make_tables(tmp_path, tiny_folder, fusion=fusion, epochs=1))
+        recipe = parse_recipe(make_tables(tmp_path, flat_folder, fusion=fusion, epochs=1))
         run_recipe(recipe, store=Store(tmp_path / "store"), out=tmp_path / fusion["kind"])
         weights.append(load_model(find_model(tmp_path / fusion["kind"]))[0].heads["tag"].linear.weight.detach().numpy())
     assert np.allclose(weights[0], weights[1], atol=1e-4)
 
 
-def test_mistake_in_data_is_reported_with_its_key(tmp_path: Path, tiny_folder: Path) -> None:
-    tables = make_tables(tmp_path, tiny_folder)
+def test_mistake_in_data_is_reported_with_its_key(tmp_path: Path, flat_folder: Path) -> None:
+    tables = make_tables(tmp_path, flat_folder)
     wrong = {"format": "bio", "path": str(tmp_path / "none.tsv"), "language": "hi"}
     for key, part in (("stage.0", tables["stage"][0]), ("evaluate.0", tables["evaluate"][0])):
         name = "train" if key == "stage.0" else "on"
@@ -383,7 +383,7 @@ def test_mistake_in_data_is_reported_with_its_key(tmp_path: Path, tiny_folder: P
 
 
 def test_evaluation_data_is_encoded_while_a_gpu_trains(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the last stage begins, with its task; a processor has no time to spare."""
     asked: list[tuple[Any, ...]] = []
@@ -391,7 +391,7 @@ def test_evaluation_data_is_encoded_while_a_gpu_trains(
     begun: list[tuple[Any, Any]] = []
     ahead = RecipeRun._encode_targets
     monkeypatch.setattr(RecipeRun, "_encode_targets", lambda self, *given: (begun.append(given), ahead(self, *given)))
-    tables = make_tables(tmp_path, tiny_folder, epochs=1)
+    tables = make_tables(tmp_path, flat_folder, epochs=1)
     tables["stage"] *= 2
     store = Store(tmp_path / "store")
     run = run_recipe(parse_recipe(tables), store=store, out=tmp_path / "out")
@@ -410,10 +410,10 @@ def flip_a_bit(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[dict[str, Any], Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory, flat_folder: Path) -> tuple[dict[str, Any], Path]:
     """A recipe of two stages, and the folder of its store and its results."""
     folder = tmp_path_factory.mktemp("finished")
-    tables = make_tables(folder, tiny_folder, epochs=1)
+    tables = make_tables(folder, flat_folder, epochs=1)
     tables["stage"].append({**tables["stage"][0], "lr": 2e-3})
     run_recipe(parse_recipe(tables), store=Store(folder / "s"), out=folder / "out")
     return tables, folder

@@ -34,9 +34,9 @@ EVIL = '<img src=x onerror="alert(1)">'
 
 
 @pytest.fixture
-def finished(tmp_path: Path, tiny_folder: Path) -> Path:
+def finished(tmp_path: Path, flat_folder: Path) -> Path:
     """The folder of a study that looks as if it had been run."""
-    return finish_study(tmp_path, tiny_folder)
+    return finish_study(tmp_path, flat_folder)
 
 
 def read_page(out: Path) -> str:
@@ -66,11 +66,11 @@ def test_report_has_every_section(finished: Path) -> None:
 
 
 def test_times_have_the_memory_of_cells_that_a_gpu_trained(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = {"seconds": 2.0, "subwords": 1000, "gpu_bytes": 1_250_000_000}
     monkeypatch.setattr("finished_study.make_record", lambda score: {"dev_score": score, "steps": 10, "work": work})
-    timing = report_study(finish_study(tmp_path, tiny_folder)).document.timing
+    timing = report_study(finish_study(tmp_path, flat_folder)).document.timing
     assert timing.head[-1] == "GPU memory, GB"
     assert ("ner", "plain", "2", "1.0", "10", "500", "1.25") in timing.rows
 
@@ -187,9 +187,9 @@ def test_report_of_an_unfinished_study(finished: Path) -> None:
     assert "has no finished cell" in read_page(finished)
 
 
-def test_hostile_names_are_escaped(tmp_path: Path, tiny_folder: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path, flat_folder: Path) -> None:
     text = CHOOSING.replace("[systems.other]", f"[systems.{json.dumps(EVIL)}]").replace('second = "other"\n', "")
-    out = finish_study(tmp_path, tiny_folder, text)
+    out = finish_study(tmp_path, flat_folder, text)
     report_study(out)
     page = read_page(out)
     assert EVIL not in page and "&lt;img src=x onerror=" in page

@@ -84,10 +84,10 @@ def test_finished_cells_and_trained_stages_need_no_job() -> None:
     assert graph.state_of("a") == "done"
 
 
-def test_worker_in_a_new_process_does_its_jobs(tmp_path: Path, tiny_folder: Path) -> None:
+def test_worker_in_a_new_process_does_its_jobs(tmp_path: Path, flat_folder: Path) -> None:
     """As a study starts one; it imports everything itself, for which other tests do not wait."""
     text = 'seeds = [1]\nbaseline = "plain"\n[systems.plain]\nrecipe = "ner.toml"\n'
-    study = load_study(write_study(tmp_path, tiny_folder, text))
+    study = load_study(write_study(tmp_path, flat_folder, text))
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=1)
     assert (outcome.done, outcome.failed) == (1, {})
     run_recipe(study.variants[0].recipe, store=Store(tmp_path / "t"), out=tmp_path / "one")
@@ -96,8 +96,8 @@ def test_worker_in_a_new_process_does_its_jobs(tmp_path: Path, tiny_folder: Path
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_study_equals_single_runs_bit_by_bit_and_is_not_done_again(tmp_path: Path, tiny_folder: Path) -> None:
-    study = load_study(write_study(tmp_path, tiny_folder))
+def test_study_equals_single_runs_bit_by_bit_and_is_not_done_again(tmp_path: Path, flat_folder: Path) -> None:
+    study = load_study(write_study(tmp_path, flat_folder))
     store, out = Store(tmp_path / "s"), tmp_path / "out"
     outcome = run_study(study, out=out, store=store, workers=1)
     assert (outcome.done, outcome.failed) == (4, {})
@@ -116,8 +116,8 @@ def test_study_equals_single_runs_bit_by_bit_and_is_not_done_again(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_stage_that_cells_share_is_trained_once(tmp_path: Path, tiny_folder: Path) -> None:
-    path = write_study(tmp_path, tiny_folder, SHARING)
+def test_stage_that_cells_share_is_trained_once(tmp_path: Path, flat_folder: Path) -> None:
+    path = write_study(tmp_path, flat_folder, SHARING)
     text = (tmp_path / "ner.toml").read_text(encoding="utf-8")
     stage = text[text.index("[[stage]]") : text.index("[[evaluate]]")]
     (tmp_path / "ner.toml").write_text(text.replace("[[evaluate]]", f"{stage}\n[[evaluate]]"), encoding="utf-8")
@@ -128,10 +128,10 @@ def test_stage_that_cells_share_is_trained_once(tmp_path: Path, tiny_folder: Pat
     assert sorted(begun.values()) == [1] * 5
 
 
-def test_failed_cell_does_not_stop_the_others(tmp_path: Path, tiny_folder: Path) -> None:
+def test_failed_cell_does_not_stop_the_others(tmp_path: Path, flat_folder: Path) -> None:
     replay = '{ parallel = "phrasebook-parallel:en-hi", words = 1 }'  # no sentence is so short, which training finds
     text = TWO_SYSTEMS + f'[systems.wrong]\nrecipe = "ner.toml"\nset = {{ "stage.0.replay" = {replay} }}\n'
-    path = write_study(tmp_path, tiny_folder, text)
+    path = write_study(tmp_path, flat_folder, text)
     arguments = (path, tmp_path / "out", tmp_path / "s", "--set", "seeds=[1]")
     output = start_study(*arguments).finish(code=1)
     assert "phrasebook-parallel:en-hi" in output
@@ -145,10 +145,10 @@ def test_failed_cell_does_not_stop_the_others(tmp_path: Path, tiny_folder: Path)
 
 @pytest.mark.usefixtures("forked_workers")
 def test_cell_whose_worker_always_dies_fails_after_three_attempts(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "serve_jobs", serve_and_die)
-    study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
+    study = load_study(write_study(tmp_path, flat_folder), ["seeds=[1]"])
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=1)
     assert set(outcome.failed) == {"mean/seed-1"}
     assert "SIGKILL" in outcome.failed["mean/seed-1"]
@@ -159,13 +159,13 @@ def test_cell_whose_worker_always_dies_fails_after_three_attempts(
 
 @pytest.mark.usefixtures("forked_workers")
 def test_full_gpu_memory_reduces_workers_and_fails_no_cell(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "serve_jobs", serve_a_full_gpu)
     said: list[str] = []
     progress = NoProgress()
     monkeypatch.setattr(progress, "say", said.append)
-    study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
+    study = load_study(write_study(tmp_path, flat_folder), ["seeds=[1]"])
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=2, progress=progress)
     assert (outcome.done, outcome.failed) == (2, {})
     assert any("memory was full; going on with 1 worker on" in line for line in said)
@@ -173,10 +173,10 @@ def test_full_gpu_memory_reduces_workers_and_fails_no_cell(
 
 @pytest.mark.usefixtures("forked_workers")
 def test_process_whose_gpu_failed_is_replaced_and_fails_no_cell(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "serve_jobs", serve_a_broken_gpu)
-    study = load_study(write_study(tmp_path, tiny_folder), ["seeds=[1]"])
+    study = load_study(write_study(tmp_path, flat_folder), ["seeds=[1]"])
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=1)
     assert (outcome.done, outcome.failed) == (2, {})
     assert sum(event["event"] == "died" for event in events_of(tmp_path / "out")) == 1
@@ -260,8 +260,8 @@ def test_workers_are_spread_over_the_gpus_that_are_lent(
     assert started[4:] == names[1:], "a new one takes the place of the one that ended"
 
 
-def test_process_that_lost_its_lease_publishes_nothing(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = load_study(write_study(tmp_path, tiny_folder, epochs=6)).variants[0].recipe
+def test_process_that_lost_its_lease_publishes_nothing(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = load_study(write_study(tmp_path, flat_folder, epochs=6)).variants[0].recipe
     store = Store(tmp_path / "s")
     run = RecipeRun(recipe, store, tmp_path / "out", setup_distributed(recipe.run))
     (identity,) = run.identify_stages(1)
@@ -274,8 +274,8 @@ def test_process_that_lost_its_lease_publishes_nothing(tmp_path: Path, tiny_fold
     assert not list(store.work(identity).glob("step-*")), "it wrote into the other's checkpoints"
 
 
-def test_missing_data_is_reported_before_training(tmp_path: Path, tiny_folder: Path) -> None:
-    path = write_study(tmp_path, tiny_folder)
+def test_missing_data_is_reported_before_training(tmp_path: Path, flat_folder: Path) -> None:
+    path = write_study(tmp_path, flat_folder)
     (tmp_path / "test.tsv").unlink()
     with pytest.raises(DataError) as caught:
         run_study(load_study(path), out=tmp_path / "out", store=Store(tmp_path / "s"))
@@ -285,8 +285,8 @@ def test_missing_data_is_reported_before_training(tmp_path: Path, tiny_folder: P
     assert not (tmp_path / "s" / "artefacts").exists()
 
 
-def test_folder_is_not_shared_with_another_study(tmp_path: Path, tiny_folder: Path) -> None:
-    study = load_study(write_study(tmp_path, tiny_folder))
+def test_folder_is_not_shared_with_another_study(tmp_path: Path, flat_folder: Path) -> None:
+    study = load_study(write_study(tmp_path, flat_folder))
     other = subprocess.Popen(["sleep", "60"])
     try:
         write_scheduler(tmp_path, study.identity, workers=1, working=[])
@@ -301,9 +301,9 @@ def test_folder_is_not_shared_with_another_study(tmp_path: Path, tiny_folder: Pa
     refuse_other_study(load_study(tmp_path / "study.toml", ["seeds=[8]"]), tmp_path)
 
 
-def test_two_schedulers_share_the_cells_of_one_store(tmp_path: Path, tiny_folder: Path) -> None:
+def test_two_schedulers_share_the_cells_of_one_store(tmp_path: Path, flat_folder: Path) -> None:
     """The second one writes to another folder: predictions are shared, too."""
-    path = write_study(tmp_path, tiny_folder, epochs=4)
+    path = write_study(tmp_path, flat_folder, epochs=4)
     started = [start_study(path, tmp_path / out, tmp_path / "s", "--set", "seeds=[1,2,3]") for out in "ab"]
     for one in started:
         one.finish()
@@ -314,8 +314,8 @@ def test_two_schedulers_share_the_cells_of_one_store(tmp_path: Path, tiny_folder
     assert sorted(trained.values()) == [1] * 6, "no stage was trained by both"
 
 
-def test_ctrl_c_stops_the_workers_too(tmp_path: Path, tiny_folder: Path) -> None:
-    path = write_study(tmp_path, tiny_folder, epochs=300)
+def test_ctrl_c_stops_the_workers_too(tmp_path: Path, flat_folder: Path) -> None:
+    path = write_study(tmp_path, flat_folder, epochs=300)
     process = start_study(path, tmp_path / "out", tmp_path / "s")
     assert wait_for(lambda: live_workers(tmp_path / "out"), process)
     workers = live_workers(tmp_path / "out")
@@ -338,11 +338,11 @@ def _survive(folder: Path, encoder: Path, *, workers: int, schedulers: int, seed
     assert read_status(folder / "out").count("done") == 4
 
 
-def test_results_survive_killed_workers_and_schedulers(tmp_path: Path, tiny_folder: Path) -> None:
-    _survive(tmp_path, tiny_folder, workers=2, schedulers=1, seed=0)
+def test_results_survive_killed_workers_and_schedulers(tmp_path: Path, flat_folder: Path) -> None:
+    _survive(tmp_path, flat_folder, workers=2, schedulers=1, seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 16))
-def test_results_survive_many_more_kills(tmp_path: Path, tiny_folder: Path, seed: int) -> None:
-    _survive(tmp_path, tiny_folder, workers=5, schedulers=5, seed=seed)
+def test_results_survive_many_more_kills(tmp_path: Path, flat_folder: Path, seed: int) -> None:
+    _survive(tmp_path, flat_folder, workers=5, schedulers=5, seed=seed)

@@ -28,9 +28,9 @@ from small_study import write_recipe, write_study
 
 
 @pytest.fixture
-def finished(tmp_path: Path, tiny_folder: Path) -> Path:
+def finished(tmp_path: Path, flat_folder: Path) -> Path:
     """The folder of a study that looks as if it had been run."""
-    return finish_study(tmp_path, tiny_folder)
+    return finish_study(tmp_path, flat_folder)
 
 
 def means(comparison: Any, task: str) -> dict[str, float]:
@@ -171,8 +171,8 @@ def test_a_choice_by_dev_needs_dev_scores(tmp_path: Path) -> None:
         source_dev.score([cell], None)  # type: ignore[arg-type]
 
 
-def test_the_languages_of_labels_are_read_from_the_recipe(tmp_path: Path, tiny_folder: Path) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, tiny_folder))
+def test_the_languages_of_labels_are_read_from_the_recipe(tmp_path: Path, flat_folder: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, flat_folder))
     assert trained_languages(recipe) == {"en"}
     tables = recipe.model_dump(mode="json")
     tables["stage"][0]["train"] = ["ud:de_gsd", {"data": "panx:sw", "limit": 5}]
@@ -181,12 +181,12 @@ def test_the_languages_of_labels_are_read_from_the_recipe(tmp_path: Path, tiny_f
 
 
 def test_a_forecast_trains_nothing_and_counts_what_is_shared(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     text = CHOOSING.split("[choose]")[0].replace("2e-3", "1e-3")  # so that `other` is `plain` again
-    write_recipe(tmp_path, tiny_folder, "pos")
-    study = load_study(write_study(tmp_path, tiny_folder, text.replace('second = "mean"', "")))
+    write_recipe(tmp_path, flat_folder, "pos")
+    study = load_study(write_study(tmp_path, flat_folder, text.replace('second = "mean"', "")))
     store = Store(tmp_path / "s")
     forecast = forecast_study(study, store=store, out=tmp_path / "out", workers=1)
     assert "16 stages in all, 12 different ones: 4 serve several cells, 0 are trained already" in forecast.lines[1]
@@ -196,7 +196,7 @@ def test_a_forecast_trains_nothing_and_counts_what_is_shared(
     assert not (tmp_path / "s" / "artefacts").exists()
     stage = store.artefact("finetune-1-x")
     stage.mkdir(parents=True)
-    work = {"encoder": str(tiny_folder), "seconds": 2.0, "subwords": 2000}
+    work = {"encoder": str(flat_folder), "seconds": 2.0, "subwords": 2000}
     store.complete(
         "finetune-1-x", {"work": work, "machine": {"device": "cpu", "threads": str(forecast_threads(study))}}
     )
@@ -211,9 +211,9 @@ def forecast_threads(study: Any) -> int:
 
 @pytest.mark.parametrize(("variable", "threads"), [("3", 3), ("2,1", 2), ("64", 8), ("many", 8), ("0", 8)])
 def test_workers_have_no_more_threads_than_omp_num_threads(
-    variable: str, threads: int, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    variable: str, threads: int, tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = load_study(write_study(tmp_path, tiny_folder))
+    study = load_study(write_study(tmp_path, flat_folder))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     pool = LocalPool()
@@ -224,8 +224,8 @@ def test_workers_have_no_more_threads_than_omp_num_threads(
     assert pool.resources.threads == 1, "a share of the cores"
 
 
-def test_threads_of_a_recipe_are_left_alone(tmp_path: Path, tiny_folder: Path) -> None:
-    study = fix_threads(load_study(write_study(tmp_path, tiny_folder)), 7)
+def test_threads_of_a_recipe_are_left_alone(tmp_path: Path, flat_folder: Path) -> None:
+    study = fix_threads(load_study(write_study(tmp_path, flat_folder)), 7)
     assert {variant.recipe.run.threads for variant in study.variants} == {1}
     text = (tmp_path / "ner.toml").read_text(encoding="utf-8").replace("threads = 1\n", "")
     (tmp_path / "ner.toml").write_text(text, encoding="utf-8")

@@ -46,9 +46,9 @@ def read_events(out: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def test_tensorboard_gets_losses_and_scores_of_every_seed(tmp_path: Path, tiny_folder: Path) -> None:
+def test_tensorboard_gets_losses_and_scores_of_every_seed(tmp_path: Path, flat_folder: Path) -> None:
     store = Store(tmp_path / "store")
-    run_recipe(parse_recipe(make_tables(tiny_folder, "tensorboard")), store=store, out=tmp_path / "out")
+    run_recipe(parse_recipe(make_tables(flat_folder, "tensorboard")), store=store, out=tmp_path / "out")
     events = read_events(tmp_path / "out")
     assert {f"seed-{seed}/{name}" for seed in (1, 2) for name in ("loss", "dev")} <= events.keys()
     records = [store.record(path.name) for path in (tmp_path / "store" / "artefacts").iterdir()]
@@ -58,22 +58,22 @@ def test_tensorboard_gets_losses_and_scores_of_every_seed(tmp_path: Path, tiny_f
     assert sorted(kept) == [pytest.approx(losses, abs=1e-4) for losses in sorted(logged)]
 
 
-def test_without_tracker_nothing_is_written(tmp_path: Path, tiny_folder: Path) -> None:
-    run_recipe(parse_recipe(make_tables(tiny_folder)), store=Store(tmp_path / "store"), out=tmp_path / "out")
+def test_without_tracker_nothing_is_written(tmp_path: Path, flat_folder: Path) -> None:
+    run_recipe(parse_recipe(make_tables(flat_folder)), store=Store(tmp_path / "store"), out=tmp_path / "out")
     assert not (tmp_path / "out" / "tracking").exists()
 
 
 def test_missing_tracker_is_reported_before_training(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flat_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(tracking, "find_spec", lambda name: None if name in ("wandb", "mlflow") else real(name))
-    recipe = parse_recipe(make_tables(tiny_folder, "tensorboard", "wandb", "mlflow"))
+    recipe = parse_recipe(make_tables(flat_folder, "tensorboard", "wandb", "mlflow"))
     with pytest.raises(RecipeError, match="wandb, mlflow not installed; pip install wandb mlflow"):
         run_recipe(recipe, store=Store(tmp_path / "store"), out=tmp_path / "out")
     assert not (tmp_path / "store" / "artefacts").exists()
 
 
-def test_unknown_tracker_is_reported_with_the_nearest_name(tiny_folder: Path) -> None:
+def test_unknown_tracker_is_reported_with_the_nearest_name(flat_folder: Path) -> None:
     with pytest.raises(RecipeError, match="run.track.0 = 'tensorbord'.*Did you mean 'tensorboard'"):
-        parse_recipe(make_tables(tiny_folder, "tensorbord"))
+        parse_recipe(make_tables(flat_folder, "tensorbord"))

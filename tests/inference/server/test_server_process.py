@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +22,7 @@ from crossling.inference.server.process import (
     name_models,
     read_token,
 )
+from prepared import RUN_MODULE, start_code
 from served import Running, load_gated, run_server, wait_until
 
 Trained = Callable[[str], Path]
@@ -114,16 +113,13 @@ def count_taken(address: str, headers: dict[str, str]) -> int:
     return sum(int(value) for name, _, value in lines if name in counted)
 
 
-def test_command_serves_and_stops(trained: Trained, tmp_path: Path) -> None:
+def test_command_serves_and_stops(trained: Trained) -> None:
     """The real command: a token from the environment, many clients, SIGTERM in between, exit with 0."""
     token = "correct-horse-battery"
     models = [str(trained("ner")), f"reader={trained('qa')}"]
-    command = [sys.executable, "-m", "crossling", "serve", *models, "--port", "0", "--threads", "1"]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, env={**os.environ, TOKEN: token}, stdout=subprocess.PIPE, stderr=log)
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().decode().split()[-1].rstrip("/")
+    words = ["serve", *models, "--port", "0", "--threads", "1"]
+    with start_code(RUN_MODULE, *words, variables={**os.environ, TOKEN: token}) as process:
+        address = process.read_line().split()[-1].rstrip("/")
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
         def ask(number: int) -> int:
@@ -135,14 +131,12 @@ def test_command_serves_and_stops(trained: Trained, tmp_path: Path) -> None:
         with ThreadPoolExecutor(10) as pool:
             replies = [pool.submit(ask, number) for number in range(10)]
             wait_until(lambda: count_taken(address, headers) == 10)
-            process.send_signal(signal.SIGTERM)
+            os.kill(process.pid, signal.SIGTERM)
             assert [reply.result(120) for reply in replies] == [100] * 10
-        assert process.wait(120) == 0
-    finally:
-        process.kill()
-        process.wait(120)
-    lines = [json.loads(line) for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines()]
+        assert process.wait() == 0
+        log = process.errors.read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in log.splitlines()]
     assert [line["event"] for line in lines[:3]] == ["model loaded", "model loaded", "serving"]
     assert lines[-1]["event"] == "stopped"
     assert sum(line.get("status") == 200 for line in lines) == 10
-    assert token not in (tmp_path / "log").read_text(encoding="utf-8")
+    assert token not in log

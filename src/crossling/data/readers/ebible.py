@@ -51,7 +51,9 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
     group: list[tuple[Line, Line]] = []
     names = files(settings)
     for source, target, *_ in zip_lines(*map(read_lines, names), names=names):
-        if report_fault(settings.source, (source,), bad=bad) or report_fault(settings.target, (target,), bad=bad):
+        if (source.fault or target.fault) and (
+            report_fault(settings.source, (source,), bad=bad) or report_fault(settings.target, (target,), bad=bad)
+        ):
             yield from _join(group, bad)
             group = []
             continue

@@ -141,24 +141,26 @@ def split_lines(stream: BinaryIO, path: Path) -> Iterator[Line]:
     number, raw = 1, stream.readline(LONGEST_LINE + 1)
     refuse_utf16(raw, path)
     raw = raw.removeprefix(codecs.BOM_UTF8)  # alone, it is an empty file
+    read, make = stream.readline, tuple.__new__  # looked up once: files have millions of lines
     while raw:
         is_long = len(raw) > LONGEST_LINE and not raw.endswith(b"\n")
-        while is_long and (rest := stream.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+        while is_long and (rest := read(LONGEST_LINE)) and not rest.endswith(b"\n"):
             pass
-        following = stream.readline(LONGEST_LINE + 1)
+        following = read(LONGEST_LINE + 1)
         body = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1 and b"\r" in body and not following:
             raise DataError(f"{path}: its lines end in CR alone; convert it, as with tr '\\r' '\\n'")
-        yield Line(number, "", TOO_LONG) if is_long else _decode_line(number, body)
+        if is_long:
+            yield Line(number, "", TOO_LONG)
+        else:
+            try:
+                text = body.decode("utf-8")
+            except UnicodeDecodeError as error:
+                where = f"byte {error.start + 1} of the line is 0x{body[error.start]:02x}"
+                yield Line(number, "", f"{NOT_UTF8} ({where})")
+            else:
+                yield make(Line, (number, text, NUL if "\0" in text else ""))
         number, raw = number + 1, following
-
-
-def _decode_line(number: int, body: bytes) -> Line:
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return Line(number, "", f"{NOT_UTF8} (byte {error.start + 1} of the line is 0x{body[error.start]:02x})")
-    return Line(number, text, NUL if "\0" in text else "")
 
 
 def refuse_utf16(start: bytes, path: Path) -> None:
