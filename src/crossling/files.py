@@ -130,11 +130,11 @@ def replacing(path: Path, *, seal: bool = False, needed: int = 0) -> Iterator[Pa
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
     """A folder beside ``path``, on the same file system, that is deleted at the end; what others left there is, too."""
-    with explain_failures(path):
-        make_folder(path.parent)
-        folder = path.with_name(f".{path.name}.{_name_writer()}.partial")
-        folder.mkdir()
+    folder = path.with_name(f".{path.name}.{_name_writer()}.partial")
     try:
+        with explain_failures(path):
+            make_folder(path.parent)
+            folder.mkdir()
         _delete_abandoned(folder)
         yield folder
     finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from crossling import files
 from crossling.cli import entry
 from crossling.cli.main import main as parsed_main
 from crossling.cli.show_study import ROWS, render_status, watch_status
@@ -100,6 +101,22 @@ def test_states_come_from_markers_and_running_jobs(tmp_path: Path, monkeypatch: 
     assert status.seconds_left == pytest.approx((11 * 0.75 + 3 * 11) / 2)
     remove_scheduler(out)
     assert states(out)["plain/seed-3"] == "waiting"
+
+
+def test_scheduler_that_is_stopped_while_it_writes_its_state_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "publish", stop)
+    monkeypatch.setattr(files.shutil, "rmtree", stop)  # a second Ctrl-C
+    with pytest.raises(KeyboardInterrupt):
+        write_scheduler(tmp_path, "s", workers=1, working=[])
+    monkeypatch.undo()
+    assert list((tmp_path / "runners").iterdir())
+    remove_scheduler(tmp_path)
+    assert not list((tmp_path / "runners").iterdir())
 
 
 def test_dead_scheduler_does_not_count_as_running(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -225,7 +226,10 @@ def write_scheduler(out: Path, study: str, *, workers: int, working: Sequence[Ru
 
 def remove_scheduler(out: Path) -> None:
     """Delete the state of this process, which runs the study no more."""
-    _scheduler_path(out).unlink(missing_ok=True)
+    path = _scheduler_path(out)
+    path.unlink(missing_ok=True)
+    for partial in path.parent.glob(f".{path.name}.*.partial"):  # Ctrl-C may come while it is being written
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _scheduler_path(out: Path) -> Path:
