@@ -104,6 +104,7 @@ async def wait_for(future: Future[list[bytes]], request: Request, *, seconds: fl
             raise Refusal(CLIENT_GONE, "gone", "the client left")
         raise Refusal(504, "timeout", f"no result within {seconds:g} seconds; send fewer or shorter texts")
     finally:
+        future.cancel()  # at once: cancelling ``results`` does it only after the answer may have been sent
         results.cancel()
         gone.cancel()
 
