@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -72,8 +72,7 @@ def open_hub_rows(
 
     def read(bad: BadRows) -> Iterator[Record]:
         found = builder or _find_builder(place, name=name)[0]
-        records = _read_table(found, source, names, kind=kind, name=name, bad=bad)
-        return _refuse_empty(records, kind, bad, f"{source.repository}/{names['split']}") if has_empty_rows else records
+        return _read_table(found, source, names, kind=kind, name=name, bad=bad, refuse_empty=has_empty_rows)
 
     rows = open_cached(fingerprint, read, kind=kind, language=language, name=name, store=store, on_error=on_error)
     if _recall_place(pointer, asked) != place:
@@ -157,7 +156,14 @@ def _without_network() -> Iterator[None]:
 
 
 def _read_table(
-    builder: Any, source: HubSource, names: Mapping[str, str], *, kind: type[Record], name: str, bad: BadRows
+    builder: Any,
+    source: HubSource,
+    names: Mapping[str, str],
+    *,
+    kind: type[Record],
+    name: str,
+    bad: BadRows,
+    refuse_empty: bool,
 ) -> Iterator[Record]:
     split = names["split"]
     try:
@@ -186,20 +192,12 @@ def _read_table(
             if prefix and not str(values.get("id", "")).startswith(prefix):
                 continue
             record = build_record(kind, _drop_tags(values, source.drop_tags), labels=source.labels)
+            if refuse_empty and not all(values.get(field) for field in TEXT_COLUMNS[kind]):
+                record = "a text is empty"
             if isinstance(record, str):
                 bad.add(f"{source.repository}/{split} row {number}", record)
             else:
                 yield record
-
-
-def _refuse_empty(records: Iterable[Record], kind: type[Record], bad: BadRows, place: str) -> Iterator[Record]:
-    """The records that have text in each of their fields; the others are reported as broken."""
-    for number, record in enumerate(records, 1):
-        empty = [name for name in TEXT_COLUMNS[kind] if not getattr(record, name)]
-        if empty:
-            bad.add(f"{place} row {number}", f"the field {empty[0]} is empty")
-        else:
-            yield record
 
 
 def _columns(source: HubSource, names: Mapping[str, str]) -> dict[str, str]:

@@ -137,7 +137,7 @@ def _exit_with(parent: int) -> None:
 
 
 def _end_without_cutting_off_kernels() -> None:
-    """On a GPU, end after what runs there: with MPS, a process killed in a kernel breaks all others on the card."""
+    """On a GPU, end after what runs there: with MPS, a process killed in a kernel can break all others on the card."""
     import torch
 
     if not torch.cuda.is_available():
