@@ -29,8 +29,11 @@ NONE = -1
 SAMPLES = 8
 """Variants of each kind that a unit has; some of them may be equal."""
 ROOM = 1.3
-"""How much longer than an example its copy may be. Batches are planned for that length, so that their shapes are few;
-where a copy would be longer, the rest of its words stay as they are."""
+"""How much longer than an example its copy may be. Where it would be longer, the rest of its words stay as they are."""
+DEVIATIONS = 3.0
+"""Batches are planned for the mean length of a row's copies and this many standard deviations: nearly all fit."""
+PLANNED_ROWS = 1 << 16
+"""Rows whose lengths are planned at once."""
 LONGEST_UNIT = 8
 """Subwords of a unit: a longer word, or a clause in a script without spaces, is several units."""
 CUT, TRANSLATE = 11, 12
@@ -186,8 +189,8 @@ class VariedExamples(Examples):
         self.path, self.columns = examples.path, examples.columns
         self._all, self._units, self._variants, self._changes, self._seed = examples, units, variants, changes, seed
         self._languages = np.full(len(examples), NONE) if languages is None else languages
-        longest = np.maximum(examples.lengths, limit)
-        self.lengths = np.minimum(np.ceil(ROOM * examples.lengths), longest).astype(np.int32)
+        longest = np.minimum(np.ceil(ROOM * examples.lengths), np.maximum(examples.lengths, limit))
+        self.lengths = np.minimum(np.ceil(self._plan_lengths()), longest).astype(np.int32)
 
     def get(self, column: str, row: int) -> Array:
         """The values of one example's column; ``units`` are the numbers of its subwords' units, counted from 0."""
@@ -208,6 +211,37 @@ class VariedExamples(Examples):
         offsets = self._variants.pieces.offsets
         counts: Array = offsets[variants + 1] - offsets[variants]
         return counts
+
+    def _plan_lengths(self) -> Array:
+        """Lengths that almost all copies of each row fit into."""
+        means, variances = self._describe_growth()
+        planned: Array = self._all.lengths.astype(np.float64)
+        for start in range(0, len(planned), PLANNED_ROWS):
+            rows = np.arange(start, min(start + PLANNED_ROWS, len(planned)))
+            units = take_rows(self._units, rows)
+            places = np.repeat(self._languages[rows], units.lengths), units.values
+            growth, variance = (_sum_rows(table[places], units.offsets) for table in (means, variances))
+            planned[rows] += np.maximum(growth + DEVIATIONS * np.sqrt(np.maximum(variance, 0)), 0)
+        return planned
+
+    def _describe_growth(self) -> tuple[Array, Array]:
+        """By the language of a row and the unit: mean and variance of the subwords by which a copy of it is longer."""
+        lengths, count = self._variants.pieces.lengths, len(self._variants.samples)
+
+        def describe(first: Array) -> tuple[Array, Array, Array]:
+            """Of each unit: whether it has variants, and the means of their growth and of its square."""
+            has: Array = first != NONE
+            growth = np.zeros((*first.shape, SAMPLES))
+            own = np.broadcast_to(lengths[:count], first.shape)
+            growth[has] = lengths[first[has][:, None] + np.arange(SAMPLES)] - own[has][:, None]
+            return has, growth.mean(-1), np.square(growth).mean(-1)
+
+        words, subwords = self._changes.words, self._changes.subwords
+        _, *cut = describe(self._variants.samples)
+        has, *translated = describe(self._variants.translations)
+        # A word that is replaced is not cut anew.
+        mean, square = (words * t + (1 - words * has) * subwords * c for t, c in zip(translated, cut, strict=True))
+        return mean, square - np.square(mean)
 
     def copy(self, rows: Array, epoch: int) -> CopiedExamples:
         """Copies of some rows, as they are in an epoch."""
@@ -247,6 +281,13 @@ def _sum_within(values: Array, offsets: Array) -> Array:
     sums = np.concatenate([[0], np.cumsum(values)])
     inside: Array = sums[1:] - np.repeat(sums[offsets[:-1]], np.diff(offsets))
     return inside
+
+
+def _sum_rows(values: Array, offsets: Array) -> Array:
+    """The sum of the values of each row."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    rows: Array = sums[offsets[1:]] - sums[offsets[:-1]]
+    return rows
 
 
 class CopiedExamples(Examples):

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from crossling.objectives import Arrays, Objective, TaskObjective
     from crossling.objectives.changed_copies import VariedExamples
 
+VERSION = 2
+"""Raised where the same settings give other weights than before; part of a stage's identity."""
 VARIANTS = 104
 """What random numbers are for, so that no two uses draw the same."""
 

@@ -16,6 +16,7 @@ from crossling.data.rows import Rows
 from crossling.errors import RecipeError
 from crossling.fusions import identify_fusion
 from crossling.objectives.aligned_words import ReplaySettings, identify_pairs
+from crossling.objectives.consistency import VERSION as CONSISTENCY_VERSION
 from crossling.stages import TrainedStage
 from crossling.stages.consistent_task import LEXICON, make_consistent_stream, open_lexicons
 from crossling.stages.ensemble import find_shared
@@ -153,6 +154,7 @@ def identify_task(settings: TaskStageSettings, data: TaskData) -> dict[str, Any]
         table["replay"] = identify_pairs(settings.replay)
     if settings.consistency is not None:
         table["consistency"] = settings.consistency.model_dump(mode="json", exclude={"lexicon"})
+        table["consistency"]["version"] = CONSISTENCY_VERSION
     return {"settings": table, "data": data.fingerprints()}
 
 
