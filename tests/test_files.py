@@ -39,7 +39,8 @@ from crossling.models.model import Model, build_model
 from crossling.scores.predictions import Predictions, read_predictions, write_predictions
 from crossling.store.artefacts import Store
 from crossling.store.leases import Leases
-from crossling.study.folder import CellMarker, RunRecord, find_run_record, mark_finished
+from crossling.study.folder import CellMarker, mark_finished
+from crossling.study.run_record import RunRecord, find_run_record
 from crossling.training.checkpoint import Checkpoints, Position
 from tiny import tiny_encoder
 

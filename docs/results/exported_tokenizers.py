@@ -24,7 +24,7 @@ from crossling.encoders.word_marks import carry_words
 from crossling.models.counterparts import convert
 from crossling.models.model import load_model
 from crossling.store.artefacts import find_store
-from crossling.study.folder import find_model
+from crossling.study.run_record import find_model
 
 CLOSING, OPENING = set(".,;:!?)]}»%…।،؟"), set("([{«")
 UNSPACED = (("\u0e00", "\u0eff"), ("\u3040", "\u30ff"), ("\u3400", "\u9fff"))

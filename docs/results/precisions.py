@@ -28,7 +28,7 @@ from crossling.models.model import load_model
 from crossling.report.terminal import print_message
 from crossling.scores.significance.counts import find_measure
 from crossling.store.artefacts import find_store
-from crossling.study.folder import find_model
+from crossling.study.run_record import find_model
 from crossling.tasks import restore_task
 from crossling.training.distributed import has_bf16_products
 

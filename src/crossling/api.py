@@ -29,8 +29,8 @@ from crossling.report.run_summary import RunSummary
 from crossling.report.terminal import TerminalProgress
 from crossling.scores.metrics import score
 from crossling.store.artefacts import Store, find_store
-from crossling.study.folder import find_model
 from crossling.study.recipe_run import RecipeRun, run_recipe
+from crossling.study.run_record import find_model
 from crossling.study.run_report import report_run
 from crossling.tasks import resolve_task
 from crossling.training.distributed import Distributed, setup_distributed

@@ -16,20 +16,17 @@ from typer.testing import CliRunner
 from crossling.aligners import neural
 from crossling.aligners.linked_text import Sentences
 from crossling.analyses import AnalysisContext
+from crossling.analyses.distance_histograms import PANELS, draw_histograms, measure_overlap, shared_edges
 from crossling.analyses.distances import (
-    PANELS,
     Data,
     Settings,
     analyse,
     compare_words,
     draw,
-    draw_histograms,
     measure_auc,
-    measure_overlap,
     open_analysis_data,
     prepare,
     share_dimensions,
-    shared_edges,
     summarise,
 )
 from crossling.analyses.models import AnalysedModels, Pretrained, pretrained_model

@@ -17,12 +17,12 @@ from crossling.analyses._probes.features import collect_features, extract_heads
 from crossling.analyses._probes.training import InMemory, apply_probes, train_probes
 from crossling.analyses.head_probe import (
     Settings,
-    collect_heads,
     compare_heads,
     find_baselines,
     tabulate_best,
     tabulate_shared,
 )
+from crossling.analyses.head_scores import collect_heads
 from crossling.analyses.result import AnalysisTable, write_result
 from crossling.errors import DataError, EncoderError
 from crossling.models.model import Model, ModelCard, build_model

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from crossling.analyses import AnalysisContext, masked_word_heads, perplexity
+from crossling.analyses.masked_word_head_choice import HeadTraining
 from crossling.analyses.models import AnalysedModels, Pretrained, pretrained_model
 from crossling.analyses.perplexity import SubwordPredictor, score_copies
 from crossling.analyses.result import AnalysisTable, write_result
@@ -249,7 +250,7 @@ def test_a_damaged_head_is_trained_again(tmp_path: Path) -> None:
 
 def test_training_the_head_leaves_the_encoder_and_its_table_alone(tmp_path: Path) -> None:
     encoder = save_tiny(tmp_path / "encoder", "xlm-r", layers=1)
-    training = perplexity.HeadTraining.model_validate(TRAINING)
+    training = HeadTraining.model_validate(TRAINING)
     rows = rows_of([PlainText(text) for text in TEXTS * 3])
     known = masked_word_heads.find_head(
         str(encoder), None, training=training, rows=(rows,), context=AnalysisContext(WORLD, tmp_path)

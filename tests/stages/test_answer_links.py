@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from crossling.data.records import Question
-from crossling.errors import DataError
 from crossling.objectives.aligned_words import AdjustmentSettings
 from crossling.recipe.recipe import EncoderSettings
-from crossling.stages.answer_links import LinkedContexts, link_contexts, locate_words, match_rows, project_span
+from crossling.stages.answer_links import LinkedContexts, link_contexts, locate_words, project_span
 from crossling.stages.context import StageContext
 from crossling.stages.labelling import Unit, decide_answer
 from crossling.training.distributed import Distributed
@@ -63,20 +62,6 @@ def test_words_are_found_again_in_order() -> None:
     assert locate_words("a  a.b", ["a", "a", ".", "b"]) == [(0, 1), (3, 4), (4, 5), (5, 6)]
 
 
-def ask(*ids: str) -> Any:
-    return rows_of([Question(name, "who?", SOURCE, (), ()) for name in ids])
-
-
-def test_questions_are_matched_by_id_or_by_order() -> None:
-    first, second = match_rows(ask("a", "b", "c"), ask("c", "x", "a"))
-    assert (first.tolist(), second.tolist()) == ([0, 2], [2, 0])
-    first, second = match_rows(ask("a", "b"), ask("x", "y"))
-    assert first.tolist() == second.tolist() == [0, 1], "no id in common"
-    assert match_rows(ask("a", "a"), ask("a", "a"))[1].tolist() == [0, 1], "ids that name nothing"
-    with pytest.raises(DataError, match="no id in common"):
-        match_rows(ask("a"), ask("x", "y"))
-
-
 def test_contexts_are_linked_once_and_equal_ones_not_at_all(tmp_path: Path) -> None:
     """The same words in the other language: the aligner links each to itself."""
     folder = save_tiny(tmp_path / "tiny", family="bert")
@@ -95,7 +80,8 @@ def test_contexts_are_linked_once_and_equal_ones_not_at_all(tmp_path: Path) -> N
 
 
 def decide(how: Any, read: list[Any], own: list[Any] | None) -> Any:
-    unit = Unit("de", ask("a"), ask("a"), both=own is not None, contexts=[link((0, 3), (1, 4))])
+    rows = rows_of([Question("a", "who?", SOURCE, (), ())])
+    unit = Unit("de", rows, rows, both=own is not None, contexts=[link((0, 3), (1, 4))])
     return decide_answer(unit, 0, [[one] for one in read], None if own is None else [[one] for one in own], how)
 
 

@@ -25,7 +25,6 @@ from crossling.study.memory import inspect_recipe
 from crossling.study.plan import JobGraph
 from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.run_report import report_run
-from crossling.tasks import build_task, parse_task
 from crossling.training.distributed import setup_distributed
 from examples import make_rows
 from tiny_families import CASES, make_family
@@ -368,20 +367,6 @@ def test_questions_that_are_scored_are_refused_on_either_side(tmp_path: Path, fl
             done.check_targets()
 
 
-def test_a_language_names_the_sources_set_in_that_language() -> None:
-    found = teach._name_target("xnli:en:dev[:10]", "de")
-    assert found == "xnli:de:dev[:10]"
-    with pytest.raises(DataError, match="name the set, such as mlqa:context=en,question=es:dev"):
-        teach._name_target("mlqa:context=en,question=en:dev", "es")
-
-
-def test_questions_in_another_language_are_counted_apart() -> None:
-    rows = make_rows(Question, 2, language="en")
-    assert teach._name_language(rows.rename("mlqa:context=en,question=es:dev")) == "context=en,question=es"
-    assert teach._name_language(rows.rename("mlqa:context=en,question=en:dev")) == "en"
-    assert teach._name_language(rows.rename("tydiqa:en:train")) == "en"
-
-
 def test_tags_follow_links_to_translations(tmp_path: Path, flat_folder: Path) -> None:
     lines = [
         {"source": ["the", "cat", "sees"], "target": ["мир", "нам"], "links": [[1, 0], [2, 1]]},
@@ -404,16 +389,6 @@ def test_plain_text_is_taught_on(kind: str, tmp_path: Path, flat_folder: Path) -
     facts = record_of(run(make_recipe(tmp_path, flat_folder, kind, text=text), tmp_path))["teaching"]["languages"]["zh"]
     assert facts["offered"] == 2
     assert sum(facts["classes"].values()) == (9 if kind == "tag" else 2), "six words and a stop, then three words"
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("tag", [["我们", "мир"]]), ("classify", ["我们мир"])])
-def test_the_target_side_of_linked_text_is_taught_on(kind: str, expected: list[Any], tmp_path: Path) -> None:
-    """A tagger reads the words as they are cut, a classifier running text."""
-    path = tmp_path / "linked.jsonl"
-    path.write_text(json.dumps({"source": ["a", "b"], "target": ["我们", "мир"], "links": []}), encoding="utf-8")
-    spec = {"format": "jsonl", "path": str(path), "language": "en-zh"}
-    rows = teach._open_text(spec, build_task(parse_task({"kind": kind}), ()), {}, tmp_path)
-    assert rows.language == "zh" and rows.column(rows.column_names[0]).to_pylist() == expected
 
 
 def test_rounds_are_stages_in_a_row(tmp_path: Path, flat_folder: Path) -> None:

@@ -22,7 +22,6 @@ from crossling.scores.predictions import read_predictions
 from crossling.stages import teach
 from crossling.stages.labelling import Labelled
 from crossling.store.artefacts import Store
-from crossling.study.folder import read_run_record
 from crossling.study.forecast import Speeds
 from crossling.study.memory import fit_gpu_memory, forecast_gpu_bytes, inspect_recipe
 from crossling.study.model_arguments import find_models
@@ -31,6 +30,7 @@ from crossling.study.plan import Job
 from crossling.study.pool import Resources
 from crossling.study.recipe_run import RecipeRun, run_recipe
 from crossling.study.report import list_used
+from crossling.study.run_record import read_run_record
 from crossling.study.run_report import summarise_run
 from crossling.training.distributed import setup_distributed
 from examples import make_rows

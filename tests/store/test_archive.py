@@ -14,8 +14,8 @@ from crossling.errors import ArtefactError, UserError
 from crossling.store import archive as archive_module
 from crossling.store.archive import Archive
 from crossling.store.artefacts import Store, find_store
-from crossling.study.folder import find_model
 from crossling.study.grid import load_study
+from crossling.study.run_record import find_model
 from crossling.study.scheduling import run_study
 from inline_pool import InlinePool
 from small_study import events_of, markers_of, predictions_of, write_study

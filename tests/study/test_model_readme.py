@@ -21,8 +21,8 @@ import crossling
 from crossling.models.model import load_model
 from crossling.report.readme import list_limits, write_readme
 from crossling.study.export import export_model
-from crossling.study.folder import find_model
 from crossling.study.model_facts import _find_repository, _name_base, describe_model
+from crossling.study.run_record import find_model
 from hub import environment
 
 Trained = Callable[[str], Path]

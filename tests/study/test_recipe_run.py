@@ -33,8 +33,8 @@ from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
 from crossling.store.artefacts import Store
 from crossling.study import recipe_run
-from crossling.study.folder import find_model
 from crossling.study.recipe_run import RecipeRun, run_recipe
+from crossling.study.run_record import find_model
 from crossling.study.run_report import report_run
 from crossling.training.distributed import setup_distributed
 from examples import make_rows

@@ -23,11 +23,12 @@ from crossling.recipe.recipe import load_recipe
 from crossling.store.artefacts import Store
 from crossling.store.leases import LeaseLostError
 from crossling.study import local
-from crossling.study.folder import PlannedCell, find_model
+from crossling.study.folder import PlannedCell
 from crossling.study.grid import load_study
 from crossling.study.plan import JobGraph
 from crossling.study.pool import Resources
 from crossling.study.recipe_run import RecipeRun, run_recipe
+from crossling.study.run_record import find_model
 from crossling.study.run_report import summarise_run
 from crossling.study.scheduling import refuse_other_study, run_study
 from crossling.study.status import read_status, write_scheduler

@@ -5,11 +5,10 @@ It is IBM model 2 with positions that prefer the diagonal. Target word j of m is
 follows the source word's translation distribution. That is learnt by variational Bayes under a sparse Dirichlet prior,
 the tension by gradient steps.
 
-Only word pairs that occur together are stored, row by row: a column number and a probability, eight bytes. Both steps
-of EM go through this table in its order, one source word after the other with all of its occurrences: a search in it
-for every two words of a sentence would miss the caches, the more often the more text there is. The E step copies what
-it finds to the word pairs of a block of sentences, and goes through those. Expected counts need no table, because
-they are summed one source word at a time; so the result does not depend on the number of threads, nor on the blocks.
+Both steps of EM go through the table of word pairs that occur together (``word_table.py``) in its order, one source
+word after the other. The E step copies what it finds to the word pairs of a block of sentences, and goes through those.
+Expected counts need no table, because they are summed one source word at a time; so the result does not depend on the
+number of threads, nor on the blocks.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from crossling.aligners import AlignerSettings
 from crossling.aligners.compiled import compiled, compiled_parallel
 from crossling.aligners.links import link_best
 from crossling.aligners.symmetrize import Symmetrization, symmetrize
+from crossling.aligners.word_table import FloatArray, WordTable, build_table, find_occurrences, look_up
 from crossling.data.ragged import IntArray, Ragged, to_offsets
 from crossling.limits import LARGEST_NUMBER
 
@@ -37,15 +37,11 @@ if TYPE_CHECKING:
     from crossling.progress import Progress
 
 VERSION = 1
-CHUNKS = 128
-"""Parts of about equal work that source words are split into; a fixed number, for the same sums on any machine."""
 BLOCK = 1 << 25
 """Word pairs of sentences whose probabilities are held at once, in 128 MB."""
 TENSION_STEPS, TENSION_RATE, TENSION_RANGE = 8, 20.0, (0.1, 14.0)
 SMALLEST = 1e-38
 """The lowest probability, so that no word of a sentence is impossible in single precision."""
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 
 class Settings(AlignerSettings):
@@ -99,21 +95,6 @@ def align(corpus: Corpus, settings: Settings, *, progress: Progress | None = Non
 
 
 @dataclass(frozen=True, slots=True)
-class WordTable:
-    """Probabilities of target words given source words, for pairs that occur together; row 0 is the empty word."""
-
-    rows: IntArray
-    columns: IntArray
-    values: FloatArray
-
-    def probability(self, source: int, target: int) -> float:
-        """The probability of a target word given a source word; 0 for a pair that was never seen."""
-        start, end = self.rows[source], self.rows[source + 1]
-        place = start + int(np.searchsorted(self.columns[start:end], target))
-        return float(self.values[place]) if place < end and self.columns[place] == target else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Direction:
     """One direction: the links that it found, and what it learnt."""
 
@@ -121,16 +102,6 @@ class Direction:
     """For each target word of the corpus its source word's position, or -1."""
     table: WordTable
     tension: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Occurrences:
-    """Where each source word stands: word w has the entries ``starts[w]`` to ``starts[w + 1]``, by sentence."""
-
-    starts: IntArray
-    sentences: IntArray
-    positions: IntArray
-    chunks: IntArray
 
 
 def rank_words(tokens: Ragged, vocabulary: int) -> Ragged:
@@ -150,12 +121,10 @@ def fit_direction(
     iteration.
     """
     source_words, target_words = int(source.values.max()) + 2, int(target.values.max()) + 1
-    found = _find_occurrences(source, target, source_words)
-    table = _build_table(target, found, target_words)
+    found = find_occurrences(source, target, source_words)
+    table = build_table(target, found, target_words)
     sizes, size_counts = np.unique(np.stack([source.lengths, target.lengths], 1), axis=0, return_counts=True)
     texts = (source.offsets, target.values, target.offsets)
-    parts = (table.rows, table.columns, table.values)
-    places = (found.starts, found.sentences, found.positions, found.chunks)
     cells = to_offsets(source.lengths * target.lengths)
     blocks = _split_blocks(cells)
     held = np.empty(int(np.diff(cells[blocks]).max()), np.float32)
@@ -167,16 +136,16 @@ def fit_direction(
         """Each block of sentences, once the probabilities of its word pairs are in ``held``."""
         entries = found.starts[:-1].copy()
         for first, last in pairwise(blocks):
-            _look_up(texts, parts, places, entries, (cells, held, first, last))
+            look_up(texts, table, found, entries, (cells, held, first, last))
             yield first, last
 
     for iteration in range(settings.iterations - 1):
         counts = np.zeros(target_words)
         for first, last in read_blocks():
-            _normalize_words(texts, parts, (cells, held, first, last), (settings.null, tension), (scales, empty))
+            _normalize_words(texts, table, (cells, held, first, last), (settings.null, tension), (scales, empty))
             tokens = target.values[target.offsets[first] : target.offsets[last]]
             np.add.at(counts, tokens, empty[: len(tokens)])  # in their order: the same sums wherever blocks end
-        empirical = _update_table(texts, parts, places, (settings.alpha, tension), (scales, counts))
+        empirical = _update_table(texts, table, found, (settings.alpha, tension), (scales, counts))
         if iteration:
             lengths = (sizes, size_counts)
             tension = _update_tension(tension, empirical / len(target.values), lengths, swapped=settings.fast_align)
@@ -184,7 +153,7 @@ def fit_direction(
             report(tension)
     best = np.empty(len(target.values), np.int32)
     for first, last in read_blocks():
-        _link_words(texts, parts, (cells, held, first, last), (settings.null, tension, settings.fast_align), best)
+        _link_words(texts, table, (cells, held, first, last), (settings.null, tension, settings.fast_align), best)
     if report is not None:
         report(tension)
     return Direction(best, table, tension)
@@ -197,94 +166,6 @@ def _split_blocks(cells: IntArray) -> list[int]:
         end = int(np.searchsorted(cells, cells[blocks[-1]] + BLOCK, side="right")) - 1
         blocks.append(max(end, blocks[-1] + 1))
     return blocks
-
-
-def _find_occurrences(source: Ragged, target: Ragged, words: int) -> _Occurrences:
-    """Occurrences of source words, which are numbered from 1: 0 is the empty word."""
-    order = np.argsort(source.values, kind="stable")
-    sentences = np.repeat(np.arange(len(source), dtype=np.int32), source.lengths)[order]
-    positions = (order - source.offsets[sentences]).astype(np.int32)
-    counts = np.bincount(source.values, minlength=words - 1)
-    starts = to_offsets(np.concatenate([[0], counts]))
-    work = np.bincount(source.values[order] + 1, weights=target.lengths[sentences], minlength=words)
-    chunks = np.searchsorted(np.cumsum(work), np.linspace(0, work.sum(), CHUNKS + 1)[1:-1])
-    return _Occurrences(starts, sentences, positions, np.concatenate([[0], chunks, [words]]))
-
-
-def _build_table(target: Ragged, found: _Occurrences, target_words: int) -> WordTable:
-    """The word pairs that occur together, each with the same value 1."""
-    counts = np.zeros(len(found.starts) - 1, np.int64)
-    places = (found.starts, found.sentences, found.positions, found.chunks)
-    none = np.zeros(0, np.int32)
-    _collect_columns(places, (target.values, target.offsets), target_words, (counts, counts, none))
-    rows = to_offsets(counts)
-    columns = np.empty(int(rows[-1]), np.int32)
-    _collect_columns(places, (target.values, target.offsets), target_words, (counts, rows, columns))
-    return WordTable(rows, columns, np.ones(len(columns), np.float32))
-
-
-@compiled_parallel
-def _collect_columns(places: Any, target: Any, target_words: int, out: Any) -> None:
-    """Count the distinct target words of each source word; where there is room for them, write them, sorted."""
-    starts, sentences, _, chunks = places
-    tokens, offsets = target
-    counts, rows, columns = out
-    for chunk in prange(len(chunks) - 1):
-        seen = np.full(target_words, -1, np.int32)
-        for word in range(chunks[chunk], chunks[chunk + 1]):
-            count = 0
-            if word == 0:
-                count = target_words
-                if len(columns):
-                    for number in range(target_words):
-                        columns[rows[0] + number] = number
-            before = -1
-            for entry in range(starts[word], starts[word + 1]):
-                sentence = sentences[entry]
-                if sentence == before:
-                    continue
-                before = sentence
-                for place in range(offsets[sentence], offsets[sentence + 1]):
-                    token = tokens[place]
-                    if seen[token] != word:
-                        seen[token] = word
-                        if len(columns):
-                            columns[rows[word] + count] = token
-                        count += 1
-            counts[word] = count
-            if len(columns) and word:
-                columns[rows[word] : rows[word] + count].sort()
-
-
-@compiled_parallel
-def _look_up(texts: Any, table: Any, places: Any, entries: IntArray, block: Any) -> None:
-    """Write the probability of every target word of a block of sentences given every source word of its sentence.
-
-    It goes through source words, not sentences: a row of the table is read once, in order, and spread out to be indexed
-    by target words. ``entries`` has the next occurrence of each source word, and is moved on.
-    """
-    _, target, target_offsets = texts
-    rows, columns, values = table
-    starts, sentences, positions, chunks = places
-    cells, held, first, last = block
-    base = cells[first]
-    for chunk in prange(len(chunks) - 1):
-        row = np.empty(rows[1] - rows[0], np.float32)
-        for word in range(chunks[chunk], chunks[chunk + 1]):
-            entry, end = entries[word], starts[word + 1]
-            if entry == end or sentences[entry] >= last:
-                continue
-            for place in range(rows[word], rows[word + 1]):
-                row[columns[place]] = values[place]
-            while entry < end and sentences[entry] < last:
-                sentence = sentences[entry]
-                begin = target_offsets[sentence]
-                size = target_offsets[sentence + 1] - begin
-                to = cells[sentence] - base + positions[entry] * size
-                for k in range(size):
-                    held[to + k] = row[target[begin + k]]
-                entry += 1
-            entries[word] = entry
 
 
 @compiled
@@ -332,14 +213,14 @@ def _normalize_words(texts: Any, table: Any, block: Any, prior: Any, out: Any) -
 
 
 @compiled_parallel
-def _update_table(texts: Any, table: Any, places: Any, prior: Any, found: Any) -> float:
+def _update_table(texts: Any, table: Any, occurrences: Any, prior: Any, found: Any) -> float:
     """M step: sum each source word's expected counts and replace its distribution; the empty word has its counts.
 
     Returns the expected closeness to the diagonal, summed over target words.
     """
     source_offsets, target, target_offsets = texts
     rows, columns, values = table
-    starts, sentences, positions, chunks = places
+    starts, sentences, positions, chunks = occurrences
     alpha, tension = prior
     scales, empty_counts = found
     target_words = rows[1] - rows[0]

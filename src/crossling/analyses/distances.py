@@ -27,6 +27,7 @@ from crossling.aligners.linked_text import (
     open_linker,
 )
 from crossling.aligners.links import Link
+from crossling.analyses.distance_histograms import Array, draw_histograms, measure_overlap
 from crossling.analyses.models import AnalysedModels, name_model
 from crossling.analyses.settings import AnalysisSettings, Languages
 from crossling.analyses.summary import summarise_models
@@ -35,7 +36,6 @@ from crossling.data.catalogue import choose_split, open_data
 from crossling.data.languages import find_language
 from crossling.errors import DataError
 from crossling.limits import LARGEST_SEED, MOST_COUNTED, MOST_LAYERS
-from crossling.report.figures import draw_figure, make_swatch
 from crossling.report.table import Table
 
 if TYPE_CHECKING:
@@ -68,18 +68,12 @@ SCHEMA = pa.schema(
 MEASURES = ("overlap", "auc", "same_sentence_auc")
 BLOCK = 4_096
 """Pairs whose differences are held at a time."""
-PANELS = 6
-"""With more models than this, their panels stand in several columns."""
-COLOURS = {"related": "#3568a8", "unrelated": "#d9772b", "same_sentence": "#6b9a3f"}
-NAMES = {"related": "related", "unrelated": "unrelated", "same_sentence": "unrelated, same sentence"}
 COLUMNS = {
     "other_sentences": ("overlap", "auc"),
     "same_sentence": ("same_sentence_overlap", "same_sentence_auc"),
     "both": ("overlap", "auc", "same_sentence_overlap", "same_sentence_auc"),
 }
 """What is shown of each kind of negatives."""
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def name_aligner(value: Any) -> Any:
@@ -309,19 +303,6 @@ def share_dimensions(sums_D: Array) -> dict[int, float]:
     return {count: float(largest[:count].sum() / whole) if whole else 0.0 for count in (10, 100)}
 
 
-def shared_edges(*groups: Array, bins: int) -> Array:
-    """Edges of equal bins from the least to the greatest value of all groups."""
-    low, high = min(group.min() for group in groups), max(group.max() for group in groups)
-    return np.linspace(low, high if high > low else low + 1, bins + 1)
-
-
-def measure_overlap(first: Array, second: Array, *, bins: int) -> float:
-    """The area that the two histograms of area 1 share: 1 where they are the same, 0 where they do not meet."""
-    edges = shared_edges(first, second, bins=bins)
-    shares = [np.histogram(values, edges)[0] / len(values) for values in (first, second)]
-    return float(np.minimum(*shares).sum())
-
-
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     """Distances and how well they tell related words from others."""
     settings = found.settings
@@ -362,66 +343,3 @@ def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
             relative=relative,
         )
     return figures
-
-
-def draw_histograms(
-    models: Mapping[str, Sequence[Mapping[str, Any]]],
-    *,
-    title: str,
-    axis: str,
-    bins: int,
-    negatives: str = "other_sentences",
-    relative: bool = False,
-) -> str:
-    """For each model the histograms of all kinds of pairs, each of area 1, one over the other, with dashed means."""
-    hidden = {"other_sentences": "same_sentence", "same_sentence": "unrelated"}.get(negatives, "")
-    kinds = [kind for kind in COLOURS if kind != hidden]
-    columns = -(-len(models) // PANELS)
-    rows = -(-len(models) // columns)
-    size = (6.4 * columns, 1.35 * rows + 1.5)
-    with draw_figure(rows=rows, columns=columns, size=size, sharex=True, squeeze=False) as drawing:
-        panels = list(drawing.axes.T.flat)
-        for panel, (name, seeds) in zip(panels, models.items(), strict=False):
-            _draw_panel(panel, name, seeds, bins, kinds, relative)
-        for panel in panels[len(models) :]:
-            panel.set_visible(False)
-        for column in range(columns):
-            lowest = drawing.axes[min(rows, len(models) - column * rows) - 1, column]
-            lowest.set_xlabel(axis)
-            lowest.tick_params(labelbottom=True)
-        shapes = [make_swatch(COLOURS[kind], alpha=0.6) for kind in kinds]
-        names = [NAMES[kind] for kind in kinds]
-        drawing.figure.legend(shapes, names, loc="outside upper right", ncols=len(kinds), frameon=False, fontsize=9)
-        drawing.figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-    return drawing.svg
-
-
-def _scale(row: Mapping[str, Any], kind: str, relative: bool) -> Array:
-    """The distances of one kind of pairs, divided by the mean of unrelated ones if relative."""
-    unit = float(np.mean(row["unrelated_distances"])) or 1.0 if relative else 1.0
-    return np.asarray(row.get(f"{kind}_distances", ()), float) / unit
-
-
-def _draw_panel(
-    panel: Any, name: str, seeds: Sequence[Mapping[str, Any]], bins: int, kinds: Sequence[str], relative: bool
-) -> None:
-    groups = {kind: np.concatenate([_scale(row, kind, relative) for row in seeds]) for kind in kinds}
-    groups = {kind: values for kind, values in groups.items() if len(values)}
-    edges = shared_edges(*groups.values(), bins=bins)
-    for kind, values in groups.items():
-        heights, _ = np.histogram(values, edges, density=True)
-        panel.stairs(heights, edges, fill=True, color=COLOURS[kind], alpha=0.5)
-        panel.stairs(heights, edges, color=COLOURS[kind], linewidth=0.9)
-        panel.axvline(float(values.mean()), color=COLOURS[kind], linestyle="--", linewidth=1)
-    notes = []
-    for kind, prefix, where in (("unrelated", "", ""), ("same_sentence", "same_sentence_", "same sentence: ")):
-        if kind in groups:
-            overlap, auc = (float(np.mean([row[prefix + measure] for row in seeds])) for measure in ("overlap", "auc"))
-            notes.append(f"{where}overlap {overlap:.2f}, area under the curve {auc:.3f}")
-    note = "; ".join(notes)
-    panel.set_title(name, loc="left", fontsize=10)
-    panel.set_title(note, loc="right", fontsize=9, color="#555555")
-    panel.set_yticks([])
-    panel.margins(x=0.01)
-    panel.set_ylim(bottom=0)
-    panel.spines[["left", "top", "right"]].set_visible(False)

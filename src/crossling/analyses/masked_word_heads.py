@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from crossling.analyses.masked_word_head_choice import ADAPTED, HeadTraining
 from crossling.data.rows import Rows
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
@@ -42,7 +43,6 @@ from crossling.training.loop import Execution
 
 if TYPE_CHECKING:
     from crossling.analyses import AnalysisContext
-    from crossling.analyses.perplexity import HeadTraining
 
 VERSION = 1
 
@@ -79,8 +79,6 @@ def find_head(
 
 def find_own_head(model: Model) -> KnownHead | None:
     """The head that was adapted with a model's encoder, if it was stored beside it, with the encoder's own table."""
-    from crossling.analyses.perplexity import ADAPTED
-
     head = model.kept.get(NAME)
     if not isinstance(head, MaskedWordHead):
         return None

@@ -12,7 +12,6 @@ does not depend on its batch. B copies, S subwords, D width, V subwords of the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,23 +19,33 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from crossling.analyses.intervals import describe_intervals, drop_errors, estimate_differences, format_interval
-from crossling.analyses.models import AnalysedModel, AnalysedModels, ModelLocation, Pretrained, name_model
+from crossling.analyses.intervals import drop_errors
+from crossling.analyses.masked_word_head_choice import (
+    KEYWORDS,
+    HeadTraining,
+    describe_heads,
+    has_own_head,
+    list_default_text,
+    name_place,
+    open_training_text,
+    refuse_different_encoders,
+)
+from crossling.analyses.models import AnalysedModels
+from crossling.analyses.perplexity_ratios import draw_ratios, estimate_ratios, exponentiate, tabulate_ratios
 from crossling.analyses.settings import AnalysisSettings, Languages
 from crossling.analyses.summary import group_values, summarise_models
-from crossling.data.batching import Array, Batch, Examples, plan_prediction
+from crossling.data.batching import Array, Batch, Examples, ExampleSubset, plan_prediction
 from crossling.data.catalogue import choose_split, open_data
 from crossling.data.declarations import load_declaration
 from crossling.data.rows import Rows
-from crossling.data.spec import list_data, parse_spec
-from crossling.errors import ArtefactError, DataError, UserError
-from crossling.limits import LARGEST_SEED, MOST_COUNTED
+from crossling.data.spec import parse_spec
+from crossling.errors import ArtefactError, DataError
+from crossling.limits import MOST_COUNTED
 from crossling.report.figures import draw_dots
 from crossling.report.table import Table
 from crossling.scores.significance.counts import find_errors
-from crossling.training.settings import HeadSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +57,6 @@ if TYPE_CHECKING:
     from crossling.models.model import Model, ModelCard
     from crossling.objectives import Arrays
     from crossling.progress import Progress
-    from crossling.scores.significance.results import Estimate
     from crossling.training.distributed import Distributed
 
 VERSION = 2
@@ -65,40 +73,10 @@ SCHEMA = pa.schema(
         "errors": pa.list_(pa.float32()),
     }
 )
-
-
-ADAPTED = "adapted "
-"""How the name of a head begins that was adapted with its encoder."""
 TOKENS = 8_192
 """Subwords that a batch of copies has at most, unless one text alone has more."""
 SCORES = 2**26
 """Scores of subwords that a batch computes at most: 256 MB of them."""
-
-
-class HeadTraining(HeadSettings):
-    """How a head is trained for an encoder that came without one: on the frozen pretrained encoder."""
-
-    train: tuple[str | dict[str, Any], ...] = ()
-    """The text; default: the training split of ``on`` in all the languages."""
-    rows: int = Field(default=5_000, ge=1, le=MOST_COUNTED)
-    """Of each default set, the first rows."""
-    length: int = Field(default=128, ge=8, le=8192)
-    """Subwords of an example; longer texts are read in parts."""
-    share: float = Field(default=0.15, gt=0, lt=1)
-    """Share of a text's subwords that are masked."""
-    held_out: float = Field(default=0.05, gt=0, le=0.5)
-    """Share of every language's texts on which its accuracy is measured; not trained on."""
-    seed: int = Field(default=1, ge=0, le=LARGEST_SEED)
-    """Draws first weights, masks and order."""
-
-    @field_validator("train", mode="before")
-    @classmethod
-    def _valid_train(cls, value: Any) -> Any:
-        return list_data(value)
-
-
-KEYWORDS = ("auto", "checkpoint", "trained")
-"""Values of the setting head that are no models."""
 
 
 class Settings(AnalysisSettings):
@@ -178,65 +156,18 @@ def prepare(settings: Settings, models: AnalysedModels) -> tuple[Settings, Analy
 
     compared = models.with_bases(add=bool(models.against))
     encoders = compared.encoders
-    _refuse_different(encoders)
+    refuse_different_encoders(encoders)
     if models.heads:
-        return settings.model_copy(update={"head": _name_place(settings.head, models.heads)}), compared
+        return settings.model_copy(update={"head": name_place(settings.head, models.heads)}), compared
     head = settings.head
     if head == "auto":
         head = "checkpoint" if has_head(encoders[0].name, revision=encoders[0].revision) else "trained"
     training = settings.training
-    adapted = settings.adapted_heads and all(_has_own_head(model.location) for model in compared.models)
+    adapted = settings.adapted_heads and all(has_own_head(model.location) for model in compared.models)
     if head == "trained" and not training.train and not adapted:
-        training = training.model_copy(update={"train": _default_training(settings)})
+        text = list_default_text(settings.on, settings.languages, rows=training.rows)
+        training = training.model_copy(update={"train": text})
     return settings.model_copy(update={"head": head, "training": training}), compared
-
-
-def _has_own_head(location: ModelLocation) -> bool:
-    from crossling.models.model import HEAD_FILE
-
-    return isinstance(location, Path) and (location / HEAD_FILE).is_file()
-
-
-def _name_place(text: str, found: Sequence[AnalysedModel]) -> str:
-    """The one place that a named head is in."""
-    if len(found) > 1:
-        places = ", ".join(f"{model.location} (seed {model.seed})" for model in found)
-        raise UserError(
-            f"head = {text!r}: several models; name a seed, such as RUN/seed-1@0, or the folder of one: {places}"
-        )
-    location = found[0].location
-    if isinstance(location, Pretrained):
-        return "@".join(filter(None, (location.name, location.revision)))
-    return str(location)
-
-
-def _refuse_different(encoders: Sequence[Pretrained]) -> None:
-    from crossling.encoders.loading import load_encoder
-    from crossling.encoders.offline import OFFLINE_ALIASES
-
-    names = {}
-    for one in encoders:
-        folder = Path(one.name).expanduser()
-        name = str(folder.resolve()) if folder.is_dir() else one.name
-        names[OFFLINE_ALIASES[0] if name in OFFLINE_ALIASES else name, one.revision] = one
-    if len(names) == 1:
-        return
-    found = {load_encoder(one.name, revision=one.revision).identity: one.name for one in names.values()}
-    if len(found) > 1:
-        raise ArtefactError(
-            f"models of different encoders ({', '.join(sorted(found.values()))}): perplexities can be compared within "
-            "one head and one vocabulary only. Name models of one encoder at a time."
-        )
-
-
-def _default_training(settings: Settings) -> tuple[dict[str, Any], ...]:
-    if isinstance(settings.on, dict):
-        raise DataError(
-            "the encoder came without a head for masked words, and a custom file has no training split: name "
-            "the text to train one on: --set 'training.train=[\"ud:de\"]'"
-        )
-    limit = {"limit": settings.training.rows}
-    return tuple({"data": f"{settings.on}:{code}:train", **limit} for code in settings.languages)
 
 
 def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
@@ -253,7 +184,7 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
         from crossling.analyses.masked_word_heads import read_named_head
 
         named = read_named_head(settings.head)
-    return Data(tuple(parts), tuple(_open_training(spec, store) for spec in training), named)
+    return Data(tuple(parts), tuple(open_training_text(spec, store=store) for spec in training), named)
 
 
 def _codes(rows: Rows) -> list[str]:
@@ -272,15 +203,6 @@ def _open_language(settings: Settings, on: str, code: str, source: str, store: P
         spec = f"{on}:{source}-{other if code == source else code}"
     rows = open_data(spec, split=settings.split or choose_split(spec), store=store)
     return Part(code, rows.head(settings.sentences), one_side=bool(pairs))
-
-
-def _open_training(spec: str | dict[str, Any], store: Path) -> Rows:
-    try:
-        return open_data(spec, split="train", store=store)
-    except DataError as error:
-        raise DataError(
-            f"text to train a head for masked words on: {error}\nName other text: --set 'training.train=[\"ud:de\"]'"
-        ) from None
 
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
@@ -319,7 +241,6 @@ def _score(
     settings: Settings,
     context: AnalysisContext,
 ) -> dict[str, Any]:
-    from crossling.data.batching import ExampleSubset
     from crossling.encoders.unlabelled import Chunking, encode_unlabelled
 
     texts = encode_unlabelled(
@@ -331,12 +252,11 @@ def _score(
         examples = ExampleSubset(examples, np.flatnonzero(own))
     if not len(examples):
         raise DataError(f"{part.rows.name}: no text to score")
-    rest_of_word = settings.method == "within_word_l2r"
     found = score_copies(
         model,
         predictor,
         examples,
-        rest_of_word=rest_of_word,
+        rest_of_word=settings.method == "within_word_l2r",
         distributed=context.distributed,
         progress=context.progress,
     )
@@ -461,60 +381,12 @@ def score_copies(
 
 
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
-    """Table 5, with the head that figures are of, and how many times the perplexity of the base a model has.
-
-    Figures of different heads are refused, but for heads that were adapted with their encoders.
-    """
-    rows = drop_errors(found.table)
-    heads = sorted({row["head"] for row in rows if not row["head"].startswith(ADAPTED)})
-    if len(heads) > 1:
-        raise ArtefactError(
-            f"the models were scored with different heads ({', '.join(heads)}), whose perplexities cannot be compared. "
-            "Score them in one store, or one at a time."
-        )
-    adapted = list(dict.fromkeys(name_model(row) for row in rows if row["head"].startswith(ADAPTED)))
-    notes = [f"All figures are of one head ({heads[0]}) and are comparable with no others."] if heads else []
-    if adapted:
-        notes = [f"Figures are of one head ({heads[0]})."] if heads else []
-        notes.append(
-            f"Scored with the head that was adapted with the encoder: {', '.join(adapted)}. Such a figure is that of "
-            "encoder and head together; it is comparable within one vocabulary."
-        )
-    accuracy = {row["language"]: row["head_accuracy"] for row in rows if row["head_accuracy"] is not None}
-    if accuracy:
-        shares = ", ".join(f"{code} {100 * value:.1f}" for code, value in accuracy.items())
-        notes.append(f"The head was trained on the frozen encoder; of held-out subwords it predicts, in %: {shares}.")
+    """Table 5, with the head that figures are of, and how many times the perplexity of the base a model has."""
+    notes = describe_heads(drop_errors(found.table))
     columns = ("perplexity", "accuracy", "subwords")
     tables = [summarise_models(found, columns, title="Pseudo-perplexity of languages", notes=notes)]
-    estimates = estimate_differences(found.table, found.bases, value="loss", by=("language",))
+    estimates = estimate_ratios(found)
     return [*tables, tabulate_ratios(estimates, found.bases)] if estimates else tables
-
-
-def tabulate_ratios(estimates: Mapping[tuple[Any, ...], Estimate], bases: Mapping[str, str]) -> Table:
-    """By what a model's perplexity is the base's multiplied: differences of the loss, on the scale of perplexities."""
-    lines = [
-        (
-            model,
-            language,
-            bases[model],
-            f"{exponentiate(one.value):.3g} [{exponentiate(one.low):.3g}, {exponentiate(one.high):.3g}]",
-            f"{one.value:+.3f}{format_interval(one)}",
-        )
-        for (model, language), one in estimates.items()
-    ]
-    notes = (
-        "Times: the perplexity of the model divided by that of the base on the same subwords (of seeds the geometric "
-        "mean); difference of the loss: its natural logarithm.",
-        describe_intervals(estimates, what="difference"),
-    )
-    head = ("model", "language", "base", "times", "difference of the loss")
-    return Table("Compared with the base", head, tuple(lines), names=3, notes=notes)
-
-
-def exponentiate(loss: float) -> float:
-    """The perplexity of a mean loss."""
-    with np.errstate(over="ignore"):
-        return float(np.exp(np.float64(loss)))
 
 
 def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
@@ -523,16 +395,6 @@ def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
     title = f"pseudo-perplexity on {on if isinstance(on, str) else 'own text'}"
     values = group_values(drop_errors(found.table), "perplexity")
     figures = {"languages": draw_dots(values, axis="perplexity", title=title, logarithmic=True)}
-    estimates = estimate_differences(found.table, found.bases, value="loss", by=("language",))
-    if estimates:
-        figures["compared"] = draw_dots(
-            {(model, language): [exponentiate(one.value)] for (model, language), one in estimates.items()},
-            axis="times the base's perplexity",
-            title=f"{title}, compared with the base, 95 % intervals",
-            logarithmic=True,
-            intervals={
-                (model, language): (exponentiate(one.low), exponentiate(one.high))
-                for (model, language), one in estimates.items()
-            },
-        )
+    if estimates := estimate_ratios(found):
+        figures["compared"] = draw_ratios(estimates, title=title)
     return figures

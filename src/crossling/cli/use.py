@@ -52,7 +52,7 @@ def predict(
     from crossling.cli.paths import check_file
     from crossling.cli.show_run import choose_writer
     from crossling.report.terminal import TerminalProgress, print_error
-    from crossling.study.folder import find_model
+    from crossling.study.run_record import find_model
 
     write = choose_writer(output)
     check_file(file)
@@ -89,7 +89,7 @@ def suggest(
     """
     from crossling.inference.suggest import suggest_file
     from crossling.report.terminal import TerminalProgress, print_message
-    from crossling.study.folder import find_model
+    from crossling.study.run_record import find_model
 
     with TerminalProgress() as progress:
         chosen = suggest_file(
@@ -219,7 +219,7 @@ def serve(
         raise UserError(f"serve needs {error.name}: pip install 'crossling[serve]'") from None
     from crossling.inference.predictor import Predictor
     from crossling.report.terminal import print_message
-    from crossling.study.folder import find_model
+    from crossling.study.run_record import find_model
 
     named = process.name_models(models)
     process.serve(

@@ -13,7 +13,8 @@ from typing import Any, cast
 from crossling.analyses._probes.results import list_results
 from crossling.analyses.head_maps import correlate_ranks
 from crossling.analyses.head_overlap import Overlap, compare_best
-from crossling.analyses.head_probe import HeadScores, collect_heads, count_top
+from crossling.analyses.head_probe import count_top
+from crossling.analyses.head_scores import HeadScores, collect_heads
 from crossling.analyses.head_updates import Settings as HeadUpdates
 from crossling.analyses.head_updates import average_maps
 from crossling.analyses.probe import find_results

@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from crossling.aligners.linked_text import describe_text
-from crossling.data.batching import Array
 from crossling.data.label_free import build_rows
 from crossling.data.records import ParallelPair
 from crossling.data.rows import Rows
-from crossling.errors import DataError
 from crossling.stages.word_pairs import filter_links, link_sentences
 
 if TYPE_CHECKING:
@@ -60,24 +56,6 @@ def project_span(first: int, last: int, links: Sequence[Link]) -> tuple[int, int
     begin, end = min(target for _, target in inside), max(target for _, target in inside)
     intrudes = any(begin <= target <= end and not first <= source <= last for source, target in links)
     return None if intrudes else (begin, end)
-
-
-def match_rows(first: Rows, second: Rows) -> tuple[Array, Array]:
-    """Numbers of the rows that ask the same in two sets of questions: by id where both have ids in common, which may be
-    a part of either; else by order."""
-    ids = [rows.column("id").to_pylist() for rows in (first, second)]
-    places = {name: row for row, name in enumerate(ids[1])}
-    if len(places) == len(ids[1]) and len(set(ids[0])) == len(ids[0]):
-        common = [(row, places[name]) for row, name in enumerate(ids[0]) if name in places]
-        if common:
-            rows_R2 = np.array(common, np.int64)
-            return rows_R2[:, 0], rows_R2[:, 1]
-    if len(first) != len(second) or first.skipped or second.skipped:
-        raise DataError(
-            f"parallel: {first.name} has {len(first):,} questions and {second.name} has {len(second):,}, with no id in "
-            "common; name sets with the same ids, or with the same questions in the same order and no broken row"
-        )
-    return np.arange(len(first)), np.arange(len(first))
 
 
 def link_contexts(

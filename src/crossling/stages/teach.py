@@ -13,27 +13,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import Field, field_validator
 
-from crossling.data.batching import Array
 from crossling.data.catalogue import open_data
-from crossling.data.label_free import Keys, build_rows, collect_keys, drop_labels, find_equal, read_sides
-from crossling.data.records import LinkedPair, ParallelPair, PlainText, Question
+from crossling.data.label_free import collect_keys, find_equal
+from crossling.data.records import Question
 from crossling.data.rows import Rows
-from crossling.data.spec import list_data, parse_spec
+from crossling.data.spec import list_data
 from crossling.errors import DataError, RecipeError
 from crossling.limits import LARGEST_NUMBER, MOST_COUNTED
 from crossling.objectives.aligned_words import AdjustmentSettings
 from crossling.recipe.identity import content_hash
 from crossling.stages import StageSettings, TrainedStage
-from crossling.stages.answer_links import link_contexts, match_rows
+from crossling.stages.answer_links import link_contexts
 from crossling.stages.ensemble import list_ensemble
-from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tag_nothing, tell_kept
+from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tell_kept
 from crossling.stages.parsing import DataSpec
 from crossling.stages.pseudo_labels import Decide, Keep
 from crossling.stages.task_settings import FollowingStageSettings, TaskStageSettings, follow_stage
 from crossling.stages.task_training import TaskData, fit_tasks, identify_task, open_task_data, train_task
+from crossling.stages.taught_text import leave_out, name_language, open_parallel, open_text
 from crossling.stages.translations import Read, list_linked, list_pairs, list_sentences, read_sides_by
 from crossling.stages.word_pairs import PairData, open_pairs
 from crossling.tasks import Task, build_task, learn_labels
@@ -258,16 +257,16 @@ def open_stage_data(settings: Settings, *, source: str, store: Path, progress: P
     _check_spans(fit_tasks(settings, labelled))
     left_out = collect_keys(open_data(spec, split="test", store=store) for spec in settings.leave_out)
     task = build_task(settings.task, ())
-    text = tuple(_open_text(spec, task, left_out, store) for spec in settings.text)
+    text = tuple(open_text(spec, task, left_out, store) for spec in settings.text)
     tables = [entry for entry in settings.parallel if _is_table(entry)]
-    pairs = tuple(pair for entry in tables for pair in _open_parallel(entry, task, left_out, store))
+    pairs = tuple(pair for entry in tables for pair in open_parallel(entry, task, left_out, store))
     linking = _linking(settings)
     if not linking.parallel:
         return Data(labelled, text, pairs)
     translations = open_pairs(linking, source=source, store=store)
     if left_out and linking.links:
         raise DataError("leave_out: a file of links has a line for every pair, so that none can be left out")
-    texts = tuple(replace(one, rows=_leave_out(one.rows, left_out)) for one in translations.texts)
+    texts = tuple(replace(one, rows=leave_out(one.rows, left_out)) for one in translations.texts)
     translations = replace(translations, texts=texts)
     if settings.task.kind == "classify_pair":
         times = settings.neighbours * (2 if settings.both_orders else 1)
@@ -286,74 +285,6 @@ def _linking(settings: Settings) -> AdjustmentSettings:
         table |= {"sentences": None, "words": LONGEST}
     texts = tuple(entry for entry in settings.parallel if not _is_table(entry))
     return AdjustmentSettings(parallel=texts, drop_identical=False, **table)
-
-
-def _open_text(spec: DataSpec, task: Task, left_out: Keys, store: Path) -> Rows:
-    from crossling.inference.evaluate import check_kind
-
-    rows = open_data(spec, split="train", store=store)
-    target = rows.language.partition("-")[2] or rows.language
-    if task.settings.kind == "tag" and rows.kind is LinkedPair:  # its words are cut already
-        rows = tag_nothing(rows.column("target").to_pylist(), language=target, name=rows.name)
-    if task.settings.kind in ("tag", "classify") and rows.kind in (ParallelPair, LinkedPair):
-        rows = build_rows(PlainText, {"text": read_sides(rows)[1]}, language=target, name=rows.name)
-    if task.settings.kind not in ("tag", "classify") or rows.kind is not PlainText:
-        check_kind(task, rows)
-    return drop_labels(_leave_out(rows, left_out))
-
-
-def _leave_out(rows: Rows, left_out: Keys) -> Rows:
-    """The rows whose text is not among those to leave out."""
-    equal = find_equal(rows, left_out)
-    if equal.all():
-        raise DataError(f"{rows.name}: leave_out leaves no row of it")
-    return rows.take(np.flatnonzero(~equal)) if equal.any() else rows
-
-
-def _open_parallel(entry: dict[str, Any], task: Task, left_out: Keys, store: Path) -> Iterator[tuple[Rows, Rows]]:
-    """Pairs of sets whose row i says the same; a target may be a language of the source's set."""
-    from crossling.inference.evaluate import check_kind
-
-    targets = entry["target"] if isinstance(entry["target"], list | tuple) else (entry["target"],)
-    first = check_kind(task, open_data(entry["source"], split="train", store=store))
-    for spec in targets:
-        second = check_kind(task, open_data(_name_target(entry["source"], spec), split="train", store=store))
-        numbers = _match_rows(first, second)
-        sides = [rows.take(own) for rows, own in zip((first, second), numbers, strict=True)]
-        equal = find_equal(sides[0], left_out) | find_equal(sides[1], left_out)
-        if equal.all():
-            raise DataError(f"{second.name}: leave_out leaves no row of it")
-        kept = np.flatnonzero(~equal)
-        yield drop_labels(sides[0].take(kept)), drop_labels(sides[1].take(kept))
-
-
-def _match_rows(first: Rows, second: Rows) -> tuple[Array, Array]:
-    """Numbers of the rows that say the same."""
-    if first.kind is Question:
-        return match_rows(first, second)
-    if len(first) != len(second) or first.skipped or second.skipped:
-        raise DataError(
-            f"parallel: {first.name} has {len(first):,} rows and {second.name} has {len(second):,}; row i must say "
-            "the same in both, and no broken row may be skipped"
-        )
-    return np.arange(len(first)), np.arange(len(first))
-
-
-def _name_target(source: DataSpec, target: DataSpec) -> DataSpec:
-    """A target set; one that is named by its language is the source's set in that language."""
-    if isinstance(target, dict) or ":" in target or not isinstance(source, str):
-        return target
-    spec = parse_spec(source)
-    if spec.parts:
-        raise DataError(f"parallel: target = {target!r}: name the set, such as mlqa:context=en,question={target}:dev")
-    return str(replace(spec, language=target))
-
-
-def _name_language(rows: Rows) -> str:
-    """The language of rows; of questions in another language than their contexts, both."""
-    part = rows.name.partition(":")[2].partition(":")[0]
-    codes = [side.partition("=")[2] for side in part.split(",")]
-    return part if rows.kind is Question and len(set(codes)) == 2 else rows.language
 
 
 def check_scored(settings: Settings, data: Data, scored: Sequence[Rows]) -> None:
@@ -439,9 +370,9 @@ def _list_units(settings: Settings, data: Data, task: Task, context: StageContex
     """All that is taught, as the teachers and the student read it."""
     for rows in data.text:
         words = read_texts(task, rows, context.encoder)
-        yield Unit(_name_language(rows), words, words)
+        yield Unit(name_language(rows), words, words)
     for first, second in data.pairs:
-        unit = read_sides_by(_name_language(second), first, second, settings.read)
+        unit = read_sides_by(name_language(second), first, second, settings.read)
         if second.kind is Question and settings.read != "target":
             unit = replace(unit, contexts=link_contexts(first, second, _linking(settings), context))
         yield unit

@@ -19,9 +19,9 @@ from crossling.models.counterparts import write_transformers
 from crossling.models.model import Model, ModelCard, load_model
 from crossling.models.standalone import write_standalone
 from crossling.report.readme import describe_transformers, write_readme
-from crossling.study.folder import find_model
 from crossling.study.model_facts import describe_model
 from crossling.study.precision_scores import describe_loss, measure_precisions, tabulate
+from crossling.study.run_record import find_model
 
 Vocabulary = Literal["whole", "used"]
 Format = Literal["crossling", "onnx", "transformers"]

@@ -6,7 +6,8 @@
     VARIANT/                the folder of a run: recipe.toml, run.json, seed-N/predictions/SET/LANGUAGE.parquet
     VARIANT/seed-N/         a cell: complete.json, written last, or failed.json
 
-Nothing heavy is imported to read them, so that ``crossling study status`` answers at once.
+Nothing heavy is imported to read them, so that ``crossling study status`` answers at once. The record
+of a run, run.json, is in ``run_record.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from crossling.errors import ArtefactError, UserError
 from crossling.files import (
     append_line,
     copy_atomic,
-    is_filled,
     read_json,
     read_lines,
     temporary_folder,
@@ -122,7 +122,7 @@ class StudyPlan:
         for cell, known in zip(facts["cells"], self.cells, strict=True):
             if known.trainings == replace(known, trainings=()).list_trainings():
                 del cell["trainings"]  # a third of a large plan, and its stages say the same
-        write_atomic(out / PLAN, _to_json(facts))
+        write_atomic(out / PLAN, to_json(facts))
 
 
 def read_plan(out: Path) -> StudyPlan:
@@ -209,7 +209,7 @@ def read_marker(out: Path, cell: PlannedCell) -> CellMarker | None:
     facts = read_marker_facts(out, cell)
     if facts is None:
         return None
-    return CellMarker(**{**_known_fields(CellMarker, facts), "stages": tuple(facts.get("stages", ()))})
+    return CellMarker(**{**known_fields(CellMarker, facts), "stages": tuple(facts.get("stages", ()))})
 
 
 def read_marker_facts(out: Path, cell: PlannedCell | ListedCell) -> dict[str, Any] | None:
@@ -236,12 +236,12 @@ class CellFailure:
 def read_failure(out: Path, cell: PlannedCell | ListedCell) -> CellFailure | None:
     """Why a cell failed; none where it did not."""
     facts = read_json(f"{out}/{cell.name}/{FAILED}")
-    return CellFailure(**_known_fields(CellFailure, facts)) if isinstance(facts, dict) else None
+    return CellFailure(**known_fields(CellFailure, facts)) if isinstance(facts, dict) else None
 
 
 def write_failure(out: Path, cell: str, failure: CellFailure) -> None:
     """Say why a cell has no results."""
-    write_atomic(out / cell / FAILED, _to_json(asdict(failure)))
+    write_atomic(out / cell / FAILED, to_json(asdict(failure)))
 
 
 @dataclass(frozen=True)
@@ -265,105 +265,7 @@ def append_event(out: Path, event: Event) -> None:
 def read_events(out: Path) -> list[Event]:
     """The log of a study; lines that a killed process left unfinished are skipped."""
     lines = [line for line in read_lines(out / EVENTS) if isinstance(line.get("time"), int | float)]
-    return [Event(**_known_fields(Event, {"event": "", **line})) for line in lines]
-
-
-@dataclass(frozen=True)
-class DataRecord:
-    """A data set that a run trained or tested on."""
-
-    role: str
-    name: str
-    language: str
-    rows: int | None
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """``run.json``: the models of a run, and what they were made from and with."""
-
-    store: Path
-    stages: Mapping[str, tuple[str, ...]]
-    """By seed, the identities of the artefacts of its stages."""
-    encoder: str = ""
-    """What the encoder calls itself."""
-    teachers: tuple[str, ...] = ()
-    """The same of teachers' encoders that are not the recipe's."""
-    command: str = ""
-    data: tuple[DataRecord, ...] = ()
-    machine: Mapping[str, str] = field(default_factory=dict)
-    """Hardware and versions."""
-
-    def to_json(self) -> str:
-        """The content of the file."""
-        return _to_json({**asdict(self), "store": str(self.store)})
-
-    def write(self, out: Path) -> None:
-        """Write the record into the folder of a run."""
-        write_atomic(out / RUN, self.to_json())
-
-
-def read_run_record(out: Path) -> RunRecord:
-    """The record of a run, from its folder."""
-    if out.is_file():
-        raise ArtefactError(f"{out}: is a file; name the folder of a run, or of a saved model")
-    if not is_filled(out / RUN):
-        raise ArtefactError(f"{out}: not the folder of a run ({RUN} is missing); make one with crossling run")
-    try:
-        facts = json.loads((out / RUN).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ArtefactError(f"{out / RUN}: damaged: {error}; run the recipe again") from None
-    stages = facts.get("stages") if isinstance(facts, dict) else None
-    if not isinstance(stages, dict) or not stages or not all(isinstance(s, list) and s for s in stages.values()):
-        raise ArtefactError(f"{out / RUN}: damaged: it names no trained stages; run the recipe again")
-    return RunRecord(
-        **{
-            **_known_fields(RunRecord, facts),
-            "store": Path(str(facts.get("store"))),
-            "stages": {seed: tuple(identities) for seed, identities in stages.items()},
-            "teachers": tuple(facts.get("teachers", ())),
-            "data": tuple(DataRecord(**one) for one in facts.get("data", ())),
-        }
-    )
-
-
-def find_run_record(out: Path) -> RunRecord | None:
-    """The record of a run; none where it is missing or damaged."""
-    try:
-        return read_run_record(out)
-    except ArtefactError:
-        return None
-
-
-def find_model(run: Path, *, seed: int | None = None) -> Path:
-    """The folder of a run's trained model: the first seed's, or that of ``seed`` or of ``RUN/seed-N``."""
-    from crossling.recipe.recipe import reload_plugins
-    from crossling.store.artefacts import find_artefact
-
-    if (run / "model.json").exists():
-        return run
-    run, seed = split_seed(run, seed)
-    record = read_run_record(run)
-    if (run / RECIPE).is_file():
-        reload_plugins(run / RECIPE)
-    seeds = list(record.stages)
-    wanted = str(seed) if seed is not None else seeds[0]
-    if wanted not in seeds:
-        raise ArtefactError(f"{run}: has no seed {wanted}; it has {', '.join(seeds)}")
-    folder = find_artefact(record.store, record.stages[wanted][-1])
-    if not (folder / "model.json").exists():
-        again = f"crossling run {run / RECIPE} --out {run}"
-        raise ArtefactError(f"{folder}: the model of {run} is gone; run its recipe again: {again}")
-    return folder
-
-
-def split_seed(run: Path, seed: int | None = None) -> tuple[Path, int | None]:
-    """``RUN/seed-N`` as the folder of the run and the seed; another path as it is."""
-    number = run.name.removeprefix("seed-")
-    if seed is None and number != run.name and number.isdecimal() and (run.parent / RUN).is_file():
-        return run.parent, int(number)
-    return run, seed
+    return [Event(**known_fields(Event, {"event": "", **line})) for line in lines]
 
 
 def find_out(given: Path, out: Path | None = None) -> Path:
@@ -439,10 +341,11 @@ def _result_name(identity: str) -> str:
     return f"predict-{identity}"
 
 
-def _known_fields(kind: type[Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def known_fields(kind: type[Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of a file that this version knows."""
     return {one.name: facts[one.name] for one in fields(kind) if one.name in facts}
 
 
-def _to_json(facts: Mapping[str, Any]) -> str:
+def to_json(facts: Mapping[str, Any]) -> str:
+    """The content of a file, with the credentials of addresses masked."""
     return mask_credentials(json.dumps(facts, indent=1, ensure_ascii=False))

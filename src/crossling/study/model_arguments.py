@@ -18,7 +18,8 @@ from crossling.errors import ArtefactError, nearest
 from crossling.models.model import read_card
 from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.store.artefacts import Store, find_artefact, find_store
-from crossling.study.folder import PLAN, default_out, is_finished, read_plan, read_run_record, split_seed
+from crossling.study.folder import PLAN, default_out, is_finished, read_plan
+from crossling.study.run_record import read_run_record, split_seed
 
 
 @dataclass(frozen=True)

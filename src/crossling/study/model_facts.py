@@ -16,16 +16,8 @@ from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report.readme import ModelFacts, UsedData
 from crossling.report.run_summary import LanguageResult, gather_result
 from crossling.scores.predictions import read_predictions
-from crossling.study.folder import (
-    RECIPE,
-    RUN,
-    DataRecord,
-    RunRecord,
-    prediction_path,
-    read_run_record,
-    set_name,
-    split_seed,
-)
+from crossling.study.folder import RECIPE, RUN, prediction_path, set_name
+from crossling.study.run_record import DataRecord, RunRecord, read_run_record, split_seed
 from crossling.study.run_report import task_name
 
 OFFLINE_REPOSITORY = "intfloat/multilingual-e5-small"

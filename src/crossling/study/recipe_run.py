@@ -37,7 +37,7 @@ from crossling.stages import StageData, load_stage
 from crossling.stages.context import StageContext
 from crossling.store.artefacts import DamagedError, Store
 from crossling.store.leases import Lease
-from crossling.study.folder import RECIPE, DataRecord, RunRecord, Training, prediction_path
+from crossling.study.folder import RECIPE, Training, prediction_path
 from crossling.study.recipe_data import (
     Target,
     check_layers,
@@ -49,6 +49,7 @@ from crossling.study.recipe_data import (
     open_targets,
     resolve_recipe,
 )
+from crossling.study.run_record import DataRecord, RunRecord
 from crossling.tasks import Task, restore_task
 from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.hardware import describe_hardware, measure_peak, release_memory

@@ -51,10 +51,8 @@ from crossling.study.folder import (
     COMPARISON,
     PICKS,
     RECIPE,
-    DataRecord,
     PlannedVariant,
     StudyPlan,
-    find_run_record,
     name_file,
     prediction_path,
     read_plan,
@@ -69,6 +67,7 @@ from crossling.study.report_charts import (
     read_trainings,
     score_variants,
 )
+from crossling.study.run_record import DataRecord, find_run_record
 from crossling.study.status import STATES, StudyStatus, read_status
 
 PAGE, TEXT, TABLES = "report.html", "report.md", "report"

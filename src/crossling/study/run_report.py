@@ -30,8 +30,9 @@ from crossling.scores.predictions import Predictions, read_predictions
 from crossling.stages.labelling import tell_kept
 from crossling.stages.source_vectors import describe_change
 from crossling.store.artefacts import Store
-from crossling.study.folder import RunRecord, prediction_path, read_run_record, set_name
+from crossling.study.folder import prediction_path, set_name
 from crossling.study.recipe_run import RecipeRun
+from crossling.study.run_record import RunRecord, read_run_record
 
 SAMPLES = 4
 """Examples shown of each language."""
