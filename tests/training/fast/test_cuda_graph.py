@@ -278,30 +278,6 @@ def test_fused_kernels_round_moments_as_torch_does(
     assert "without CUDA graphs" not in caplog.text and "torch's own" not in caplog.text
 
 
-def test_replayed_update_rounds_with_the_bits_of_its_step() -> None:
-    """With betas of 0 the first moment is the gradient, rounded."""
-    pytest.importorskip("triton")
-    from crossling.training.bf16_states import Bfloat16AdamW, draw_bits, round_randomly
-    from crossling.training.fast.fused_adamw import FusedAdamW
-
-    value = torch.full((40_000,), 1.003, device="cuda")
-    weight = torch.zeros(40_000, device="cuda", requires_grad=True)
-    weight.grad = value.clone()
-    groups = [{"params": [weight], "lr": torch.zeros((), device="cuda")}]
-    optimiser = Bfloat16AdamW(groups, betas=(0.0, 0.0), eps=1e-8, seed=3)
-    update = FusedAdamW(optimiser, clip=0.0, copies={})
-    update.step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        update.step()
-    for step in (2.0, 3.0, 4.0):
-        weight.grad.copy_(value)
-        graph.replay()
-        bits, _ = draw_bits(3, torch.tensor(step, device="cuda"), 0, 40_000)
-        assert torch.equal(optimiser.state[weight]["exp_avg"], round_randomly(value, bits)), step
-
-
 def test_dropout_of_fused_kernels_is_unbiased(tmp_path: Path) -> None:
     """The mean loss over five seeds lies within two standard errors of that of torch's kernels."""
     how: dict[str, Any] = {"capture": True, "distributed": _distributed(torch.bfloat16), "dropout": True}

@@ -225,6 +225,27 @@ def test_kernel_keeps_what_is_no_number(value: float) -> None:
         assert torch.equal(found.isnan(), expected.isnan()) and torch.equal(found.isinf(), expected.isinf())
 
 
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="graphs need a GPU")
+def test_replayed_update_rounds_with_the_bits_of_its_step() -> None:
+    """With betas of 0 the first moment is the gradient, rounded."""
+    value = torch.full((40_000,), 1.003, device=DEVICE)
+    weight = torch.zeros(40_000, device=DEVICE, requires_grad=True)
+    weight.grad = value.clone()
+    groups = [{"params": [weight], "lr": torch.zeros((), device=DEVICE)}]
+    optimiser = Bfloat16AdamW(groups, betas=(0.0, 0.0), eps=1e-8, seed=3)
+    update = FusedAdamW(optimiser, clip=0.0, copies={})
+    update.step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        update.step()
+    for step in (2.0, 3.0, 4.0):
+        weight.grad.copy_(value)
+        graph.replay()
+        bits, _ = draw_bits(3, torch.tensor(step, device=DEVICE), 0, 40_000)
+        assert torch.equal(optimiser.state[weight]["exp_avg"], round_randomly(value, bits)), step
+
+
 def test_gradients_of_a_model_equal_autograd(tmp_path: Path) -> None:
     model, stream = make_learner(tmp_path, count=2)
     model.to(DEVICE).eval()
