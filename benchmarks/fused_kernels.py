@@ -1,7 +1,9 @@
-"""What fused kernels bring: the captured training step with torch's kernels and with each choice of ``kernels``.
+"""What fused kernels bring: the captured training step with torch's kernels and with each choice of ``kernels``, the
+last also with AdamW's moments in bf16.
 
     python benchmarks/fused_kernels.py                          # on a GPU: batches of 32 and of 128, mBERT's size
     python benchmarks/fused_kernels.py --batch 32 --out fused.json
+    python benchmarks/fused_kernels.py --batch 32 --only fused "fused, bf16 states"
     python benchmarks/fused_kernels.py --device cpu --quick     # only to see that it works: a CPU has no such kernels
 
 All variants train the same model on the same examples and take turns, epoch by epoch. The share of the limit is as in
@@ -24,6 +26,11 @@ from _synthetic import TEXTS, make_rows, write_rows
 from crossling.training.settings import Kernels
 from finetune import build_task
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{name: {"kernels": name} for name in get_args(Kernels)},
+    "fused, bf16 states": {"kernels": "fused", "optimizer_states": "bfloat16"},
+}
+"""By name: the settings of a stage."""
 WARM = 2
 """Epochs before those that alternate: a length is captured when it occurs again."""
 SUBWORDS = 140_000
@@ -35,7 +42,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", nargs="+", type=int, default=[32, 128])
     parser.add_argument("--rounds", type=int, default=4, help="Timed epochs of each variant.")
-    parser.add_argument("--only", nargs="+", choices=get_args(Kernels), default=get_args(Kernels))
+    parser.add_argument("--only", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--quick", action="store_true", help="Tiny sizes; the figures mean nothing.")
     parser.add_argument("--out", type=Path, help="Also save what is found as JSON.")
     options = parser.parse_args()
@@ -59,7 +66,7 @@ def compare(scale: Scale, batch: int, rate: float, *, rounds: int, only: list[st
         model, stream = build_task(TEXTS, scale, examples)
         runs = {}
         for name in only:
-            more: Any = {"batch": batch, "epochs": WARM + rounds + 1, "kernels": name}
+            more: Any = {"batch": batch, "epochs": WARM + rounds + 1, **VARIANTS[name]}
             runs[name] = build_run(copy.deepcopy(model), stream, scale, folder / name, **more)
             for _ in range(WARM):
                 runs[name].train_epoch()
@@ -84,13 +91,13 @@ def show(batch: int, steps: int, rows: dict[str, Any]) -> None:
     """Print a table."""
     base = rows.get("torch", {}).get("ms")
     print(f"\nbatch {batch}, epochs of {steps} steps")
-    print(f"{'':16}{'ms':>9}{'least':>9}{'times':>8}{'examples/s':>12}{'limit':>9}")
+    print(f"{'':20}{'ms':>9}{'least':>9}{'times':>8}{'examples/s':>12}{'limit':>9}")
     for name, row in rows.items():
         times = f"{base / row['ms']:8.3f}" if base else " " * 8
         share, speed = f"{100 * row['of the limit']:7.1f} %", f"{row['examples/s']:12,.0f}"
         note = f"  loss {row['last loss']:.4f}{'' if row['captured'] else '  not captured'}"
-        note += "" if row["kernels"] == name else f"  {row['kernels']}'s kernels"
-        print(f"{name:16}{row['ms']:9.3f}{row['least ms']:9.3f}{times}{speed}{share}{note}", flush=True)
+        note += "" if row["kernels"] == VARIANTS[name]["kernels"] else f"  {row['kernels']}'s kernels"
+        print(f"{name:20}{row['ms']:9.3f}{row['least ms']:9.3f}{times}{speed}{share}{note}", flush=True)
 
 
 if __name__ == "__main__":

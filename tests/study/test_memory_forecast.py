@@ -119,7 +119,7 @@ def test_memory_falls_with_trimming_and_recomputing_and_rises_with_batches(tiny_
     assert whole.total == whole.weights + whole.activations + whole.rest
 
 
-def test_adapters_frozen_layers_and_8_bit_states_are_counted(tiny_folder: Path) -> None:
+def test_adapters_frozen_layers_and_rounded_states_are_counted(tiny_folder: Path) -> None:
     """What training adds to the weights, against what an optimiser holds after an update of the same parts; at least
     the weights once more."""
     load = Load(batch=32, length=128, subwords=50)
@@ -130,7 +130,8 @@ def test_adapters_frozen_layers_and_8_bit_states_are_counted(tiny_folder: Path) 
         return forecast_stage(parse_recipe(tables), 0, load_encoder(str(tiny_folder)), load)
 
     plain = need()
-    for changes in ({}, {"lora": {"rank": 16, "targets": "all"}}, {"freeze": 1}, {"optimizer_states": "8bit"}):
+    rounded = ({"optimizer_states": "bfloat16"}, {"optimizer_states": "8bit"})
+    for changes in ({}, {"lora": {"rank": 16, "targets": "all"}}, {"freeze": 1}, *rounded):
         model = build_model(load_encoder(str(tiny_folder)), {"kind": "last"})
         settings = TrainingSettings.model_validate(changes)
         before = sum(p.nbytes for p in model.parameters())
@@ -158,8 +159,9 @@ def test_gpu_forecast_counts_both_sides_changed_copies_and_adapters(tiny_folder:
     def need(**changes: Any) -> float:
         return memory.forecast_gpu_bytes(parse_recipe(make_tables(tiny_folder, **changes)), encoder)
 
-    for changes in ({"lora": {"rank": 2}}, {"freeze": 2}, {"optimizer_states": "8bit"}):
+    for changes in ({"lora": {"rank": 2}}, {"freeze": 2}, {"optimizer_states": "bfloat16"}):
         assert need(**changes) < need(), changes
+    assert need(optimizer_states="8bit") < need(optimizer_states="bfloat16")
     assert need(consistency={"subwords": 0.3}) - need() > need() - need(batch=1)
 
 

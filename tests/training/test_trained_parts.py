@@ -150,8 +150,9 @@ class _StopAfter(NoProgress):
         ({"lora": {**LORA, "dropout": 0.1}}, True),
         ({"lora": LORA, "freeze": 1, "gradient_checkpointing": True}, False),
         ({"freeze": "embeddings", "optimizer_states": "8bit"}, False),
+        ({"optimizer_states": "bfloat16"}, False),
     ],
-    ids=["lora", "lora above frozen layers", "8bit"],
+    ids=["lora", "lora above frozen layers", "8bit", "bfloat16"],
 )
 def test_continued_run_ends_with_same_bits(
     tmp_path: Path, changes: dict[str, Any], average: bool, monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ OVERHEAD = 750 * MEGABYTE
 """Resident before any weight: Python, torch, transformers, pyarrow and a tokenizer of 250,000 pieces."""
 WEIGHT, GRADIENT = 4, 4
 """Bytes for each number of a model, and for the gradient of each that is trained."""
-STATES = {"float32": 8.0, "8bit": 2 * (1 + 4 / BLOCK)}
+STATES = {"float32": 8.0, "bfloat16": 4.0, "8bit": 2 * (1 + 4 / BLOCK)}
 """Bytes of AdamW's two moments for each trained number: in 8 bits, with the scale of each block."""
 LAYER_FLOATS = 22
 """Floats that a layer keeps for its backward pass, for each subword and unit of width: 18.5 are in use, the rest is

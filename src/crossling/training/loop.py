@@ -123,7 +123,7 @@ class Trainer:
         self.distributed = execution.distributed
         self.parts = TrainedParts(model, settings, seed=execution.seed)
         model.to(self.distributed.device)
-        self.optimiser = build_optimiser(model, settings, self.distributed.device)
+        self.optimiser = build_optimiser(model, settings, self.distributed.device, seed=execution.seed)
         self.steps = self._choose_steps()
         self.checkpoints = Checkpoints(execution.folder)
         self.position = Position()

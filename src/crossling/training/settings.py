@@ -82,8 +82,9 @@ class TrainingSettings(OptimiserSettings):
     stage. { rank = 16, alpha = 32, targets = "all" }, with an lr of about ten times the usual one; false: none."""
     freeze: Literal["none", "embeddings"] | Annotated[int, Field(ge=1, le=MOST_LAYERS)] = "none"
     """What stays as it is: embeddings, or, as a number, embeddings and this many of the lowest layers."""
-    optimizer_states: Literal["float32", "8bit"] = "float32"
-    """What AdamW's two moments are stored in between updates; 8bit takes a quarter of the memory and rounds them."""
+    optimizer_states: Literal["float32", "bfloat16", "8bit"] = "float32"
+    """What AdamW's two moments are stored in between updates: bfloat16 takes half of the memory and rounds them at
+    random, 8bit a quarter and rounds them to the nearest."""
     kernels: Kernels = "torch"
     """Fused kernels (Triton) in captured steps on a GPU: for dropout with residual and normalisation (in bfloat16), for
     the optimiser, or fused: for both. The same mathematics, but normalisation draws other dropout masks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from crossling.errors import RecipeError
 from crossling.models.model import Model, to_device
+from crossling.training.bf16_states import Bfloat16AdamW
 from crossling.training.distributed import Distributed
 from crossling.training.eight_bit import EightBitAdamW
 from crossling.training.fast.bf16_weights import Bf16Weights
@@ -23,11 +25,14 @@ from crossling.training.settings import OptimiserSettings, TrainingSettings
 if TYPE_CHECKING:
     from crossling.objectives import Objective
 
+log = logging.getLogger(__name__)
 Batches = Sequence[tuple["Objective", dict[str, Tensor]]]
 Weights = Mapping[str, Sequence[float]]
 """By objective: what each term of its summed loss is multiplied by."""
 StepLosses = list[tuple["Objective", Tensor]]
 """The weighted terms of every batch's loss, still on the device."""
+SLOW = ("torch", "normalisation")
+"""Kernels without that of the optimiser, in whose place many of torch's operations round moments at random."""
 
 
 class PlainSteps:
@@ -39,6 +44,8 @@ class PlainSteps:
         self.model, self.optimiser, self.settings, self.distributed = model, optimiser, settings, distributed
         wanted = settings.kernels if isinstance(settings, TrainingSettings) else "torch"
         self.kernels = choose_kernels(wanted, distributed.device)
+        if isinstance(optimiser, Bfloat16AdamW) and distributed.device.type == "cuda" and self.kernels in SLOW:
+            log.warning('optimizer_states = "bfloat16": slow without kernels = "optimiser" or "fused"')
         self._bf16: Bf16Weights | None = None
         self._random: RecomputedRandom | None = None
         if settings.gradient_checkpointing:
@@ -116,8 +123,13 @@ class PlainSteps:
                 group["lr"] = rate * group["rate"]
 
 
-def build_optimiser(model: Model, settings: OptimiserSettings, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW for all that is trained; biases and normalisation do not decay, a fusion may have its own learning rate."""
+def build_optimiser(
+    model: Model, settings: OptimiserSettings, device: torch.device, *, seed: int = 0
+) -> torch.optim.Optimizer:
+    """AdamW for all that is trained; biases and normalisation do not decay, a fusion may have its own learning rate.
+
+    ``seed``: of what an optimiser draws at random; the same in all processes, since their weights must stay the same.
+    """
     groups = []
     fusion_rate = (getattr(model.fusion, "lr", None) or settings.lr) / settings.lr
     for part, rate in (("encoder", 1.0), ("fusion", fusion_rate), ("heads", 1.0)):
@@ -130,8 +142,11 @@ def build_optimiser(model: Model, settings: OptimiserSettings, device: torch.dev
                 groups.append({"params": chosen, "weight_decay": decay, "rate": rate, "lr": _rate(settings.lr, device)})
     if not groups:
         raise RecipeError("nothing is left to train: freeze fewer layers")
-    if isinstance(settings, TrainingSettings) and settings.optimizer_states == "8bit":
+    states = settings.optimizer_states if isinstance(settings, TrainingSettings) else "float32"
+    if states == "8bit":
         return EightBitAdamW(groups, betas=settings.betas, eps=settings.eps)
+    if states == "bfloat16":
+        return Bfloat16AdamW(groups, betas=settings.betas, eps=settings.eps, seed=seed)
     on_gpu = device.type == "cuda"
     return torch.optim.AdamW(
         groups, lr=_rate(settings.lr, device), betas=settings.betas, eps=settings.eps, fused=True, capturable=on_gpu

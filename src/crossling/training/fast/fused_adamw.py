@@ -2,7 +2,8 @@
 
 torch reads and writes them four times: for the norm, the update, the conversion and the clearing. Here the norm is one
 pass over the gradients, and all the rest another. Weights, gradients and moments stay where they are: a table has the
-addresses of chunks of them. The moments are those of torch's AdamW, so either can continue what the other began.
+addresses of chunks of them. The moments are those of torch's AdamW, or of ``Bfloat16AdamW``, so either can continue
+what the other began.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from crossling.training.bf16_states import DRAWN, Bfloat16AdamW
 
 EVEN = 16
 """Bytes and numbers that addresses and sizes are multiples of, where several numbers are read by one instruction."""
@@ -40,6 +43,10 @@ class Table:
     """Where the sum of each chunk's squared gradients goes."""
     divisor: Tensor
     corrections: Tensor
+    rounded: bool
+    """Whether moments are in bfloat16, rounded at random."""
+    seed: Tensor
+    """What that depends on, beside step and place."""
 
 
 class FusedAdamW:
@@ -55,7 +62,8 @@ class FusedAdamW:
         """Whether an optimiser is one whose work the kernels can do."""
         groups = optimiser.param_groups
         plain = all(p.dtype == torch.float32 and p.is_contiguous() for group in groups for p in group["params"])
-        return plain and isinstance(optimiser, torch.optim.AdamW) and isinstance(groups[0]["lr"], Tensor)
+        known = isinstance(optimiser, torch.optim.AdamW | Bfloat16AdamW)
+        return plain and known and isinstance(groups[0]["lr"], Tensor)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -74,17 +82,31 @@ class FusedAdamW:
         """Addresses, size and decay of a parameter; nothing where it has no gradient."""
         if parameter.grad is None:
             return ()
+        state, draw = self._find_state(parameter)
+        moments = [state["exp_avg"], state["exp_avg_sq"]]
+        tensors = [parameter, parameter.grad, *moments]
+        copy = self.copies.get(parameter)
+        assert all(tensor.is_contiguous() for tensor in tensors)
+        assert parameter.dtype == parameter.grad.dtype == torch.float32
+        assert all(moment.dtype == self._moment_type for moment in moments)
+        assert copy is None or copy.is_contiguous()
+        addresses = [t.data_ptr() for t in tensors] + [0 if copy is None else copy.data_ptr()]
+        more = (group["lr"].data_ptr(), state["step"].data_ptr(), parameter.numel(), float(group["weight_decay"]))
+        return (*addresses, *more, draw)
+
+    @property
+    def _moment_type(self) -> torch.dtype:
+        return torch.bfloat16 if isinstance(self.optimiser, Bfloat16AdamW) else torch.float32
+
+    def _find_state(self, parameter: Tensor) -> tuple[dict[str, Tensor], int]:
+        """A parameter's moments and step, and which call of the generator serves its first numbers."""
+        if isinstance(self.optimiser, Bfloat16AdamW):
+            return self.optimiser.find_state(parameter), self.optimiser.first_draws[parameter]
         state = self.optimiser.state[parameter]
         if not state:  # as torch's AdamW starts
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        tensors = [parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]]
-        copy = self.copies.get(parameter)
-        assert all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors)
-        assert copy is None or copy.is_contiguous()
-        addresses = [t.data_ptr() for t in tensors] + [0 if copy is None else copy.data_ptr()]
-        more = (group["lr"].data_ptr(), state["step"].data_ptr(), parameter.numel(), float(group["weight_decay"]))
-        return (*addresses, *more)
+        return state, 0
 
     def _build_table(self, rows: list[tuple[Any, ...]]) -> Table:
         from crossling.training.fast.kernels import CHUNK
@@ -95,14 +117,15 @@ class FusedAdamW:
         kinds = {copy.dtype for copy in self.copies.values()}
         assert len(kinds) <= 1
         copied = kinds.pop() if kinds else torch.bfloat16
-        sizes = (4, 4, 4, 4, copied.itemsize)
+        moment = self._moment_type
+        sizes = (4, 4, moment.itemsize, moment.itemsize, copied.itemsize)
         even: list[list[int]] = []
         odd: list[list[int]] = []
-        for number, (*addresses, rate, _, count, _) in enumerate(rows):
+        for number, (*addresses, rate, _, count, _, draw) in enumerate(rows):
             fits = not any(address % EVEN for address in addresses) and not count % EVEN
             for start in range(0, count, CHUNK):
                 at = [a + start * size if a else 0 for a, size in zip(addresses, sizes, strict=True)]
-                (even if fits else odd).append([*at, rate, min(CHUNK, count - start), number])
+                (even if fits else odd).append([*at, rate, min(CHUNK, count - start), number, draw + start // DRAWN, 0])
         device = groups[0]["params"][0].device
         chunks = torch.tensor([*even, *odd], dtype=torch.int64).to(device)
         beta1, beta2 = first["betas"]
@@ -120,4 +143,6 @@ class FusedAdamW:
             sums=torch.zeros(len(chunks), device=device),
             divisor=torch.ones(1, device=device),
             corrections=torch.zeros(len(rows), 2, device=device),
+            rounded=moment == torch.bfloat16,
+            seed=torch.tensor([getattr(self.optimiser, "seed", 0)], dtype=torch.int64).to(device),
         )

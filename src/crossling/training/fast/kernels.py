@@ -28,9 +28,10 @@ CHUNK = 16384
 TILE = tl.constexpr(1024)
 """Of these, those that are read at once."""
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
-FIELDS = tl.constexpr(8)
+FIELDS = tl.constexpr(10)
 """Numbers that describe a chunk: addresses of weight, gradient, both moments, copy (0: none) and learning rate, the
-number of its weights, the number of the tensor."""
+number of its weights, the number of the tensor, which call of the generator serves its first weights, and 0, so that
+every chunk's begin at a multiple of 16 bytes."""
 
 
 @triton.jit
@@ -188,17 +189,38 @@ def _prepare_update(
 
 
 @triton.jit
+def _draw_bits(seed, step, draw, TILE: tl.constexpr):
+    """32 random bits for each number of a tile, as ``bf16_states.draw_bits`` has them: a call serves four, which are
+    those that one thread reads, so that no bits travel between threads."""
+    place = draw + tl.arange(0, TILE // 4)
+    zero = place * 0
+    a, b, c, d = tl.philox(seed, place, zero + step, zero, zero, n_rounds=ROUNDS)
+    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (TILE,))
+
+
+@triton.jit
+def _round_randomly(values, bits):
+    """bfloat16 whose expectation is the number: see ``bf16_states.round_randomly``."""
+    whole = values.to(tl.uint32, bitcast=True) + tl.where(values == values, bits, 0)  # else NaN might become 0
+    return (whole >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
 def _update(
-    chunks, sums, decays, divisor, corrections, beta1, beta2, rest1, rest2, eps,
-    COPY: tl.constexpr, CHUNK: tl.constexpr, EVEN: tl.constexpr, SUMMED: tl.constexpr,
+    chunks, sums, decays, divisor, corrections, steps, seed, beta1, beta2, rest1, rest2, eps,
+    COPY: tl.constexpr, CHUNK: tl.constexpr, EVEN: tl.constexpr, SUMMED: tl.constexpr, ROUNDED: tl.constexpr,
 ):  # fmt: skip
     """AdamW on one chunk: weight, moments, the weight's copy for the passes; the gradient becomes 0.
 
-    Gradients of 0 are neither read nor cleared: of an embedding table a batch reaches few rows.
+    Gradients of 0 are neither read nor cleared: of an embedding table a batch reaches few rows. ``ROUNDED``: moments
+    are stored in bfloat16, rounded at random by the step that ``_prepare_update`` has counted.
     """
     about = chunks + tl.program_id(0).to(tl.int64) * FIELDS
     weight, gradient = _find(about, tl.float32, EVEN), _find(about + 1, tl.float32, EVEN)
-    first, second = _find(about + 2, tl.float32, EVEN), _find(about + 3, tl.float32, EVEN)
+    if ROUNDED:
+        first, second = _find(about + 2, tl.bfloat16, EVEN), _find(about + 3, tl.bfloat16, EVEN)
+    else:
+        first, second = _find(about + 2, tl.float32, EVEN), _find(about + 3, tl.float32, EVEN)
     copy = _find(about + 4, COPY, EVEN)
     has_copy = tl.load(about + 4) != 0
     rate = tl.load(_find(about + 5, tl.float32, False))
@@ -209,15 +231,23 @@ def _update(
     size = rate / tl.load(corrections + tensor * 2)
     root_correction = tl.load(corrections + tensor * 2 + 1)
     divided = tl.load(divisor)
+    if ROUNDED:
+        key = tl.load(seed)
+        step = tl.load(tl.load(steps + tensor).to(tl.pointer_type(tl.float32))).to(tl.int32)
+        draw = tl.load(about + 8).to(tl.int32)
     has_gradient = tl.load(sums + tl.program_id(0)).to(tl.int32, bitcast=True) != 0 if SUMMED else True
     for start in range(0, CHUNK, TILE):
         place = start + tl.arange(0, TILE)
         there = place < count
         g = tl.load(gradient + place, mask=there & has_gradient, other=0.0) / divided
-        m = tl.load(first + place, mask=there, other=0.0) * beta1 + g * rest1
-        v = tl.load(second + place, mask=there, other=0.0) * beta2 + g * g * rest2
+        m = tl.load(first + place, mask=there, other=0.0).to(tl.float32) * beta1 + g * rest1
+        v = tl.load(second + place, mask=there, other=0.0).to(tl.float32) * beta2 + g * g * rest2
         p = tl.load(weight + place, mask=there, other=0.0) * shrunk
         p -= size * m / (tl.sqrt(v) / root_correction + eps)
+        if ROUNDED:
+            bits = _draw_bits(key, step, draw + start // 4, TILE)
+            m = _round_randomly(m, bits & 0xFFFF)
+            v = _round_randomly(v, bits >> 16)
         tl.store(first + place, m, mask=there)
         tl.store(second + place, v, mask=there)
         tl.store(weight + place, p, mask=there)
@@ -303,6 +333,6 @@ def update_weights(table: Any) -> None:
     for begin, end, even in parts:
         _update[(end - begin,)](
             table.chunks[begin:], table.sums[begin:], table.decays, table.divisor, table.corrections,
-            beta1, beta2, 1 - beta1, 1 - beta2, table.eps,
-            COPY=kind, CHUNK=CHUNK, EVEN=even, SUMMED=table.clip > 0, num_warps=4,
+            table.steps, table.seed, beta1, beta2, 1 - beta1, 1 - beta2, table.eps,
+            COPY=kind, CHUNK=CHUNK, EVEN=even, SUMMED=table.clip > 0, ROUNDED=table.rounded, num_warps=4,
         )  # fmt: skip
