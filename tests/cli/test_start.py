@@ -347,6 +347,25 @@ def test_another_task_comes_first_where_its_data_is_there(
     assert crossling("check", "paraphrase-de.toml")[0] == 0
 
 
+def test_average_of_fine_tuned_models_reads_no_text_and_memory_is_that_of_training(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_data, "LEXICON_PAIRS", 40)
+    let_help(monkeypatch, "qa", lambda one: bool(one.after))
+    labels = write_rows(tmp_path, "qa", "en", "train", 30).name
+    words = ("start", "qa", "--language", "de", "--labels", labels, "--parallel", "phrasebook-parallel:en-de:dev[:60]")
+    code, out, err = crossling(*words)
+    assert code == 0, err
+    finetune, average = load_recipe("qa-de.toml").stage
+    assert finetune.consistency.words == 0.3 and finetune.initial_head == "shared"
+    assert (average.kind, average.models) == ("average", 3)
+    assert "# One model, whose weights are the mean" in Path("qa-de.toml").read_text(encoding="utf-8")
+    _, checked, _ = crossling("check", "qa-de.toml")
+    training = checked.partition("stage.0 about ")[2].partition(" GB")[0]
+    assert float(training) > float(checked.partition("stage.1 about ")[2].partition(" GB")[0])
+    assert f"memory: about {training} GB" in out
+
+
 def test_text_beyond_what_was_measured_is_sampled(crossling: Start, tmp_path: Path) -> None:
     labels = write_rows(tmp_path, "ner", "en", "train", 20).name
     Path("text.de.txt").write_text("".join(f"Satz {i} .\n" for i in range(3100)))

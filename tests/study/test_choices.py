@@ -69,7 +69,7 @@ def test_every_ingredient_makes_a_valid_recipe(task: str, ingredient: Ingredient
         key = "text" if ingredient.needs == "text" else "parallel"
         if "train" in stages[0]:
             stages[0]["train"] = ingredient.list_other_sets("en")[0]
-        else:
+        elif stages[0]["kind"] != "average":
             stages[0][key] = [PARALLEL[ingredient.needs]]
     stages: list[dict[str, Any]] = [*before, finetune, *after]
     switched = [stage for stage in stages if "consistency" in stage]

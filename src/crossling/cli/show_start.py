@@ -71,8 +71,7 @@ def show_outlook(
         for wish in wishes:
             print_message(f"  - {wish}")
     print_message("")
-    last = max(name for name in inspection.forecast if name.startswith("stage."))
     print_message(f"time:    about {format_seconds(3600 * hours[0])} here, for one seed. {hours[1]}")
-    print_message(f"memory:  {inspection.forecast[last]}")
+    print_message(f"memory:  {inspection.forecast[inspection.largest]}")
     print_message(f"recipe:  {place}")
     print_message(f"next:    {name_program()} run {place}")

@@ -95,6 +95,8 @@ class Inspection:
     recipe: str
     data: list[tuple[str, Rows]]
     forecast: dict[str, str]
+    largest: str = ""
+    """The stage that takes the most memory."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,10 @@ def inspect_recipe(recipe: Recipe, *, store: Path, progress: Progress | None = N
         loads.append(measure_load(settings, read, encoder))
         data += [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     data += [(f"evaluate.{recipe.evaluate.index(entry)}", rows) for entry, _, rows in targets]
-    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast_memory(recipe, encoders, loads))
+    totals = [need.total for need in forecast_needs(recipe, encoders, loads)]
+    largest = f"stage.{totals.index(max(totals))}" if totals else ""
+    forecast = forecast_memory(recipe, encoders, loads)
+    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast, largest)
 
 
 def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder) -> Load:
@@ -218,16 +223,24 @@ def _extrapolate(examples: Sequence[np.ndarray[Any, Any]], distinct: int, *, sha
     return float(distinct * share**power)
 
 
-def forecast_memory(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence[Load]) -> dict[str, str]:
-    """For each stage and its encoder, the most memory that training on a CPU and predicting afterwards take, and what
-    takes it."""
-    facts = {"encoder": _describe_size(encoders[-1])}
+def forecast_needs(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence[Load]) -> list[Need]:
+    """For each stage and its encoder, the most memory that training on a CPU and predicting afterwards take."""
+    needs = []
     for number, (encoder, load) in enumerate(zip(encoders, loads, strict=True)):
         need = forecast_stage(recipe, number, encoder, load)
-        if recipe.own_encoder(number):
-            facts[f"stage.{number}.encoder"] = _describe_size(encoder)
         if number and recipe.own_encoder(number - 1):
             need = max(need, _forecast_labelling(encoder, encoders[number - 1], load), key=lambda one: one.total)
+        needs.append(need)
+    return needs
+
+
+def forecast_memory(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence[Load]) -> dict[str, str]:
+    """For each stage, in words, the memory that it takes, and what takes it."""
+    facts = {"encoder": _describe_size(encoders[-1])}
+    needs = forecast_needs(recipe, encoders, loads)
+    for number, (encoder, load, need) in enumerate(zip(encoders, loads, needs, strict=True)):
+        if recipe.own_encoder(number):
+            facts[f"stage.{number}.encoder"] = _describe_size(encoder)
         facts[f"stage.{number}"] = (
             f"about {need.total / 1e9:.1f} GB on a CPU: {need.weights / 1e9:.1f} weights and optimiser, "
             f"{need.activations / 1e9:.1f} activations of {load.batch} x {load.length} subwords, "

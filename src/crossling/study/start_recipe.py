@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Of comments, and of lists on one line."""
 SAMPLE_SEED = 1
-AVERAGED = "One model, whose weights are the mean of those of three students that began with the same head."
+AVERAGED = "One model, whose weights are the mean of those of three models that began with the same head."
 
 
 @dataclass
@@ -106,16 +106,17 @@ def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
     if used is None:
         finetune.comments.append(explain_choice(situation))
         return blocks
-    first = blocks[0] if before or not after else blocks[1]
+    first = blocks[1] if not before and after and _reads_data(after[0]) else blocks[0]
     first.comments.append(explain_choice(situation))
     if used.needs == "text":
         first.comments.append(f"Labels that the text may have are not read. At most {used.rows:,} rows of each file.")
     for block in blocks:
         if "leave_out" in block.values:
             block.comments.append("leave_out: what is scored is never taught on.")
-    if len(after) > 1:
-        is_round = after[-1]["kind"] == "teach"
-        blocks[-1].comments.append("The second round: all as before, but the students teach." if is_round else AVERAGED)
+    if after and after[-1]["kind"] == "average":
+        blocks[-1].comments.append(AVERAGED)
+    elif len(after) > 1:
+        blocks[-1].comments.append("The second round: all as before, but the students teach.")
     return blocks
 
 
@@ -127,8 +128,12 @@ def _write_before(situation: Situation, used: Ingredient) -> list[dict[str, Any]
 
 
 def _fill_first(stages: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tables of stages, the data in the first one: a further round takes over what it reads."""
-    return [{**stage, **(more if number == 0 else {})} for number, stage in enumerate(stages)]
+    """Tables of stages, the data in the first one: a further round takes over what it reads, an average reads none."""
+    return [{**stage, **(more if number == 0 and _reads_data(stage) else {})} for number, stage in enumerate(stages)]
+
+
+def _reads_data(stage: Mapping[str, Any]) -> bool:
+    return stage["kind"] != "average"
 
 
 def _add_lexicon(table: dict[str, Any], situation: Situation, used: Ingredient) -> dict[str, Any]:
