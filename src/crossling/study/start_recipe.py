@@ -133,7 +133,7 @@ def _fill_first(stages: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) ->
 
 
 def _reads_data(stage: Mapping[str, Any]) -> bool:
-    return stage["kind"] != "average"
+    return bool(stage["kind"] != "average")
 
 
 def _add_lexicon(table: dict[str, Any], situation: Situation, used: Ingredient) -> dict[str, Any]:
