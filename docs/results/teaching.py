@@ -4,7 +4,9 @@ With the names of a study and two of its systems, the difference of these two in
 each language:
 python docs/results/teaching.py teach-gemma best-gemma best
 
-With --write, the table in teaching.md and the figures of `crossling start` (study/start.toml) are replaced, too.
+With --write, the table in teaching.md and the figures of `crossling start` (study/start.toml) are replaced, too. With
+--gather and a folder of studies, what `crossling study compare` wrote there goes into tables/teaching.csv first:
+python docs/results/teaching.py --gather studies --write
 
 Differences are paired by seed: mean and 95 % interval by Student's t over seeds, which is about the next seed. Holm's
 correction is over all systems of all tasks but plain fine-tuning, however long.
@@ -19,10 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from scipy import stats
+from seed_tables import FOLDER, TABLES, BySeed, Gain, correct, locate_csv
+from seed_tables import measure_gain as measure_known_gain
 
-from crossling.scores.significance.holm import correct_holm
-
+SCORES = TABLES / "teaching.csv"
+COLUMNS = ("study", "system", "seed", "language", "measure", "score")
+MEASURES = {"ner": "span_f1", "sentiment": "macro_f1", "qa": "qa_f1"}
+"""By task; the others have accuracy."""
 TEXT = {
     "ner": ("de", "es", "fr", "hi", "ru", "vi"),
     "nli": ("de", "es", "ru", "zh"),
@@ -40,7 +45,6 @@ UNTAUGHT = ("plain", "control", "control-wide", "longer")
 """Plain fine-tuning, however long: no system that was tried."""
 CONTROLS = {("best-sentiment", "wide"): "control-wide"}
 """Systems that make more updates than the control of their study, and the one that makes as many."""
-FOLDER = Path(__file__).parent
 CHOICES = FOLDER.parent.parent / "src" / "crossling" / "study" / "start.toml"
 HEAD = (
     "| task | system | seeds | en | gave text | gave none | from plain, gave none | from control, gave none | p, Holm |"
@@ -74,12 +78,38 @@ def read_means(path: Path, group_of: Callable[[str, str], str] = find_group) -> 
     return means
 
 
-def measure_gain(first: dict[int, float], second: dict[int, float]) -> tuple[float, float, float, float]:
-    """The mean difference over the seeds that both have, its 95 % interval, and the p-value of the paired t-test."""
-    differences = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
-    test = stats.ttest_1samp(differences, 0)
-    low, high = test.confidence_interval(0.95)
-    return fmean(differences), float(low), float(high), float(test.pvalue)
+def measure_gain(first: BySeed, second: BySeed) -> Gain:
+    """The difference of two systems that have seeds in common."""
+    gain = measure_known_gain(first, second)
+    assert gain is not None
+    return gain
+
+
+def gather_scores(results: Path, path: Path) -> int:
+    """Put what studies below a folder scored into the table; scores that it has of the same seeds are replaced."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = {tuple(row[name] for name in COLUMNS[:4]): row for row in csv.DictReader(stream)}
+    found = 0
+    for study in TEXT:
+        name = study if "-" in study else f"teach-{study}"
+        scores = locate_csv(results, name, "seed-scores.csv")
+        if scores is None:
+            continue
+        measure = MEASURES.get(name.partition("-")[2], "accuracy")
+        with scores.open(encoding="utf-8", newline="") as stream:
+            measured = [row for row in csv.DictReader(stream) if row["score"] == measure]
+        for row in measured:
+            key = (study, row["system"], row["seed"], row["language"])
+            rows[key] = dict(zip(COLUMNS, (*key, measure, f"{float(row['percent']):.3f}"), strict=True))
+        found += len(measured)
+    order = {key: number for number, key in enumerate(dict.fromkeys(key[:2] for key in rows))}
+    names = list(TEXT)
+    keys = sorted(rows, key=lambda key: (names.index(key[0]), order[key[:2]], int(key[2]), key[3]))
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[key] for key in keys)
+    return found
 
 
 def find_control(means: Means, key: tuple[str, str]) -> tuple[str, str]:
@@ -92,15 +122,18 @@ def format_gain(means: Means, key: tuple[str, str], other: tuple[str, str]) -> s
     """The difference from another system in languages that gave none."""
     if key[1] in ("plain", other[1]):
         return ""
-    mean, low, high, _ = measure_gain(means[key]["none"], means[other]["none"])
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return show_gain(measure_gain(means[key]["none"], means[other]["none"]))
+
+
+def show_gain(gain: Gain) -> str:
+    return f"{gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
 
 
 def build_table(means: Means) -> list[str]:
     """The lines of the table."""
     taught = [key for key in means if key[1] not in UNTAUGHT]
-    tests = [measure_gain(means[key]["none"], means[find_control(means, key)]["none"])[3] for key in taught]
-    corrected = dict(zip(taught, correct_holm(tests), strict=True))
+    gains = [measure_gain(means[key]["none"], means[find_control(means, key)]["none"]) for key in taught]
+    corrected = dict(zip(taught, correct(gains), strict=True))
     lines = [HEAD, "| --- | --- | --: | --: | --: | --: | --: | --: | --: |"]
     for key, groups in means.items():
         values = " | ".join(
@@ -118,7 +151,8 @@ def list_gains(means: Means, key: tuple[str, str], group: str) -> list[float]:
     plain = means.get((key[0], "plain"), {})
     if group not in means.get(key, {}) or group not in plain:
         return []
-    return [round(value, 1) for value in measure_gain(means[key][group], plain[group])[:3]]
+    gain = measure_gain(means[key][group], plain[group])
+    return [round(value, 1) for value in (gain.mean, gain.low, gain.high)]
 
 
 def update_choices(text: str, means: Means) -> str:
@@ -140,16 +174,20 @@ def list_differences(means: Means, study: str, first: str, second: str) -> list[
     """How two systems of a study differ in each group of languages, not corrected for others that were tried."""
     lines = []
     for group, values in means[study, first].items():
-        mean, low, high, p = measure_gain(values, means[study, second][group])
-        lines.append(f"{study}: {first} - {second}, {group}: {mean:+.1f} [{low:+.1f}, {high:+.1f}], p {p:.3f}")
+        gain = measure_gain(values, means[study, second][group])
+        lines.append(f"{study}: {first} - {second}, {group}: {show_gain(gain)}, p {gain.p:.3f}")
     return lines
 
 
 def main() -> None:
-    scores = FOLDER / "tables" / "teaching.csv"
-    means = read_means(scores)
+    if "--gather" in sys.argv:
+        place = sys.argv.index("--gather")
+        found = gather_scores(Path(sys.argv[place + 1]), SCORES)
+        sys.stdout.write(f"{found} scores gathered\n")
+        del sys.argv[place : place + 2]
+    means = read_means(SCORES)
     if len(sys.argv) == 4:
-        by_language = read_means(scores, lambda _, language: language)
+        by_language = read_means(SCORES, lambda _, language: language)
         lines = [line for some in (means, by_language) for line in list_differences(some, *sys.argv[1:])]
         sys.stdout.write("\n".join(dict.fromkeys(lines)) + "\n")
         return

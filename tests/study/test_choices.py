@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,15 +18,11 @@ INGREDIENTS = [(task, one) for task, choices in load_choices().items() for one i
 PARALLEL = {"text": "ntrex:en-de", "pairs": {"source": "xnli:en:dev", "target": ["de"]}, "translations": "ntrex:en-de"}
 
 
-@pytest.fixture(scope="module")
-def teaching() -> ModuleType:
+@pytest.fixture
+def teaching(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script that computes the figures."""
-    spec = importlib.util.spec_from_file_location("teaching_results", ROOT / "docs" / "results" / "teaching.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "results"))
+    return importlib.import_module("teaching")
 
 
 def test_figures_of_the_teaching_study_are_current(teaching: ModuleType) -> None:
@@ -50,6 +45,18 @@ def test_figures_are_computed_from_scores_of_seeds(teaching: ModuleType) -> None
     assert "none = []\ntext = []\n" in teaching.update_choices(text.format("gone"), means)
     kept = '[[pos.ingredients]]\nnone = [1.0, 0.5, 1.5]\npage = "x"\n'
     assert teaching.update_choices(kept, means) == kept
+
+
+def test_gathered_scores_replace_those_of_the_same_seeds(teaching: ModuleType, tmp_path: Path) -> None:
+    table = tmp_path / "teaching.csv"
+    head = "study,system,seed,language,measure,score\n"
+    table.write_text(f"{head}ner,plain,1,de,span_f1,50.000\nner,plain,2,de,span_f1,51.000\n", encoding="utf-8")
+    lines = ["task,system,seed,data,language,score,percent", ",plain,2,panx-dev,de,span_f1,60.0"]
+    lines += [",plain,2,panx-dev,de,accuracy,90.0", ",switch,2,panx-dev,de,span_f1,61.23456"]
+    (tmp_path / "teach-ner-seed-scores.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert teaching.gather_scores(tmp_path, table) == 2
+    rows = ("ner,plain,1,de,span_f1,50.000", "ner,plain,2,de,span_f1,60.000", "ner,switch,2,de,span_f1,61.235")
+    assert table.read_text(encoding="utf-8") == head + "\n".join(rows) + "\n"
 
 
 @pytest.mark.parametrize(("task", "ingredient"), [(t, i) for t, i in INGREDIENTS if not i.study])
