@@ -387,6 +387,6 @@ def test_senseless_settings_are_refused(table: dict[str, Any], said: str) -> Non
         ConsistencySettings.model_validate(freeze(table))
 
 
-def test_objectives_that_cannot_compare_answers_are_refused() -> None:
-    with pytest.raises(RecipeError, match="'masked'.*cannot compare answers"):
+def test_objectives_that_cannot_compare_predictions_are_refused() -> None:
+    with pytest.raises(RecipeError, match="'masked'.*cannot compare predictions"):
         make_consistent(SimpleNamespace(name="masked"), CUT)  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ def test_hub_encoder_is_described_without_its_weights(models: Path, tmp_path: Pa
     weights = (models / "xlm" / "model.safetensors").read_bytes()
     fetched = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert fetched and not any(path.read_bytes() == weights for path in fetched)
-    english, zulu = report.cuts
+    english, zulu = report.tokenizations
     assert zulu.text == "" and english.text == "phrasebook"
     sentences = [row.words for row in generate("pos", "en", "train", rows=1000)]
     assert (english.fertility, english.unknown) == count_subwords(tiny_tokenizer("xlm-r"), sentences)

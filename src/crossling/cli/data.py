@@ -53,7 +53,7 @@ def encoder(
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit on the hub.")] = None,
     store: StoreOption = None,
 ) -> None:
-    """Check an encoder before it is downloaded: whether it works, its size, how it cuts languages, its licence.
+    """Check an encoder before it is downloaded: whether it works, its size, how it tokenizes languages, its licence.
 
     Of a hub's encoder, nothing is downloaded but its configuration and tokenizer. Exit code 2 if it cannot be used.
     """

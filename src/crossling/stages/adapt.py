@@ -79,7 +79,7 @@ class Data:
         """Each set with its role."""
         return [("train", rows) for rows in self.train]
 
-    def efforts(self) -> list[tuple[Rows, float]]:
+    def reads_per_epoch(self) -> list[tuple[Rows, float]]:
         """Each set, read once in an epoch."""
         return [(rows, 1.0) for rows in self.train]
 

@@ -124,10 +124,10 @@ def read_texts(task: Task, rows: Rows, encoder: Encoder) -> Rows:
 
     pieces = cut_by_tokenizer(encoder.tokenizer)
     words = [[word.text for word in split_words(text, rows.language, pieces=pieces)] for text in texts]
-    return tag_nothing(words, language=rows.language, name=rows.name)
+    return build_untagged_rows(words, language=rows.language, name=rows.name)
 
 
-def tag_nothing(sentences: Sequence[Sequence[str]], *, language: str, name: str) -> Rows:
+def build_untagged_rows(sentences: Sequence[Sequence[str]], *, language: str, name: str) -> Rows:
     """Sentences without tags as rows; those without words are left out."""
     words = [list(sentence) for sentence in sentences if sentence]
     columns = {"words": words, "tags": [[""] * len(sentence) for sentence in words]}
@@ -192,8 +192,8 @@ def describe_kept(labelled: Labelled, kept: Sequence[int], task: Task) -> dict[s
     return languages
 
 
-def tell_kept(languages: Mapping[str, Mapping[str, Any]], say: Callable[[str], None]) -> None:
-    """A line for each language."""
+def report_kept(languages: Mapping[str, Mapping[str, Any]], say: Callable[[str], None]) -> None:
+    """Report, a line for each language, how many rows were kept and which labels they have."""
     for language, facts in languages.items():
         total = sum(facts["classes"].values()) or 1
         classes = ", ".join(f"{name} {100 * count / total:.0f} %" for name, count in facts["classes"].items())
