@@ -50,7 +50,7 @@ LINKS = ["1-0 2-1", "1-1 4-2 5-4 3-5", "1-1 2-0 0-0", "0-0", "0-1 1-0 3-3 3-2"]
 def write_text(
     folder: Path, sources: list[str] = SOURCES, targets: list[str] = TARGETS, links: list[str] = LINKS
 ) -> dict[str, Any]:
-    """Settings for a text of one's own, with links."""
+    """Settings for a custom text, with links."""
     for name, lines in (("own.en", sources), ("own.fr", targets), ("own.links", links)):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     on = {"format": "parallel", "source": str(folder / "own.en"), "target": str(folder / "own.fr"), "language": "fr"}
@@ -232,7 +232,7 @@ def test_unrelated_words_of_one_sentence_are_linked_nowhere() -> None:
         assert first != second and (first, second) not in linked
 
 
-def test_where_the_sentence_dominates_only_negatives_of_other_sentences_are_told_apart() -> None:
+def test_where_the_sentence_dominates_only_negatives_of_other_sentences_are_separated() -> None:
     """Each word's vector is its sentence's, and a little noise that says nothing of the word."""
     rng = np.random.default_rng(5)
     sentence, width = np.repeat(np.arange(60), 6), 16
@@ -247,7 +247,7 @@ def test_where_the_sentence_dominates_only_negatives_of_other_sentences_are_told
     assert found["same_sentence_relative"] == pytest.approx(found["relative"], rel=0.05)
     words = rng.normal(size=(360, width))
     both = compare_words(source + words, target + words, related, others, inside, bins=20)
-    assert both["same_sentence_auc"] > 0.999, "words are told apart where their vectors say which they are"
+    assert both["same_sentence_auc"] > 0.999, "words are distinguished where their vectors say which they are"
 
 
 def test_relative_distances_do_not_depend_on_the_scale_of_the_space() -> None:

@@ -74,13 +74,13 @@ def test_every_head_is_its_own_probe(tmp_path: Path) -> None:
             probe = train_probes(alone, torch.from_numpy(sites.gold), classes=len(probed.task.labels), tolerance=1e-6)
             for language, rows in probed.tests.items():
                 there, test = collect(rows)
-                guessed = apply_probes(probe, InMemory(there[:, head : head + 1]))[:, 0, 0].numpy()
+                predicted = apply_probes(probe, InMemory(there[:, head : head + 1]))[:, 0, 0].numpy()
                 made = Predictions.from_classes(
                     language,
                     "x",
                     labels=probed.labels,
                     gold=test.gold,
-                    predicted=guessed,
+                    predicted=predicted,
                     confidence=np.ones(len(test)),
                 )
                 found = find(table, probed.name, language, head)

@@ -389,7 +389,7 @@ def test_rows_of_every_kind_can_be_scored(tmp_path: Path) -> None:
 
 
 def test_the_verb_shows_a_table_and_leaves_files(tmp_path: Path) -> None:
-    """Through the command line: a model and its original, on a file of one's own."""
+    """Through the command line: a model and its original, on a custom file."""
     encoder = tmp_path / "encoder"
     save_with_head(encoder, "xlm-r")
     tuned = save_model_of(tmp_path / "tuned", encoder, add=0.05)

@@ -254,9 +254,9 @@ def test_an_analysis_is_scikit_learn_on_the_same_vectors(tmp_path: Path) -> None
     together: list[tuple[str, str]] = []
     for language, test in probed.tests.items():
         vectors, gold = _read_slowly(model, test)
-        guessed = reference.predict(scaler.transform(vectors))
-        together += list(zip(gold, guessed, strict=True))
-        right = np.mean([a == b for a, b in zip(gold, guessed, strict=True)])
+        predicted = reference.predict(scaler.transform(vectors))
+        together += list(zip(gold, predicted, strict=True))
+        right = np.mean([a == b for a, b in zip(gold, predicted, strict=True)])
         found = {row["score"]: row["value"] for row in rows if row["language"] == language}
         assert found["accuracy"] == pytest.approx(right, abs=0.03)
     (accuracy,) = (r["value"] for r in rows if (r["language"], r["score"]) == ("all", "accuracy"))

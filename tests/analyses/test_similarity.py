@@ -36,14 +36,14 @@ GERMAN = ["cat the", "dog fish eats London in a a", "red the house house", "fish
 
 
 def write_pair(folder: Path, sources: list[str] | None = None, targets: list[str] | None = None) -> dict[str, Any]:
-    """A parallel file of one's own, as a table."""
+    """A custom parallel file, as a table."""
     for name, lines in (("en", sources or ENGLISH), ("de", targets or GERMAN)):
         (folder / f"own.{name}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return {"format": "parallel", "source": str(folder / "own.en"), "target": str(folder / "own.de"), "language": "de"}
 
 
 def make_model(fusion: dict[str, Any] | None = None, **encoder: Any) -> Model:
-    """A model that tells sentences apart, and whose fusion's statistics are not the first ones."""
+    """A model that distinguishes sentences, and whose fusion's statistics are not the first ones."""
     torch.manual_seed(3)
     model = build_model(tiny_encoder(**encoder), fusion or {"kind": "last"})
     for name, parameter in model.encoder.model.named_parameters():

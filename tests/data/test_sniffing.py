@@ -1,4 +1,4 @@
-"""Formats, columns and languages, told by names and first lines."""
+"""Formats, columns and languages, inferred from names and first lines."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_language_before_a_name(text: str, found: tuple[str, str]) -> None:
         ("qa", Question, {"format": "squad"}),
     ],
 )
-def test_formats_of_tasks(task: str, record: Any, wanted: dict[str, Any], tmp_path: Path) -> None:
+def test_format_is_inferred_for_each_task(task: str, record: Any, wanted: dict[str, Any], tmp_path: Path) -> None:
     path = write_rows(tmp_path, task, "de", "train", 60)
     table = sniff_file(path, record, language="de")
     assert table == {"path": str(path), "language": "de", **wanted}
@@ -103,11 +103,13 @@ def test_translations_in_two_columns(tmp_path: Path) -> None:
         ("x.tsv", "one column\n", LabelledText, "1 column(s) where 2 are needed (text, label), with tabs between"),
         ("x.tsv", "", LabelledPair, "no lines where 3 are needed"),
         ("x.csv", "a,b\n", LabelledPair, "2 column(s) where 3 are needed"),
-        ("x.csv", "a,b\n", Question, "a table cannot be told to hold Question rows"),
-        ("x.txt", "a\n", Question, "cannot be told to hold Question rows"),
+        ("x.csv", "a,b\n", Question, "Question rows cannot be recognised in a table"),
+        ("x.txt", "a\n", Question, "Question rows cannot be recognised in it"),
     ],
 )
-def test_what_cannot_be_told_is_asked_for(name: str, text: str, record: Any, message: str, tmp_path: Path) -> None:
+def test_unclear_format_is_an_error_that_shows_a_table(
+    name: str, text: str, record: Any, message: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError) as error:
         sniff_file(tmp_path / name, record, language="en")

@@ -27,7 +27,7 @@ LENGTH = 48
 
 
 def make_examples(folder: Path, count: int = 200, *, words: int = 3, seed: int = 0) -> Examples:
-    """Texts of random subwords between special ones, in words of at most so many."""
+    """Texts of random subwords between special ones, in words of at most ``words`` subwords."""
     encoder = tiny_encoder()
     generator = np.random.default_rng(seed)
     ids, numbers = [], []

@@ -72,14 +72,14 @@ def make_result(language: str, accuracy: float) -> LanguageResult:
     gold = random.integers(-1, len(LABELS), size=(20, 6))
     runs = []
     for _ in range(2):
-        guess = np.where(random.random(gold.shape) < accuracy, np.maximum(gold, 0), 0)
+        predicted = np.where(random.random(gold.shape) < accuracy, np.maximum(gold, 0), 0)
         runs.append(
             Predictions.from_tags(
                 language,
                 f"set:{language}",
                 labels=LABELS,
                 gold=list(gold),
-                predicted=list(guess),
+                predicted=list(predicted),
                 confidence=[np.ones(6)] * 20,
                 scheme="bio",
             )

@@ -79,7 +79,7 @@ def _describe_record(record: Record) -> dict[str, str]:
 
 
 def show_cleaning(data: str | dict[str, Any], rows: Rows) -> None:
-    """What the checks of a cleaned set can tell, and what they cannot."""
+    """What the checks of a cleaned set can find, and what they cannot."""
     from crossling.data.cleaning import explain_checks
 
     if isinstance(data, dict) and "clean" in data:

@@ -91,7 +91,7 @@ class Encoder(nn.Module):
 
     @property
     def is_causal(self) -> bool:
-        """Whether a subword sees those before it only, so that a word is read at its last subword."""
+        """Whether attention is causal: a subword sees only those before it, so that a word is read at its last one."""
         return self.attention == "causal"
 
     @property
@@ -218,7 +218,7 @@ def _keep_inputs(kept: dict[int, Tensor], layers: frozenset[int], stop: int | No
     """A hook that all layers share: the input of the n-th call is the state of layer n, as transformers counts them.
 
     What stands between two layers is thereby part of the lower one's state, and layers that share their weights are
-    told apart.
+    distinguished.
     """
     calls = count()
 

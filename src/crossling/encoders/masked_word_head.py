@@ -118,8 +118,8 @@ def check_masking(encoder: Encoder) -> None:
         )
     if encoder.is_causal:
         raise EncoderError(
-            f"{encoder.name}: its subwords see only those before them, so that a masked word cannot be told from what "
-            'follows it. Set attention = "bidirectional" in the table [encoder].'
+            f"{encoder.name}: its attention is causal, so that a masked word cannot be predicted from what follows "
+            'it. Set attention = "bidirectional" in the table [encoder].'
         )
 
 

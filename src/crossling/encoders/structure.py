@@ -112,7 +112,7 @@ class Structure:
     """What the first position is counted from: -1, or the pad id, where positions begin after it."""
     max_length: int
     is_decoder: bool
-    """Whether it was trained to continue text: a subword sees those before it only."""
+    """Whether it was trained to continue text, with causal attention: a subword sees only those before it."""
     window: int | None
     """In layers with a sliding window: how far apart two subwords must be that do not see each other."""
     keeps_cache: bool

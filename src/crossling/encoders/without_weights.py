@@ -138,7 +138,7 @@ def _without_values(fetched: Path, tensors: Tensors) -> Iterator[Path]:
 
 
 def _describe(folder: Path, name: str, files: list[str], *, has_tensors: bool, source: Path) -> Checkpoint:
-    """What can be told of a folder; ``files`` are those of the ``source``. All reasons against it are collected."""
+    """What is known of a folder; ``files`` are those of the ``source``. All reasons against it are collected."""
     reasons: list[str] = []
     if not any(file.startswith("model") and file.endswith(".safetensors") for file in files):
         pickled = [file for file in files if file.endswith((".bin", ".pt", ".h5", ".msgpack"))]

@@ -40,7 +40,7 @@ LexiconSource = Annotated[
     Annotated[str, Tag("str")] | Annotated[ParallelLexicon, Tag("dict[]")],
     Discriminator(lambda value: "str" if isinstance(value, str) else "dict[]"),
 ]
-"""A file, or a table of parallel text: told by its shape, so that one fault is one error."""
+"""A file, or a table of parallel text: distinguished by its type, so that one fault is one error."""
 
 
 class ConsistencySettings(FrozenSettings):
@@ -150,7 +150,7 @@ def vary_examples(
         return Ragged(np.concatenate(empty + rows), to_offsets(np.array([len(row) for row in rows], np.int64)))
 
     sampler = SubwordSampler(encoder.tokenizer, alpha=settings.alpha, dropout=settings.dropout)
-    # Words that are read at their last subwords are told apart by the marks of the tokenizer alone.
+    # Words that are read at their last subwords are distinguished by the marks of the tokenizer alone.
     known = "firsts" in examples.columns and not encoder.is_causal
     units, distinct = cut_units(gather("ids"), sampler, gather("firsts") if known else None)
     changes = Changes(settings.subwords, settings.words)

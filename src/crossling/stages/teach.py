@@ -76,7 +76,7 @@ class Settings(FollowingStageSettings):
     leave_out: tuple[DataSpec, ...] = ()
     """Data sets whose texts are left out of the text to teach on, such as scored ones that share sentences with it."""
     transductive: bool = False
-    """Allow text that is also scored. Without it such text is an error, since scores would no longer tell how well
+    """Allow text that is also scored. Without it such text is an error, since scores would no longer show how well
     unseen text is read."""
 
     teachers: int = Field(default=3, ge=1, le=100)

@@ -72,12 +72,12 @@ def write_recipe(
 ) -> str:
     """A recipe with the best known choices for what there is."""
     used, _ = available.choose()
-    spoken = ", ".join(f"{name_of(code)} ({code})" for code in available.languages)
+    languages = ", ".join(f"{name_of(code)} ({code})" for code in available.languages)
     labels = ", ".join(dict.fromkeys(name_of(found.language) for found in available.labels))
     head = Block(
         "",
         [
-            f"{available.choices.what.capitalize()} in {spoken}, learnt from labels in {labels}.",
+            f"{available.choices.what.capitalize()} in {languages}, learnt from labels in {labels}.",
             f"Written by: {command}",
             f"Check it: crossling check {name}; run it: crossling run {name}",
         ],
@@ -223,7 +223,7 @@ def explain_choice(available: AvailableData) -> str:
     if not any(map(available.gain, tried)):
         return "Nothing else was measured to help with this task."
     if choose_best(tried, available.gain)[0] is None:
-        return "In our studies no use of other text gained anything that could be told from chance on this task."
+        return "In our studies no use of other text gained anything significant on this task."
     return "Other text would help; there is none here."
 
 

@@ -31,7 +31,7 @@ def describe_hardware(distributed: Distributed) -> dict[str, str]:
     }
     if (
         distributed.device.type == "cuda" and torch.cuda.is_available()
-    ):  # a cluster may be steered from a machine without
+    ):  # a cluster may be controlled from a machine without
         facts["gpu"] = torch.cuda.get_device_name(distributed.device)
     return facts
 

@@ -69,7 +69,7 @@ class ReaderSettings(BaseModel):
 class BadRows:
     """Broken rows: an error at the first one, or a count of them, with the first few places for the log.
 
-    Every reader reports its broken rows here: a row is read, counted or an error, never lost in silence. Valid rows
+    Every reader reports its broken rows here: a row is read, counted or an error, never lost silently. Valid rows
     that are left out on purpose are counted separately, by reason.
     """
 
