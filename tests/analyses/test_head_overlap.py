@@ -24,7 +24,7 @@ RANDOM = TOP * TOP / (LAYERS * HEADS)
 """The hypergeometric mean: 11.1 of 40."""
 
 
-def test_overlap_by_hand() -> None:
+def test_top_k_overlap_matches_hand_example() -> None:
     own = np.array([[9.0, 8.0, 7.0, 6.0], [1.0, 2.0, 3.0, 4.0]])
     baseline = np.array([[1.0, 8.0, 9.0, 7.0], [6.0, 2.0, 3.0, 4.0]])
     found = measure_top_k_overlap(own, baseline, 4)

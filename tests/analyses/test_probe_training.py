@@ -95,7 +95,7 @@ def test_groups_that_do_not_fit_a_cache_are_trained_in_turn(monkeypatch: pytest.
     torch.testing.assert_close(in_turn.point, together.point, atol=1e-3, rtol=1e-2)
 
 
-def test_examples_in_small_parts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_parts_and_blocks_give_the_same_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = make()
     whole = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
     monkeypatch.setattr(standardize, "LEAST", 7)

@@ -183,7 +183,7 @@ def test_translations_are_text_for_taggers_and_pairs_for_classes(crossling: Star
     assert load_recipe("nli-de.toml").stage[1].parallel[0]["target"][0]["path"] == "dev.de.tsv"
 
 
-def test_what_needs_no_data_is_used_without_any(
+def test_ingredient_that_needs_no_data_is_used(
     crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Ingredient(none=GAIN, text=(), page="x.md", needs="nothing", ask="", why="Smooth.", finetune={"epochs": 3})

@@ -82,7 +82,7 @@ def test_header_names_columns(tmp_path: Path) -> None:
         ('good,"fine, really"\ngood,so so la la\n', {"fields": {"text": 2, "label": 1}, "header": False}),
     ],
 )
-def test_columns_of_tables_from_spreadsheets(text: str, wanted: dict[str, Any], tmp_path: Path) -> None:
+def test_columns_of_spreadsheets_are_found(text: str, wanted: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(text)
     table = sniff_file(tmp_path / "x.csv", LabelledText, language="en")
     assert {name: table[name] for name in wanted} == wanted and table["format"] == "csv"
@@ -91,7 +91,7 @@ def test_columns_of_tables_from_spreadsheets(text: str, wanted: dict[str, Any], 
     assert isinstance(first, LabelledText) and first.text.startswith("fine") and first.label == "good"
 
 
-def test_translations_in_two_columns(tmp_path: Path) -> None:
+def test_two_columns_of_translations_are_read_as_pairs(tmp_path: Path) -> None:
     (tmp_path / "both.tsv").write_text("a cat\tpaka\n")
     table = sniff_file(tmp_path / "both.tsv", ParallelPair, language="en-sw")
     assert open_data(table, store=tmp_path)[0] == ParallelPair("a cat", "paka")
@@ -126,7 +126,7 @@ def test_example_tables_are_tables() -> None:
     assert all("format" in parse_data(example) for example in EXAMPLES.values())
 
 
-def test_has_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_has_files_finds_what_can_be_read_without_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CROSSLING_DATA", str(tmp_path))
     (tmp_path / "panx").mkdir()
     (tmp_path / "panx" / "train-sw.tsv").write_text("a\tO\n")

@@ -382,7 +382,7 @@ def test_captured_losses_equal_plain_losses(tmp_path: Path, kind: str) -> None:
         ({"subword": 0.2}, "Extra inputs"),
     ],
 )
-def test_senseless_settings_are_refused(table: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused(table: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         ConsistencySettings.model_validate(freeze(table))
 

@@ -242,7 +242,7 @@ def test_every_score_is_explained_and_every_task_has_a_main_one() -> None:
         explain("spanf1")
 
 
-def test_titles() -> None:
+def test_titles_write_out_abbreviations() -> None:
     assert [title_of(name) for name in ("span_f1", "qa_f1", "xtreme_pos_f1")] == [
         "span F1",
         "QA F1",

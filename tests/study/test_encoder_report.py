@@ -135,7 +135,7 @@ def test_encoder_without_mask_is_usable_with_limits(models: Path) -> None:
     assert not report.checkpoint.reasons and any("no mask" in limit for limit in report.limits())
 
 
-def test_what_is_not_an_encoder_is_an_error(models: Path, tmp_path: Path) -> None:
+def test_folders_and_names_that_are_no_encoder_are_errors(models: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(EncoderError, match="not an encoder's folder"):
         open_checkpoint(str(tmp_path / "empty"))

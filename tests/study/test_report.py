@@ -133,7 +133,7 @@ def test_recipes_are_listed_by_differences(finished: Path) -> None:
     assert dict(flatten({"a": [{"b": 1}, {"b": [1, 2]}], "c": {}})) == {"a.0.b": "1", "a.1.b": "[1, 2]"}
 
 
-def test_report_without_models(finished: Path, tmp_path: Path) -> None:
+def test_report_notes_missing_records_of_training(finished: Path, tmp_path: Path) -> None:
     compare_study(finished)
     shutil.move(tmp_path / "s", tmp_path / "elsewhere")
     document = report_study(finished).document

@@ -1,4 +1,4 @@
-"""The masked-word head: a dense layer, an activation, layer normalisation, then the encoder's embedding table.
+"""The masked-word (MLM) head: a dense layer, an activation, layer normalisation, then the encoder's embedding table.
 
 The tied embedding table is an argument of every call: it is one tensor, which is trimmed, moved, trained and stored in
 one place. Shapes: K masked positions, D width, E width of the table (D in most families), V subwords.

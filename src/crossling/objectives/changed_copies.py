@@ -1,8 +1,9 @@
-"""Changed copies of examples: words cut into other subwords, or replaced by translations.
+"""Data augmentation: copies of examples with words cut into other subwords, or replaced by translations.
 
-An example is a row of units: words as far as subwords show them, special tokens, punctuation. Every distinct unit has a
-few variants that are drawn once, so that a batch of copies is a lookup. Which variants a copy has depends on seed,
-epoch and row alone: a run that was stopped continues with the same copies, whatever the number of processes.
+The first is subword regularisation, the second code-switching. An example is a row of units: words as far as subwords
+show them, special tokens, punctuation. Every distinct unit has a few variants that are drawn once, so that a batch of
+copies is a lookup. Which variants a copy has depends on seed, epoch and row alone: a run that was stopped continues
+with the same copies, whatever the number of processes.
 
 N units of some rows, one after another; D distinct units; L languages that words are translated from.
 """

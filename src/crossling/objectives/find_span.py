@@ -1,4 +1,4 @@
-"""Extractive answers: where in the context the answer begins and ends.
+"""Extractive question answering: where in the context the answer begins and ends.
 
 B windows, S subwords. An answer that lies outside a window is labelled with position 0, the first special token; where
 attention is causal with the last one (``nowhere``), which alone has seen the window.

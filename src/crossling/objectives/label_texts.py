@@ -1,4 +1,4 @@
-"""Classification of a text or a pair of texts: a class for each.
+"""Sequence classification: a class for each text or pair of texts.
 
 B texts, S subwords, C classes.
 """

@@ -1,4 +1,4 @@
-"""Tagging: a class for the first subword of every word.
+"""Token classification: a class for the first subword of every word.
 
 B sentences, S subwords, C classes.
 """

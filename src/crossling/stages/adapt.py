@@ -1,7 +1,7 @@
-"""Domain adaptation: an encoder learns to predict masked words of unlabelled text, in any languages.
+"""Domain adaptation (continued pretraining): an encoder learns to predict masked words of unlabelled text.
 
-The paper on multilingual knowledge adapts to the main task's own training text in all of its languages, and then
-fine-tunes on English alone: an ``adapt`` stage before a ``finetune`` one.
+Text may be in any languages. The paper on multilingual knowledge adapts to the main task's own training text in all of
+its languages, and then fine-tunes on English alone: an ``adapt`` stage before a ``finetune`` one.
 """
 
 from __future__ import annotations

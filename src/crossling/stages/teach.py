@@ -1,8 +1,9 @@
 """Teaching: trained models label text in other languages, and a student learns from source labels and that text.
 
-Self-training where teachers read the text that the student learns (``text``); teaching through translations where they
-read its source side (``parallel``). Labels that the text may have are never read. Several ``teach`` stages in a row are
-rounds: the students of one are the teachers of the next.
+Pseudo-labelling by an ensemble, or knowledge distillation where labels are soft. Self-training where teachers read the
+text that the student learns (``text``); teaching through translations where they read its source side (``parallel``).
+Labels that the text may have are never read. Several ``teach`` stages in a row are rounds: the students of one are the
+teachers of the next.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def hasty(trained: Trained) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_what_is_no_request_is_refused(server: Running, name: str) -> None:
+def test_malformed_requests_are_refused(server: Running, name: str) -> None:
     with watch_health(server), server.connect() as client:
         client.sendall(GARBAGE[name])
         client.shutdown(socket.SHUT_WR)
@@ -200,7 +200,7 @@ def test_hostile_texts_are_answered(server: Running, unit: str) -> None:
     assert_nothing_left(server)
 
 
-def test_ten_thousand_labels() -> None:
+def test_model_of_ten_thousand_labels_is_served() -> None:
     labels = [f"<b>label {number}</b>" for number in range(10_000)]
     with run_server({"many": build_untrained(labels)}) as running, watch_health(running):
         assert running.get("/v1/models").json["models"][0]["labels"] == labels

@@ -82,7 +82,7 @@ def test_dropout_mask_has_the_requested_rate_and_depends_on_the_seed() -> None:
         assert abs(float((masks[one] == masks[other]).float().mean()) - 0.58) < 0.03, "independent of each other"
 
 
-def test_sums_leave_out_what_does_not_learn_and_are_the_same_bits_again() -> None:
+def test_sums_skip_frozen_vectors_and_are_deterministic() -> None:
     sums = _draw(300, 3, 70)
     some = [torch.zeros(70, device=DEVICE), None, torch.zeros(70, device=DEVICE)]
     kernels.add_sums(sums, some)
@@ -215,7 +215,7 @@ def test_kernel_draws_anew_at_every_step_and_keeps_what_bfloat16_represents() ->
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_kernel_keeps_what_is_no_number(value: float) -> None:
+def test_kernel_keeps_nan_and_infinity(value: float) -> None:
     weight = torch.zeros(64, device=DEVICE, requires_grad=True)
     groups = [{"params": [weight], "lr": torch.tensor(0.1, device=DEVICE)}]
     optimiser = Bfloat16AdamW(groups, betas=(0.9, 0.999), eps=1e-8)
