@@ -248,7 +248,7 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of public data sets; tests that want it are skipped where it is not named."""
+    """The folder of public data sets; tests that need it are skipped where it is not named."""
     folder = os.environ.get("CROSSLING_DATA")
     if not folder or not Path(folder).is_dir():
         pytest.skip("CROSSLING_DATA does not name a folder of data sets")

@@ -83,7 +83,7 @@ def make_predictions(right: float, seed: int, *, spans: bool) -> Predictions:
     """Tags of which about this share is right."""
     dice = np.random.default_rng(seed)
     gold = [[int(code) for code in dice.integers(0, 2, 4)] for _ in range(ROWS)]
-    guesses = [[code if dice.random() < right else 1 - code for code in sentence] for sentence in gold]
+    predicted = [[code if dice.random() < right else 1 - code for code in sentence] for sentence in gold]
     return Predictions.from_tags(
         "hi",
         "test",
@@ -91,7 +91,8 @@ def make_predictions(right: float, seed: int, *, spans: bool) -> Predictions:
         scheme="bio" if spans else "none",
         gold=[[0, 1, 0, 1]] * ROWS,
         predicted=[
-            [g ^ s ^ t for g, s, t in zip(a, b, (0, 1, 0, 1), strict=True)] for a, b in zip(gold, guesses, strict=True)
+            [g ^ s ^ t for g, s, t in zip(a, b, (0, 1, 0, 1), strict=True)]
+            for a, b in zip(gold, predicted, strict=True)
         ],
         confidence=[[1.0] * 4] * ROWS,
         meta={"seed": seed},

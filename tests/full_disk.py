@@ -136,7 +136,7 @@ def find_fault(code: int, said: str, failed: str) -> str:
     if "Traceback" in said:
         return f"a traceback: {said[-1500:]}"
     if code == 0 and not ("/store/work/" in failed and "No checkpoint is written" in flat):
-        return "a write failed, and nobody was told"
+        return "a write failed, and no error was reported"
     if code not in (0, 2):
         return f"exit code {code}: {flat[-800:]}"
     if code == 2 and len(re.findall(r"the disk (?:is full|reports an)|the file system is read-only", flat)) < 1:
@@ -148,7 +148,7 @@ def main() -> None:
     """Try one scenario with failures at all writes, or at some; prints the counts as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("scenario", choices=SCENARIOS)
-    parser.add_argument("--samples", type=int, default=0, help="Failures at so many writes; default: at all.")
+    parser.add_argument("--samples", type=int, default=0, help="Failures at this number of writes; default: at all.")
     parser.add_argument("--error", default="ENOSPC")
     parser.add_argument("--once", action="store_true", help="One write fails, and those after it succeed.")
     given = parser.parse_args()

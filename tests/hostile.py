@@ -1,4 +1,4 @@
-"""Generators of what strangers give: hostile folders of models, bad data files, bad recipes; all made by a seed.
+"""Generators of untrusted input: hostile folders of models, bad data files, bad recipes; all made by a seed.
 
 The fast tests (``test_hostile.py``) use a few seeds of each; a long run uses many:
 

@@ -137,8 +137,8 @@ def make_bad_data(folder: Path, seed: int) -> BadData:
     files = dict(example.files)
     fault = dice.choice(FAULTS)
     if files:
-        spoilt = dice.choice(sorted(files))
-        files[spoilt] = spoil_file(files[spoilt], fault, dice)
+        corrupted = dice.choice(sorted(files))
+        files[corrupted] = corrupt_file(files[corrupted], fault, dice)
     folder.mkdir(parents=True)
     values = {
         key: str(value) if isinstance(value, Path) else value for key, value in example.write(folder, files).items()
@@ -148,7 +148,7 @@ def make_bad_data(folder: Path, seed: int) -> BadData:
     return BadData(f"{name}: {fault}", table)
 
 
-def spoil_file(content: bytes, fault: str, dice: random.Random) -> bytes:
+def corrupt_file(content: bytes, fault: str, dice: random.Random) -> bytes:
     """A file's bytes with a fault in them."""
     if fault == "noise":
         return b"".join(pick_bytes(dice.randrange(256)) for _ in range(dice.randrange(30)))
@@ -288,7 +288,7 @@ def make_bad_recipe(good: list[dict[str, Any]], path: Path, seed: int) -> BadRec
     tables = json.loads(json.dumps(good[seed % len(good)]))
     kind = dice.choice(("value", "value", "value", "value", "text", "text", "bytes", "key"))
     if kind == "bytes":
-        content = spoil_file(to_toml(tables).encode(), dice.choice(FAULTS), dice)
+        content = corrupt_file(to_toml(tables).encode(), dice.choice(FAULTS), dice)
         path.write_bytes(content)
         return BadRecipe("bytes", path)
     fault = kind

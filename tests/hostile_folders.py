@@ -1,6 +1,6 @@
 """Hostile folders of encoders and models, made by a seed: each must be refused with a message.
 
-See ``hostile.py`` for how they are used. A kind of attack is a function that spoils a good folder; a die decides on
+See ``hostile.py`` for how they are used. A kind of attack is a function that corrupts a good folder; a die decides on
 which family, which of several keys or values, and by how much, so that every seed gives another folder.
 """
 
@@ -40,7 +40,7 @@ SECRET = "secret.txt"
 """A file outside of every hostile folder, which must be neither changed nor loaded."""
 CODE = f"import pathlib\npathlib.Path({MARKER!r}).write_text('')\n"
 PICKLE = b"cpathlib\nPath\n(V" + MARKER.encode() + b"\ntR(lcpathlib\nPath.touch\n0."
-Spoil = Callable[[Path, random.Random], None]
+Corrupt = Callable[[Path, random.Random], None]
 LABELS = ("A", "B-X", "I-X", "O")
 SIZES = {
     "width": ("hidden_size", "dim"),
@@ -115,18 +115,18 @@ def _make_onnx(folder: Path) -> None:
 
 
 def make_hostile_folder(good: Path, out: Path, seed: int) -> HostileFolder:
-    """Copy one of the ``good`` folders to ``out`` and spoil it; the seed decides how.
+    """Copy one of the ``good`` folders to ``out`` and corrupt it; the seed decides how.
 
     Consecutive seeds go through all attacks in turn.
     """
     dice = random.Random(f"hostile folder {seed}")
     names = list(ATTACKS)
     attack = names[seed % len(names)]
-    group, spoil = ATTACKS[attack]
+    group, corrupt = ATTACKS[attack]
     kind = dice.choice(("encoder", "standalone")) if group == "encoder" else group
     family = {"onnx": "xlm-r", "blocks": "tiny"}.get(kind) or dice.choice(FAMILIES)
     shutil.copytree(good / kind / family, out)
-    spoil(out, dice)
+    corrupt(out, dice)
     is_model = kind not in ("encoder", "blocks")
     if is_model:
         _seal_again(out)
@@ -134,7 +134,7 @@ def make_hostile_folder(good: Path, out: Path, seed: int) -> HostileFolder:
 
 
 def _seal_again(folder: Path) -> None:
-    """Write the digests of the spoilt files into the card: a stranger would."""
+    """Write the digests of the corrupted files into the card: an attacker would."""
     if not (folder / "model.json").is_file() or (folder / "model.json").stat().st_size > 10**6:
         return
     try:
@@ -150,16 +150,16 @@ def _seal_again(folder: Path) -> None:
     (folder / "model.json").write_text(json.dumps(card), encoding="utf-8")
 
 
-ATTACKS: dict[str, tuple[str, Spoil]] = {}
-"""By name: which folder is spoilt (that of an encoder, alone or in a model; a stored model; one for ONNX), and how."""
+ATTACKS: dict[str, tuple[str, Corrupt]] = {}
+"""By name: which folder is corrupted (of an encoder, alone or in a model; of a stored model; for ONNX), and how."""
 
 
-def attack(group: str) -> Callable[[Spoil], Spoil]:
-    """Register a way to spoil a folder of a group."""
+def attack(group: str) -> Callable[[Corrupt], Corrupt]:
+    """Register a way to corrupt a folder of a group."""
 
-    def register(spoil: Spoil) -> Spoil:
-        ATTACKS[f"{spoil.__name__} ({group})"] = (group, spoil)
-        return spoil
+    def register(corrupt: Corrupt) -> Corrupt:
+        ATTACKS[f"{corrupt.__name__} ({group})"] = (group, corrupt)
+        return corrupt
 
     return register
 
@@ -194,7 +194,7 @@ def pick_weight(weights: dict[str, torch.Tensor], dice: random.Random, *, start:
     return dice.choice(sorted(n for n, w in weights.items() if w.is_floating_point() and n.startswith(start)))
 
 
-def spoil_json(path: Path, dice: random.Random) -> None:
+def corrupt_json(path: Path, dice: random.Random) -> None:
     """Make a JSON file one that cannot be used."""
     text = path.read_text(encoding="utf-8")
     depth = dice.randint(10_000, 200_000)
@@ -298,7 +298,7 @@ def an_index_of_missing_files(folder: Path, dice: random.Random) -> None:
 @attack("encoder")
 def a_broken_index(folder: Path, dice: random.Random) -> None:
     change(folder / "model.safetensors.index.json", metadata={}, weight_map={"a": "model.safetensors"})
-    spoil_json(folder / "model.safetensors.index.json", dice)
+    corrupt_json(folder / "model.safetensors.index.json", dice)
 
 
 @attack("encoder")
@@ -335,7 +335,7 @@ def a_tokenizer_named_outside(folder: Path, dice: random.Random) -> None:
 
 @attack("encoder")
 def a_broken_configuration(folder: Path, dice: random.Random) -> None:
-    spoil_json(folder / "config.json", dice)
+    corrupt_json(folder / "config.json", dice)
 
 
 @attack("encoder")
@@ -498,12 +498,12 @@ def a_false_header_of_weights(folder: Path, dice: random.Random) -> None:
 
 @attack("encoder")
 def a_broken_tokenizer(folder: Path, dice: random.Random) -> None:
-    spoil_json(folder / "tokenizer.json", dice)
+    corrupt_json(folder / "tokenizer.json", dice)
 
 
 @attack("encoder")
 def a_broken_configuration_of_the_tokenizer(folder: Path, dice: random.Random) -> None:
-    spoil_json(folder / "tokenizer_config.json", dice)
+    corrupt_json(folder / "tokenizer_config.json", dice)
 
 
 @attack("encoder")
@@ -540,15 +540,15 @@ def change_card(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
     (folder / "model.json").write_text(json.dumps(card), encoding="utf-8")
 
 
-def on_any_model(spoil: Spoil) -> Spoil:
+def on_any_model(corrupt: Corrupt) -> Corrupt:
     """Register an attack for standalone and for stored models."""
-    attack("standalone")(spoil)
-    return attack("stored")(spoil)
+    attack("standalone")(corrupt)
+    return attack("stored")(corrupt)
 
 
 @on_any_model
 def a_broken_card(folder: Path, dice: random.Random) -> None:
-    spoil_json(folder / "model.json", dice)
+    corrupt_json(folder / "model.json", dice)
 
 
 @on_any_model
@@ -772,7 +772,7 @@ def labels_of_a_graph(folder: Path, dice: random.Random) -> None:
 @attack("onnx")
 def a_tokenizer_of_another_graph(folder: Path, dice: random.Random) -> None:
     if dice.random() < 0.5:
-        spoil_json(folder / "tokenizer.json", dice)
+        corrupt_json(folder / "tokenizer.json", dice)
         return
     table = json.loads((folder / "tokenizer.json").read_text())
     table["model"]["vocab"][5:5] = [[f"hostile{number}", -9.0] for number in range(dice.randint(1_000, 5_000))]
@@ -784,7 +784,7 @@ def a_tokenizer_of_another_graph(folder: Path, dice: random.Random) -> None:
 
 @attack("blocks")
 def a_broken_description_of_blocks(folder: Path, dice: random.Random) -> None:
-    spoil_json(folder / "blocks.json", dice)
+    corrupt_json(folder / "blocks.json", dice)
 
 
 @attack("blocks")

@@ -46,9 +46,9 @@ def environment(endpoint: str, home: Path, **more: str) -> dict[str, str]:
     """Variables for a process that shall see the stand-in as the hub and keep its cache below ``home``."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGINGFACE_"))}
     kept.pop("CROSSLING_DATA", None)
-    patience = {"HF_HUB_ETAG_TIMEOUT": "120", "HF_HUB_DOWNLOAD_TIMEOUT": "120"}
+    timeout = {"HF_HUB_ETAG_TIMEOUT": "120", "HF_HUB_DOWNLOAD_TIMEOUT": "120"}
     telemetry = {"HF_HUB_DISABLE_TELEMETRY": "1"}
-    return {**kept, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), **patience, **telemetry, **more}
+    return {**kept, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), **timeout, **telemetry, **more}
 
 
 def hash_repository(folder: Path) -> str:

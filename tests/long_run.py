@@ -1,4 +1,4 @@
-"""The long run: processes are killed, stored files are damaged, and what strangers give is read, hundreds of times.
+"""The long run: processes are killed, stored files are damaged, and untrusted input is read, hundreds of times.
 
     python tests/long_run.py --kills 500 --corruptions 1000 --files 10000 --folders 200
 
@@ -48,7 +48,7 @@ SECONDS = 1.5
 BATCH = {"data": 50, "recipes": 50, "folders": 10}
 """Things that one process reads."""
 MEMORY = 12 << 30
-"""Bytes that a process may ask for which reads what strangers give."""
+"""Bytes that a process may ask for which reads untrusted input."""
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -170,7 +170,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all trials use, made once: commands with their results, and good folders that are spoilt."""
+    """What all trials use, made once: commands with their results, and valid folders that are corrupted."""
 
     run: Work
     study: Work
@@ -307,7 +307,7 @@ def read_batch(trial: Trial, bench: Bench, kind: str, *, first: int) -> None:
 
 
 def read_given(kind: str, first: str, good: str, root: str, report: str) -> None:
-    """The main function of a process that reads what strangers give; it writes how each ended."""
+    """The main function of a process that reads untrusted input; it writes how each ended."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     given, found = Path(root) / "given", []
     recipes = load_good_recipes(str(Path(good) / "encoder" / "xlm-r"), given / "files") if kind == "recipes" else []

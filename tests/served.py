@@ -124,19 +124,19 @@ def run_server(
     predictors: dict[str, Predictor],
     *,
     limits: Limits | None = None,
-    patience: float | None = None,
+    timeout: float | None = None,
     buffer: int | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
     """A server as the command starts it, on any free port, until the block ends.
 
-    ``patience``: seconds for a client to send a head or to read, by default those of the limits; ``buffer``: bytes
+    ``timeout``: seconds for a client to send a head or to read, by default those of the limits; ``buffer``: bytes
     that it sends ahead.
     """
     limits = limits or Limits()
     service = Service(predictors, limits=limits)
-    patience = limits.seconds if patience is None else patience
-    server = uvicorn.Server(make_config(build_app(service, **settings), replace(limits, seconds=patience)))
+    timeout = limits.seconds if timeout is None else timeout
+    server = uvicorn.Server(make_config(build_app(service, **settings), replace(limits, seconds=timeout)))
     opened = bind("127.0.0.1", 0)
     if buffer is not None:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)

@@ -28,7 +28,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
             del sys.modules[name]
 
 
-def test_a_row_judges_itself(load: Callable[[str], Any]) -> None:
+def test_row_compares_measurements_with_its_targets(load: Callable[[str], Any]) -> None:
     rows = load("_rows")
     fast = rows.Row(
         "a", "b", "examples/s", 90.0, {"x": 30.0, "y": 100.0}, limit=120.0, targets={"x": 3.0, "limit": 0.8}
@@ -44,7 +44,7 @@ def test_a_row_judges_itself(load: Callable[[str], Any]) -> None:
     assert rows.Row("a", "b", "s", 2.0).to_table()["met"] is None
 
 
-def test_what_was_measured_is_kept(load: Callable[[str], Any], tmp_path: Path) -> None:
+def test_measured_rows_are_kept_for_the_same_machine(load: Callable[[str], Any], tmp_path: Path) -> None:
     rows = load("_rows")
     facts, path = {"machine": {"torch": "2"}, "quick": False}, tmp_path / "rows.json"
     board = rows.Board(path, facts)
@@ -71,7 +71,7 @@ def test_only_real_subwords_count(load: Callable[[str], Any]) -> None:
     assert speed.count_operations(size, np.array([3])) == 3 * (3 * by_subword + 9 * by_pair)
 
 
-def test_peers_see_the_same_labels(load: Callable[[str], Any], tmp_path: Path) -> None:
+def test_peers_get_the_same_batches(load: Callable[[str], Any], tmp_path: Path) -> None:
     made, finetune = load("_synthetic"), load("finetune")
     from crossling.data.batching import Batch
 
@@ -116,7 +116,7 @@ def test_a_quick_run_serves(load: Callable[[str], Any], tmp_path: Path) -> None:
     assert rows["64 clients"]["notes"]["p99, ms"] > 0
 
 
-def test_the_page_is_filled(load: Callable[[str], Any], tmp_path: Path) -> None:
+def test_results_fill_the_tables_of_the_page(load: Callable[[str], Any], tmp_path: Path) -> None:
     rows = load("_rows")
     facts = {"machine": {"torch": "2", "processor": "p"}, "quick": False, "command": "c", "matrix_rate": 1e12}
     board = rows.Board(tmp_path / "cpu.json", facts)

@@ -100,7 +100,7 @@ def test_a_missing_side_is_refused(check: Callable[..., str], tmp_path: Path) ->
         (CLASSIFY, lambda t: t["stage"][0]["train"].update(path="/dev/zero"), "/dev/zero: cannot be read (is not a"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_key(
+def test_mismatched_data_and_settings_are_refused_with_their_key(
     check: Callable[..., str], number: int, edit: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     assert message in check(number, edit)

@@ -387,7 +387,7 @@ def test_folder_whose_name_cannot_be_flushed_is_absent(tmp_path: Path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-def test_line_that_does_not_fit_is_an_error_and_spoils_no_other(
+def test_line_that_does_not_fit_is_an_error_and_damages_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_line(tmp_path / "log", {"a": 1})

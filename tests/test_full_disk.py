@@ -19,7 +19,7 @@ def test_full_disk_is_a_message_and_the_next_run_has_the_same_result() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["run", "study", "analyse"])
-def test_full_disk_at_every_write(scenario: str) -> None:
+def test_full_disk_at_every_write_is_a_user_error(scenario: str) -> None:
     found = run_trials(scenario)
     assert found["faults"] == 0, found["first faults"]
     assert found["exit code 2"] > 100
@@ -27,6 +27,6 @@ def test_full_disk_at_every_write(scenario: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", ["EIO", "EROFS", "EDQUOT"])
-def test_disk_that_fails_once(error: str) -> None:
+def test_disk_that_fails_once_changes_no_result(error: str) -> None:
     found = run_trials("run", "--samples", "60", "--once", "--error", error)
     assert found["faults"] == 0, found["first faults"]

@@ -1,4 +1,4 @@
-"""What strangers give is refused with a message: hostile folders of models, bad data files, bad recipes."""
+"""Untrusted input is refused with a message: hostile folders of models, bad data files, bad recipes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES, RECIPES = 400, 400
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("good")
     make_good_folders(root)
-    for family in FAMILIES:  # what is spoilt is good before
+    for family in FAMILIES:  # what is corrupted is valid before
         for group in ("encoder", "standalone", "stored"):
             HostileFolder("none", root / group / family, group != "encoder").open()
     HostileFolder("none", root / "onnx" / "xlm-r", True).open()

@@ -79,7 +79,7 @@ def install_package(site: Path, monkeypatch: pytest.MonkeyPatch, *points: str, n
 def test_custom_fusion_in_a_file_trains_and_predicts(
     flat_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a study: its worker is another process, which knows no plugin but by the stored recipe."""
+    """In a study: its worker is another process, which finds plugins through the stored recipe alone."""
     write_plugin(tmp_path / "mine")
     write_recipe(tmp_path, flat_folder, plugins={"fusions": ["mine/gated_mean.py"]}, run={"threads": 1})
     study = tmp_path / "study.toml"

@@ -212,7 +212,7 @@ def save_with_head(folder: Path, family: str = "bert", **config: Any) -> Any:
     whole = _WITH_HEAD[family](encoder.model.config).eval()
     for name, parameter in whole.named_parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-        if parameter.dim() == 1 and name.endswith("weight"):  # of a normalisation: so that context tells
+        if parameter.dim() == 1 and name.endswith("weight"):  # of a normalisation: so that context matters
             torch.nn.init.normal_(parameter, mean=1.0, std=0.1)
     torch.random.set_rng_state(state)
     whole.save_pretrained(folder)

@@ -22,7 +22,7 @@ from tiny import save_tiny
 
 ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
 LEARNING = {"epochs": 25, "batch": 8, "lr": 1e-2, "warmup": 0.0, "clip": 0.0}
-"""Enough for a tiny encoder without dropout to tell cats and dogs from the rest."""
+"""Enough for a tiny encoder without dropout to distinguish cats and dogs from the rest."""
 
 
 def train_tiny(

@@ -1,7 +1,7 @@
-"""What files may be: regular ones, whose size, lines and packing stay within limits. docs/data.md states them.
+"""What files may be: regular ones, whose size, lines and compression stay within limits. docs/data.md states them.
 
-A pipe or a device would be waited for or never end; a small packed file can unpack to more than any disk holds. What
-goes beyond a limit is a :class:`LimitError`: an ``OSError``, so that it is reported wherever unreadable files are.
+A pipe or a device would be waited for or never end; a zip bomb is a small file that holds more than any disk. What goes
+beyond a limit is a :class:`LimitError`: an ``OSError``, so that it is reported wherever unreadable files are.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import BinaryIO
 LONGEST_LINE = 16 << 20
 """Bytes of a line of text, or of a cell of a table."""
 LARGEST_DOCUMENT = 2 << 30
-"""Bytes of a file that is read as a whole, such as a JSON document; unpacked."""
+"""Bytes of a file that is read as a whole, such as a JSON document; decompressed."""
 LARGEST_SETTINGS = 16 << 20
 """Bytes of a recipe, a study, a plugin or a model's card."""
 DEEPEST_SETTINGS = 32
 """Tables and lists inside each other in a recipe."""
-UNPACKED_FACTOR, UNPACKED_FREE = 200, 1 << 30
-"""A packed file may grow by this factor; up to these many bytes it may grow by more."""
+DECOMPRESSED_FACTOR, DECOMPRESSED_FREE = 200, 1 << 30
+"""A compressed file may grow by this factor; up to these many bytes it may grow by more."""
 MOST_LABELS = 32_767
 """Labels of a task."""
 MOST_COUNTED = 1_000_000_000_000
@@ -111,12 +111,12 @@ def _refuse_others(path: Path, facts: os.stat_result) -> None:
         raise LimitError(path, "is not a regular file (a pipe, a socket or a device); write its content to a file")
 
 
-class Unpacked(io.RawIOBase):
-    """A stream that is unpacked while it is read, as long as it does not grow beyond measure."""
+class DecompressedStream(io.RawIOBase):
+    """A stream that is decompressed while it is read, as long as it does not grow beyond its limit."""
 
-    def __init__(self, stream: BinaryIO, path: Path, *, packed: int) -> None:
+    def __init__(self, stream: BinaryIO, path: Path, *, compressed: int) -> None:
         self._stream, self._path = stream, path
-        self._most = max(UNPACKED_FREE, UNPACKED_FACTOR * packed)
+        self._most = max(DECOMPRESSED_FREE, DECOMPRESSED_FACTOR * compressed)
         self._total = 0
 
     def readable(self) -> bool:
@@ -131,15 +131,15 @@ class Unpacked(io.RawIOBase):
         if self._total > self._most:
             raise LimitError(
                 self._path,
-                f"unpacks to more than {self._most:,} bytes, {UNPACKED_FACTOR} times its size: nothing that text does; "
-                "unpack it where you trust it",
+                f"unpacks to more than {self._most:,} bytes, {DECOMPRESSED_FACTOR} times its size: nothing that text "
+                "does; unpack it where you trust it",
             )
         return len(content)
 
 
-def open_unpacked(stream: BinaryIO, path: Path, *, packed: int) -> BinaryIO:
-    """A packed stream as one that is read quickly and within limits."""
-    return io.BufferedReader(Unpacked(stream, path, packed=packed), 1 << 18)
+def open_decompressed(stream: BinaryIO, path: Path, *, compressed: int) -> BinaryIO:
+    """A compressed stream as one that is read quickly and within limits."""
+    return io.BufferedReader(DecompressedStream(stream, path, compressed=compressed), 1 << 18)
 
 
 def find_nesting(value: object) -> str | None:

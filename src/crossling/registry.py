@@ -47,7 +47,7 @@ DEFINES = {
 }
 """What the module of a kind defines; the Protocol in the family's ``__init__`` says what each of them is."""
 _DEFINES_KIND = re.compile(r"^class (?:Settings|Objective)\b", re.MULTILINE)
-"""What tells a kind from a module that kinds of its family share."""
+"""What distinguishes a kind from a module that kinds of its family share."""
 
 
 @dataclass(frozen=True)

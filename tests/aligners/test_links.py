@@ -19,7 +19,7 @@ def test_links_round_trip_sorted_and_unique(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["links"]
 
 
-def test_links_counted_from_one(tmp_path: Path) -> None:
+def test_links_counted_from_one_are_read_as_from_zero(tmp_path: Path) -> None:
     (tmp_path / "links").write_text("1-1 2-3\n")
     assert read_links(tmp_path / "links", base=1)[0] == [(0, 0), (1, 2)]
 

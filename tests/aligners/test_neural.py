@@ -53,7 +53,7 @@ def test_batches_give_same_links_as_single_pairs(family: str) -> None:
     corpus = make_corpus()
     found = align_with(encoder, corpus, Settings(layer=2, batch=4))
     expected = [mutual_best(encoder, corpus.source.words(i), corpus.target.words(i), 2) for i in range(len(corpus))]
-    # Words that occur twice are equally near in layer 0 only; here positions tell them apart.
+    # Words that occur twice are equally near in layer 0 only; here positions distinguish them.
     assert list(found) == expected
 
 
@@ -89,8 +89,8 @@ def everything(cosine: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_itermax_matches_hand_example() -> None:
-    # Round 1: (0,0) and (1,1) choose each other. Round 2: source word 2 wants target word 1 (0.9 of it), which has
-    # nobody better that is still free; target word 2 wants source word 0.
+    # Round 1: (0,0) and (1,1) choose each other. Round 2: source word 2 prefers target word 1 (0.9 of it), which has
+    # nobody better that is still free; target word 2 prefers source word 0.
     cosine = torch.tensor([[[0.9, 0.1, 0.5], [0.2, 0.8, 0.1], [0.1, 0.7, -0.9]]])
     first = iterate_argmax(cosine, *everything(cosine), rounds=1)[0]
     assert first.nonzero().tolist() == [[0, 0], [1, 1]]

@@ -23,7 +23,7 @@ from crossling.registry import list_kinds, load_kind
 from crossling.training.distributed import Distributed
 from tiny_families import CASES, DECODERS, ENCODER_DECODERS, list_cases, make_family
 
-WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
+ONE_PROCESS = Distributed(0, 1, torch.device("cpu"), torch.float32)
 SETTINGS: dict[str, dict[str, Any]] = {
     "distances": {"on": "phrasebook-parallel", "languages": ("de", "hi"), "sentences": 12, "pairs": 30},
     "gates": {"on": "phrasebook-parallel", "languages": ("en", "hi"), "sentences": 6},
@@ -89,7 +89,7 @@ def test_every_kind_fulfils_the_contract(name: str, tmp_path: Path, tiny_folder:
     assert settings.kind == name
     assert data.fingerprints() == prepare(name, corpus)[1].fingerprints(), "the same data, the same fingerprints"
     table = analyse_model(
-        settings, data, save_small(tmp_path / "m", tiny_folder), AnalysisContext(WORLD, tmp_path / "s")
+        settings, data, save_small(tmp_path / "m", tiny_folder), AnalysisContext(ONE_PROCESS, tmp_path / "s")
     )
     assert table.schema.equals(kind.SCHEMA)
     assert len(table)
@@ -100,7 +100,7 @@ def test_finished_table_is_read_from_the_store(
     name: str, tmp_path: Path, tiny_folder: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, data = prepare(name, corpus)
-    folder, context = save_small(tmp_path / "m", tiny_folder), AnalysisContext(WORLD, tmp_path / "s")
+    folder, context = save_small(tmp_path / "m", tiny_folder), AnalysisContext(ONE_PROCESS, tmp_path / "s")
     first = analyse_model(settings, data, folder, context)
     (path,) = (tmp_path / "s" / "analyses").rglob("*.parquet")
 
@@ -136,7 +136,7 @@ def test_analyses_read_models_of_other_families_or_say_why_not(label: str, tmp_p
         settings, data = prepare(name, corpus)
         reason = REFUSED.get(name, {}).get(CASES[label][0])
         with pytest.raises(UserError, match=reason) if reason else nullcontext():
-            assert len(analyse_model(settings, data, model, AnalysisContext(WORLD, tmp_path / "s"))), name
+            assert len(analyse_model(settings, data, model, AnalysisContext(ONE_PROCESS, tmp_path / "s"))), name
 
 
 def test_other_data_or_settings_are_another_table(tmp_path: Path, corpus: Path) -> None:
@@ -153,7 +153,7 @@ def test_other_data_or_settings_are_another_table(tmp_path: Path, corpus: Path) 
 def test_results_come_back_as_objects(name: str, tmp_path: Path, tiny_folder: Path, corpus: Path) -> None:
     settings, data = prepare(name, corpus)
     table = analyse_model(
-        settings, data, save_small(tmp_path / "m", tiny_folder, add=0.1), AnalysisContext(WORLD, tmp_path / "s")
+        settings, data, save_small(tmp_path / "m", tiny_folder, add=0.1), AnalysisContext(ONE_PROCESS, tmp_path / "s")
     )
     count = len(table)
     names = {"task": [""] * count, "model": ["m|<b>"] * count, "seed": pa.array([1] * count, pa.int64())}

@@ -40,7 +40,7 @@ from crossling.training.distributed import Distributed
 from parallel_text import count_aligned
 from tiny import tiny_encoder
 
-WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
+ONE_PROCESS = Distributed(0, 1, torch.device("cpu"), torch.float32)
 CARD = ModelCard("tiny", "x")
 SOURCES = ["the cat sleeps", "a dog in London eats fish", "the red house", "fish", "London Berlin the dog"]
 TARGETS = ["кошка не", "le chien mange du poisson London", "maison rouge", "poisson", "Berlin London der Hund"]
@@ -50,7 +50,7 @@ LINKS = ["1-0 2-1", "1-1 4-2 5-4 3-5", "1-1 2-0 0-0", "0-0", "0-1 1-0 3-3 3-2"]
 def write_text(
     folder: Path, sources: list[str] = SOURCES, targets: list[str] = TARGETS, links: list[str] = LINKS
 ) -> dict[str, Any]:
-    """Settings for a text of one's own, with links."""
+    """Settings for a custom text, with links."""
     for name, lines in (("own.en", sources), ("own.fr", targets), ("own.links", links)):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     on = {"format": "parallel", "source": str(folder / "own.en"), "target": str(folder / "own.fr"), "language": "fr"}
@@ -69,7 +69,7 @@ def measure(model: Model, store: Path, *, batch: int = 128, **settings: Any) -> 
     """The only row, and the words that it was made from."""
     parsed = Settings(**settings)
     data = open_analysis_data(parsed, source="en", store=store)
-    context = AnalysisContext(WORLD, store, batch=batch)
+    context = AnalysisContext(ONE_PROCESS, store, batch=batch)
     (row,) = analyse(model, CARD, data, settings=parsed, context=context).to_pylist()
     return row, data.drawn[0]
 
@@ -151,7 +151,7 @@ def test_the_same_text_on_both_sides_is_perfectly_related(tmp_path: Path) -> Non
         measure(make_model(), tmp_path, **settings)
 
 
-def test_figures_against_slow_arithmetic() -> None:
+def test_distances_equal_a_slow_reference() -> None:
     rng = np.random.default_rng(5)
     source, target = rng.normal(size=(40, 130)), rng.normal(size=(40, 130)) * np.linspace(0.2, 4, 130)
     related = np.stack([np.arange(40), np.arange(40)], 1)
@@ -232,7 +232,7 @@ def test_unrelated_words_of_one_sentence_are_linked_nowhere() -> None:
         assert first != second and (first, second) not in linked
 
 
-def test_where_the_sentence_dominates_only_negatives_of_other_sentences_are_told_apart() -> None:
+def test_where_the_sentence_dominates_only_negatives_of_other_sentences_are_separated() -> None:
     """Each word's vector is its sentence's, and a little noise that says nothing of the word."""
     rng = np.random.default_rng(5)
     sentence, width = np.repeat(np.arange(60), 6), 16
@@ -247,7 +247,7 @@ def test_where_the_sentence_dominates_only_negatives_of_other_sentences_are_told
     assert found["same_sentence_relative"] == pytest.approx(found["relative"], rel=0.05)
     words = rng.normal(size=(360, width))
     both = compare_words(source + words, target + words, related, others, inside, bins=20)
-    assert both["same_sentence_auc"] > 0.999, "words are told apart where their vectors say which they are"
+    assert both["same_sentence_auc"] > 0.999, "words are distinguished where their vectors say which they are"
 
 
 def test_relative_distances_do_not_depend_on_the_scale_of_the_space() -> None:
@@ -372,7 +372,7 @@ def test_links_are_the_original_encoders_and_the_same_for_all_models(
     monkeypatch.setattr(neural, "align_with", count)
     assert data.fingerprints(), "to know whether the work was done before, nothing is linked"
     assert calls == []
-    context = AnalysisContext(WORLD, tmp_path)
+    context = AnalysisContext(ONE_PROCESS, tmp_path)
     tables = [
         analyse(make_model(family=family), CARD, data, settings=settings, context=context)
         for family in ("bert", "xlm-r")
@@ -404,7 +404,7 @@ def test_aligner_learns_from_the_whole_set_if_asked(tmp_path: Path, monkeypatch:
         settings = Settings(**table, aligner="statistical", align_on=align_on)
         data = open_analysis_data(settings, source="en", store=tmp_path)
         prints.append(data.fingerprints())
-        (found[align_on],) = data.draw(settings, AnalysisContext(WORLD, tmp_path))
+        (found[align_on],) = data.draw(settings, AnalysisContext(ONE_PROCESS, tmp_path))
     assert seen == [6, 30]
     assert found["drawn"].sentences == found["all"].sentences, "the same sentences are compared"
     assert prints[1] == [*prints[0], "aligned on all"], "older results stay known"
@@ -417,7 +417,7 @@ def test_raw_text_is_cut_into_words_and_gold_links_give_way_to_a_named_aligner(
     raw = write_text(tmp_path, ["the cat, sleeps!", "fish"], ["我看猫。", "Fisch"], ["", ""])
     settings = Settings(**{**raw, "links": ""}, encoder=str(tiny_folder))
     data = open_analysis_data(settings, source="en", store=tmp_path)
-    (words,) = data.draw(settings, AnalysisContext(WORLD, tmp_path))
+    (words,) = data.draw(settings, AnalysisContext(ONE_PROCESS, tmp_path))
     assert words.sentences.source == (("the", "cat", ",", "sleeps", "!"), ("fish",))
     assert words.sentences.target[0] == ("我", "看", "猫", "。")
     gold = Settings(on="phrasebook-parallel", languages=("de",), sentences=6)
@@ -466,7 +466,7 @@ def test_a_gpu_gives_the_same(tmp_path: Path, tiny_folder: Path) -> None:
     (row,) = analyse(make_model().to("cuda"), CARD, data, settings=settings, context=context).to_pylist()
     data, settings = open_neural(tmp_path, tiny_folder)
     (other,) = analyse(
-        make_model(), CARD, data, settings=settings, context=AnalysisContext(WORLD, tmp_path)
+        make_model(), CARD, data, settings=settings, context=AnalysisContext(ONE_PROCESS, tmp_path)
     ).to_pylist()
     assert row["related_distances"] == pytest.approx(other["related_distances"], abs=1e-3)
     assert row["unrelated_distances"] == pytest.approx(other["unrelated_distances"], abs=1e-3)

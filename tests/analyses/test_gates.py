@@ -18,7 +18,7 @@ from crossling.models.model import Model, ModelCard, build_model
 from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
-WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
+ONE_PROCESS = Distributed(0, 1, torch.device("cpu"), torch.float32)
 DLFA = {"kind": "dlfa", "layer": 0, "second": 2}
 
 
@@ -34,7 +34,7 @@ def make_model(fusion: dict[str, Any]) -> Model:
 def measure(model: Model, fusion: dict[str, Any], folder: Path, **changes: Any) -> pa.Table:
     settings = gates.Settings(**{"on": "phrasebook-pos", "languages": ("en", "hi"), "sentences": 5, **changes})
     data = gates.open_analysis_data(settings, source="en", store=folder)
-    context = AnalysisContext(WORLD, folder, batch=2)
+    context = AnalysisContext(ONE_PROCESS, folder, batch=2)
     return gates.analyse(model, ModelCard("x", "y", fusion=fusion), data, settings=settings, context=context)
 
 

@@ -44,7 +44,7 @@ def test_every_scale_is_a_setting() -> None:
         Settings(normalise="sum")
 
 
-def test_spearman_by_hand() -> None:
+def test_spearman_equals_its_formula() -> None:
     """Without ties rho is 1 - 6 sum d^2 / (n (n^2 - 1))."""
     first, second = np.array([3.0, 1.0, 4.0, 1.5, 9.0]), np.array([2.0, 7.0, 1.0, 8.0, 3.0])
     distances = np.argsort(np.argsort(first)) - np.argsort(np.argsort(second))
@@ -76,7 +76,7 @@ def test_top_is_a_number_or_a_share_of_heads() -> None:
         head_probe.Settings(tasks="pos", languages=("de",), top=("many",))
 
 
-def test_rows_become_a_map() -> None:
+def test_map_has_a_row_for_each_layer_and_a_column_for_each_head() -> None:
     rows = [{"layer": layer, "head": head, "value": 10 * layer + head} for head in (1, 2) for layer in (1, 2, 3)]
     assert build_map(rows, "value").tolist() == [[11, 12], [21, 22], [31, 32]]
     with pytest.raises(DataError, match="5 rows are not one for each"):

@@ -10,12 +10,12 @@ import pytest
 
 from crossling.analyses.head_overlap import (
     OverlapTest,
-    compare_best,
     compare_models,
     compare_seeds,
+    measure_top_k_overlap,
     pair_seeds,
     permute_scores,
-    weigh_top,
+    weigh_top_k,
 )
 from crossling.errors import DataError
 
@@ -24,35 +24,35 @@ RANDOM = TOP * TOP / (LAYERS * HEADS)
 """The hypergeometric mean: 11.1 of 40."""
 
 
-def test_overlap_by_hand() -> None:
+def test_top_k_overlap_matches_hand_example() -> None:
     own = np.array([[9.0, 8.0, 7.0, 6.0], [1.0, 2.0, 3.0, 4.0]])
     baseline = np.array([[1.0, 8.0, 9.0, 7.0], [6.0, 2.0, 3.0, 4.0]])
-    found = compare_best(own, baseline, 4)
+    found = measure_top_k_overlap(own, baseline, 4)
     assert found.shared == 3, "heads 2, 3 and 4 of the first layer"
     assert found.ranks.count == 3
     assert found.ranks.rho == pytest.approx(0.5), "over the shared heads alone: 8 7 6 beside 8 9 7"
-    assert compare_best(own, own, 4).shared == 4
-    assert compare_best(own, -own, 4).shared == 0
+    assert measure_top_k_overlap(own, own, 4).shared == 4
+    assert measure_top_k_overlap(own, -own, 4).shared == 0
     with pytest.raises(DataError, match="the encoder has 8 heads"):
-        compare_best(own, own, 9)
+        measure_top_k_overlap(own, own, 9)
 
 
 def test_equal_heads_at_the_edge_count_by_their_chance_to_be_drawn() -> None:
     """Against drawing them at random many times."""
     rng = np.random.default_rng(0)
     first, second = (np.array([3.0, 1.0, 1.0, 1.0, 0.0, 2.0]), np.array([1.0, 1.0, 1.0, 2.0, 1.0, 0.0]))
-    assert weigh_top(first, 3).tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3, 0, 1])
+    assert weigh_top_k(first, 3).tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3, 0, 1])
     drawn = []
     for _ in range(4_000):
         best = [set(np.lexsort((rng.random(6), -values))[:3].tolist()) for values in (first, second)]
         drawn.append(len(best[0] & best[1]))
-    assert compare_best(first, second, 3).shared == pytest.approx(np.mean(drawn), abs=0.04)
-    assert weigh_top(np.array([0.1 + 0.2, 0.3, 0.0]), 1).tolist() == [0.5, 0.5, 0.0], "rounding errors break no tie"
+    assert measure_top_k_overlap(first, second, 3).shared == pytest.approx(np.mean(drawn), abs=0.04)
+    assert weigh_top_k(np.array([0.1 + 0.2, 0.3, 0.0]), 1).tolist() == [0.5, 0.5, 0.0], "rounding errors break no tie"
 
 
 def test_equal_heads_are_not_preferred_for_their_place() -> None:
     """All heads of two models equal: by index, all of the best would be shared."""
-    assert compare_best(np.zeros((12, 12)), np.zeros((12, 12)), TOP).shared == pytest.approx(RANDOM)
+    assert measure_top_k_overlap(np.zeros((12, 12)), np.zeros((12, 12)), TOP).shared == pytest.approx(RANDOM)
 
 
 def test_seeds_of_one_model_are_the_ceiling() -> None:

@@ -31,7 +31,7 @@ from crossling.scores.predictions import Predictions
 from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
-WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
+ONE_PROCESS = Distributed(0, 1, torch.device("cpu"), torch.float32)
 TASKS = {"ner": {"on": "phrasebook-ner"}, "sentiment": {"on": "phrasebook-sentiment"}}
 
 
@@ -39,7 +39,7 @@ def analyse(model: Model, folder: Path, **settings: Any) -> tuple[pa.Table, Any]
     table = {"tasks": TASKS, "languages": ("en", "de"), "rows": 30, "test_rows": 8}
     chosen = head_probe.Settings(**{**table, **settings})
     data = head_probe.open_analysis_data(chosen, source="en", store=folder)
-    card, context = ModelCard("tiny", model.encoder.identity), AnalysisContext(WORLD, folder)
+    card, context = ModelCard("tiny", model.encoder.identity), AnalysisContext(ONE_PROCESS, folder)
     return head_probe.analyse(model, card, data, settings=chosen, context=context), data
 
 
@@ -52,7 +52,7 @@ def test_every_head_is_its_own_probe(tmp_path: Path) -> None:
     model = make_model()
     table, data = analyse(model, tmp_path, tolerance=1e-6)
     for probed in data.probed:
-        context = AnalysisContext(WORLD, tmp_path)
+        context = AnalysisContext(ONE_PROCESS, tmp_path)
 
         def collect(rows: Any, probed: Any = probed, context: Any = context) -> Any:
             stored, sites = collect_features(
@@ -74,13 +74,13 @@ def test_every_head_is_its_own_probe(tmp_path: Path) -> None:
             probe = train_probes(alone, torch.from_numpy(sites.gold), classes=len(probed.task.labels), tolerance=1e-6)
             for language, rows in probed.tests.items():
                 there, test = collect(rows)
-                guessed = apply_probes(probe, InMemory(there[:, head : head + 1]))[:, 0, 0].numpy()
+                predicted = apply_probes(probe, InMemory(there[:, head : head + 1]))[:, 0, 0].numpy()
                 made = Predictions.from_classes(
                     language,
                     "x",
                     labels=probed.labels,
                     gold=test.gold,
-                    predicted=guessed,
+                    predicted=predicted,
                     confidence=np.ones(len(test)),
                 )
                 found = find(table, probed.name, language, head)
@@ -209,7 +209,7 @@ def test_encoders_of_different_sizes_are_not_compared() -> None:
         compare_heads(heads, {"pos": "cross"}, Settings(tasks=TASKS, languages=("en",), top=("2",)))
 
 
-def test_files_of_head_probing(tmp_path: Path) -> None:
+def test_head_probing_writes_every_file(tmp_path: Path) -> None:
     maps = {**MAPS, **{(model, "ner"): grid for (model, _), grid in MAPS.items()}}
     result, _ = write_result(make_found(maps, own=OWN, bases=BASES, top=("3", "50%")), tmp_path / "h.csv")
     written = {path.name: path for path in tmp_path.iterdir()}

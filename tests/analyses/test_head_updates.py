@@ -159,7 +159,7 @@ def test_a_model_is_compared_with_the_encoder_that_it_was(tiny_folder: Path, tmp
     assert rows[0]["update"] > 0 and not any(row["update"] for row in rows[2:])
 
 
-def test_against_another_model(tiny_folder: Path, tmp_path: Path) -> None:
+def test_update_is_measured_against_the_named_model(tiny_folder: Path, tmp_path: Path) -> None:
     from crossling.models.model import save_model
 
     encoder = load_encoder(str(tiny_folder))

@@ -33,7 +33,7 @@ from crossling.training.distributed import Distributed
 from examples import rows_of
 from tiny import FAMILIES, save_tiny, save_with_head
 
-WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
+ONE_PROCESS = Distributed(0, 1, torch.device("cpu"), torch.float32)
 TEXTS = [
     "the walking cat sleeps in London",
     "fish",
@@ -104,7 +104,7 @@ def test_equals_one_subword_at_a_time_whatever_the_batch(family: str, l2r: bool,
             words,
             texts.examples,
             rest_of_word=l2r,
-            distributed=WORLD,
+            distributed=ONE_PROCESS,
             progress=NoProgress(),
             tokens=tokens,
             scores=scores,
@@ -119,7 +119,7 @@ def test_masking_the_rest_of_a_word_matters_only_within_words(tmp_path: Path) ->
     rows = rows_of([PlainText("the cat sleeps"), PlainText("walking cats")])
     texts = encode_unlabelled([rows], model.encoder, Chunking(words=True), cache=tmp_path).examples
     plain, rest = (
-        score_copies(model, words, texts, rest_of_word=flag, distributed=WORLD, progress=NoProgress())
+        score_copies(model, words, texts, rest_of_word=flag, distributed=ONE_PROCESS, progress=NoProgress())
         for flag in (False, True)
     )
     assert np.allclose(plain.loss[plain.text == 0], rest.loss[rest.text == 0], atol=1e-6)
@@ -137,7 +137,7 @@ def run(model: Model, folder: Path, store: Path, **settings: Any) -> list[dict[s
     loaded = prepare(perplexity.Settings(**settings), Pretrained(str(folder)))
     data = perplexity.open_analysis_data(loaded, source="en", store=store)
     card = ModelCard(str(folder), model.encoder.identity)
-    table = perplexity.analyse(model, card, data, settings=loaded, context=AnalysisContext(WORLD, store))
+    table = perplexity.analyse(model, card, data, settings=loaded, context=AnalysisContext(ONE_PROCESS, store))
     found: list[dict[str, Any]] = table.to_pylist()
     return found
 
@@ -180,7 +180,7 @@ def test_of_translations_each_side_is_its_own_language(tmp_path: Path) -> None:
     assert found[0]["perplexity"] != found[1]["perplexity"]
 
 
-def test_pairs_apart_and_together(tmp_path: Path) -> None:
+def test_texts_of_a_pair_are_scored_apart_or_together(tmp_path: Path) -> None:
     model, _ = load_tiny(tmp_path / "encoder", "bert")
     settings = {"on": "phrasebook-nli", "languages": ("de",), "sentences": 4}
     (apart,) = run(model, tmp_path / "encoder", tmp_path, **settings)
@@ -253,7 +253,7 @@ def test_training_the_head_leaves_the_encoder_and_its_table_alone(tmp_path: Path
     training = HeadTraining.model_validate(TRAINING)
     rows = rows_of([PlainText(text) for text in TEXTS * 3])
     known = masked_word_heads.find_head(
-        str(encoder), None, training=training, rows=(rows,), context=AnalysisContext(WORLD, tmp_path)
+        str(encoder), None, training=training, rows=(rows,), context=AnalysisContext(ONE_PROCESS, tmp_path)
     )
     assert torch.equal(known.table, load_encoder(str(encoder)).model.get_input_embeddings().weight)
     assert set(known.accuracy) == {"en"}
@@ -384,12 +384,14 @@ def test_rows_of_every_kind_can_be_scored(tmp_path: Path) -> None:
     model, words = load_tiny(tmp_path / "encoder", "bert")
     for records in ([LabelledPair("the cat", "fish", "x")], [ParallelPair("the cat", "не")]):
         texts = encode_unlabelled([rows_of(records, "en-ru")], model.encoder, Chunking(words=True), cache=tmp_path)
-        found = score_copies(model, words, texts.examples, rest_of_word=False, distributed=WORLD, progress=NoProgress())
+        found = score_copies(
+            model, words, texts.examples, rest_of_word=False, distributed=ONE_PROCESS, progress=NoProgress()
+        )
         assert np.isfinite(found.loss).all() and len(found.loss) == 3
 
 
 def test_the_verb_shows_a_table_and_leaves_files(tmp_path: Path) -> None:
-    """Through the command line: a model and its original, on a file of one's own."""
+    """Through the command line: a model and its original, on a custom file."""
     encoder = tmp_path / "encoder"
     save_with_head(encoder, "xlm-r")
     tuned = save_model_of(tmp_path / "tuned", encoder, add=0.05)

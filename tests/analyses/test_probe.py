@@ -45,7 +45,7 @@ from crossling.training.distributed import Distributed
 from examples import make_rows
 from tiny import save_tiny, tiny_encoder
 
-WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
+ONE_PROCESS = Distributed(0, 1, torch.device("cpu"), torch.float32)
 KINDS = {"tag": TaggedSentence, "classify": LabelledText, "classify_pair": LabelledPair}
 
 
@@ -61,7 +61,7 @@ def collect(
     model: Model, kind: str, rows: Rows, folder: Path, *, extract: Any, groups: int = 1, **settings: Any
 ) -> Any:
     task = make_task(kind, rows, **settings)
-    context = AnalysisContext(WORLD, folder, batch=5)
+    context = AnalysisContext(ONE_PROCESS, folder, batch=5)
     stored, sites = collect_features(
         model,
         task,
@@ -234,7 +234,7 @@ def analyse(model: Model, folder: Path, **settings: Any) -> list[dict[str, Any]]
     data = probe.open_analysis_data(chosen, source="en", store=folder)
     card = ModelCard("tiny", model.encoder.identity)
     rows: list[dict[str, Any]] = probe.analyse(
-        model, card, data, settings=chosen, context=AnalysisContext(WORLD, folder)
+        model, card, data, settings=chosen, context=AnalysisContext(ONE_PROCESS, folder)
     ).to_pylist()
     return rows
 
@@ -254,9 +254,9 @@ def test_an_analysis_is_scikit_learn_on_the_same_vectors(tmp_path: Path) -> None
     together: list[tuple[str, str]] = []
     for language, test in probed.tests.items():
         vectors, gold = _read_slowly(model, test)
-        guessed = reference.predict(scaler.transform(vectors))
-        together += list(zip(gold, guessed, strict=True))
-        right = np.mean([a == b for a, b in zip(gold, guessed, strict=True)])
+        predicted = reference.predict(scaler.transform(vectors))
+        together += list(zip(gold, predicted, strict=True))
+        right = np.mean([a == b for a, b in zip(gold, predicted, strict=True)])
         found = {row["score"]: row["value"] for row in rows if row["language"] == language}
         assert found["accuracy"] == pytest.approx(right, abs=0.03)
     (accuracy,) = (r["value"] for r in rows if (r["language"], r["score"]) == ("all", "accuracy"))
@@ -375,9 +375,9 @@ def test_rows_of_another_kind_are_refused(tmp_path: Path) -> None:
         probe.open_analysis_data(settings, source="en", store=tmp_path)
 
 
-def test_sites_of_no_example(tmp_path: Path) -> None:
+def test_no_examples_have_no_sites_and_no_features(tmp_path: Path) -> None:
     from crossling.data.batching import write_examples
 
     examples = write_examples(tmp_path / "e.arrow", [{"ids": [], "gold": np.zeros(0, np.int32)}])
     assert len(find_sites(examples)) == 0
-    assert list(OnDisk(tmp_path / "e.arrow", (0, 1, 4), WORLD.device).parts(5)) == []
+    assert list(OnDisk(tmp_path / "e.arrow", (0, 1, 4), ONE_PROCESS.device).parts(5)) == []

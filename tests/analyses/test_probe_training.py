@@ -21,7 +21,7 @@ from crossling.analyses._probes.training import InMemory, apply_probes, measure_
 
 
 def make(count: int = 400, groups: int = 5, width: int = 6, classes: int = 4) -> tuple[Tensor, Tensor]:
-    """Features of unequal size and mean, of which each group tells the classes apart more or less well."""
+    """Features of unequal size and mean, of which each group separates the classes more or less well."""
     generator = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
     labels = (torch.rand(count, generator=generator) ** 2 * classes).long()
@@ -95,7 +95,7 @@ def test_groups_that_do_not_fit_a_cache_are_trained_in_turn(monkeypatch: pytest.
     torch.testing.assert_close(in_turn.point, together.point, atol=1e-3, rtol=1e-2)
 
 
-def test_examples_in_small_parts_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_parts_and_blocks_give_the_same_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = make()
     whole = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
     monkeypatch.setattr(standardize, "LEAST", 7)
@@ -263,7 +263,7 @@ def test_some_groups_of_held_features_are_the_features_themselves() -> None:
 
 
 class Watched(InMemory):
-    """Features that remember how much of them was asked for at a time, and how often."""
+    """Features that record how much of them was asked for at a time, and how often."""
 
     asked: ClassVar[list[int]] = []
 

@@ -30,20 +30,20 @@ from crossling.tasks import PRESETS, parse_task
 from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
-WORLD = Distributed(0, 1, torch.device("cpu"), torch.float32)
+ONE_PROCESS = Distributed(0, 1, torch.device("cpu"), torch.float32)
 ENGLISH = ["the cat sleeps", "a dog in London eats fish", "the red house", "fish", "London Berlin the dog sleeps in"]
 GERMAN = ["cat the", "dog fish eats London in a a", "red the house house", "fish fish fish", "in sleeps dog the Berlin"]
 
 
 def write_pair(folder: Path, sources: list[str] | None = None, targets: list[str] | None = None) -> dict[str, Any]:
-    """A parallel file of one's own, as a table."""
+    """A custom parallel file, as a table."""
     for name, lines in (("en", sources or ENGLISH), ("de", targets or GERMAN)):
         (folder / f"own.{name}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return {"format": "parallel", "source": str(folder / "own.en"), "target": str(folder / "own.de"), "language": "de"}
 
 
 def make_model(fusion: dict[str, Any] | None = None, **encoder: Any) -> Model:
-    """A model that tells sentences apart, and whose fusion's statistics are not the first ones."""
+    """A model that distinguishes sentences, and whose fusion's statistics are not the first ones."""
     torch.manual_seed(3)
     model = build_model(tiny_encoder(**encoder), fusion or {"kind": "last"})
     for name, parameter in model.encoder.model.named_parameters():
@@ -64,7 +64,7 @@ def make_card(task: str = "ner", **settings: Any) -> ModelCard:
 def run(model: Model, on: Any, store: Path, *, batch: int = 128, card: ModelCard | None = None, **more: Any) -> Any:
     settings = Settings(on=on, **more)
     data = open_analysis_data(settings, source="en", store=store)
-    context = AnalysisContext(WORLD, store, batch=batch)
+    context = AnalysisContext(ONE_PROCESS, store, batch=batch)
     return analyse(model, card or make_card(), data, settings=settings, context=context)
 
 
@@ -143,7 +143,7 @@ def test_padding_takes_no_part(tmp_path: Path) -> None:
     model = make_model({"kind": "dlfa", "layer": 1})
     settings = Settings(on=write_pair(tmp_path))
     rows = open_analysis_data(settings, source="en", store=tmp_path).pairs[0].source
-    vectors = embed_rows(model, rows, how="mean", length=128, context=AnalysisContext(WORLD, tmp_path))
+    vectors = embed_rows(model, rows, how="mean", length=128, context=AnalysisContext(ONE_PROCESS, tmp_path))
     for text, vector in zip(ENGLISH, vectors, strict=True):
         assert np.allclose(vector, embed_alone(model, text, pool="mean").numpy(), atol=1e-5)
 
@@ -163,7 +163,7 @@ def test_pools_as_each_task_does(tmp_path: Path, task: str) -> None:
 def test_auto_goes_through_the_checkpoints_pooler(tmp_path: Path) -> None:
     model = make_model(pooler=True)
     rows = open_analysis_data(Settings(on=write_pair(tmp_path)), source="en", store=tmp_path).pairs[0].source
-    vectors = embed_rows(model, rows, how="auto", length=128, context=AnalysisContext(WORLD, tmp_path))
+    vectors = embed_rows(model, rows, how="auto", length=128, context=AnalysisContext(ONE_PROCESS, tmp_path))
     first = embed_alone(model, ENGLISH[0], pool="cls").float()
     mask = torch.ones(1, 1, dtype=torch.long)
     with torch.no_grad():
@@ -207,7 +207,7 @@ def write_xnli(folder: Path, rows: int, **counts: int) -> None:
         (folder / "xnli" / f"test-{language}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def test_the_published_way_takes_the_same_20_random_rows_everywhere(
+def test_as_published_takes_the_same_20_random_rows_in_every_language(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_xnli(tmp_path, 60)
@@ -252,7 +252,7 @@ def test_the_embedded_corpus_needs_no_file(tmp_path: Path) -> None:
     assert " " in pair.source.column("text")[0].as_py()
 
 
-def test_what_cannot_be_compared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_that_are_not_parallel_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_it(**settings: Any) -> None:
         open_analysis_data(Settings(**settings), source="en", store=tmp_path)
 

@@ -52,7 +52,7 @@ def call(*arguments: str) -> str:
     return done.output
 
 
-def test_probe(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
+def test_probe_writes_results_and_names_auxiliary_tasks(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
     said = call("probe", *models, *PROBE, *FEW, "--choose", "cross:multi", "--min-gain", "-100")
     assert "Probing results, macro_f1 of en, de together" in said
     assert "auxiliary tasks for what cross learnt: pos, sentiment." in said
@@ -77,20 +77,20 @@ def test_set_changes_a_key_inside_a_setting(models: list[str], tmp_path: Path) -
     assert settings["tasks"]["pos"] == {"on": "phrasebook-pos", "train": "phrasebook-pos:en:train[:20]"}
 
 
-def test_probe_against_another_model(models: list[str], tmp_path: Path) -> None:
+def test_probe_compares_with_the_model_that_against_names(models: list[str], tmp_path: Path) -> None:
     said = call("probe", models[1], *PROBE, *FEW, "--against", models[0], "--out", "here.csv")
     with (tmp_path / "here.csv").open(encoding="utf-8") as file:
         assert {(row["model"], row["against"]) for row in csv.DictReader(file)} == {("multi", "cross")}
     assert "than one on cross (the base)" in said
 
 
-def test_probe_of_an_encoder_as_it_was_shows_its_scores(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
+def test_probe_of_a_pretrained_encoder_shows_its_scores(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
     said = call("probe", str(tiny_folder), *PROBE, *FEW)
     assert "macro_f1" in said and "sentiment" in said
     assert (tmp_path / "analyses" / "probe.csv").is_file()
 
 
-def test_head_updates(models: list[str], tmp_path: Path) -> None:
+def test_head_updates_writes_normalised_updates_and_a_figure(models: list[str], tmp_path: Path) -> None:
     said = call("head_updates", *models, "--normalise", "max")
     assert "Spearman's rho" in said
     with (tmp_path / "analyses" / "head_updates.csv").open(encoding="utf-8") as file:
@@ -102,7 +102,7 @@ def test_head_updates(models: list[str], tmp_path: Path) -> None:
     assert "difference" in (tmp_path / "analyses" / "head_updates.svg").read_text(encoding="utf-8")
 
 
-def test_head_updates_against_each_other(models: list[str], tmp_path: Path) -> None:
+def test_head_updates_compares_with_the_model_that_against_names(models: list[str], tmp_path: Path) -> None:
     call("head_updates", models[1], "--against", models[0], "--part", "query", "--out", "u.csv")
     with (tmp_path / "u.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -110,12 +110,12 @@ def test_head_updates_against_each_other(models: list[str], tmp_path: Path) -> N
     assert all(0.05 < float(row["update"]) < 0.12 for row in rows), "0.1 times what normal numbers are on average"
 
 
-def test_what_was_not_trained_has_no_updates(models: list[str], tiny_folder: Path) -> None:
+def test_head_updates_of_a_pretrained_encoder_are_refused(models: list[str], tiny_folder: Path) -> None:
     with pytest.raises(UserError, match="was not trained"):
         call("head_updates", str(tiny_folder))
 
 
-def test_heads_probe(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
+def test_head_probe_writes_tables_and_figures(models: list[str], tmp_path: Path, tiny_folder: Path) -> None:
     said = call("head-probe", *models, *PROBE, *FEW, "--baseline", "pos=cross", "--top", "2,50%")
     assert "Best attention heads that models share" in said
     assert "No model here was trained for sentiment" in said
@@ -149,7 +149,7 @@ def test_wrong_options_are_reported(models: list[str], arguments: list[str], mes
         CliRunner().invoke(app, ["analyse", *arguments, *models], catch_exceptions=False)
 
 
-def test_pairs_of_names() -> None:
+def test_pairs_of_names_are_split_at_their_colon() -> None:
     assert parse_pairs(("a:b", "ner: x : ner: y")) == (("a", "b"), ("ner: x", "ner: y"))
     with pytest.raises(RecipeError, match="choose.*two models' names"):
         parse_settings({"kind": "probe", "tasks": "pos", "languages": ["de"], "choose": ["a"]})

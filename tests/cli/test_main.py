@@ -173,7 +173,9 @@ def test_data_lists_sets_and_shows_rows(crossling: Crossling) -> None:
     assert "3 rows" in shown.out and "/B-" in shown.out and re.search(r"O +\d+ +\d+\.\d %", shown.out)
     table = '{ data = "phrasebook-parallel:en-hi", rows = 40, clean = { max_words = 9 } }'
     cleaned = crossling("data", "show", table, "--rows", "0").out
-    assert "left out (" in cleaned and "over 9 words" in cleaned and "script tells English from Hindi" in cleaned
+    assert (
+        "left out (" in cleaned and "over 9 words" in cleaned and "script distinguishes English from Hindi" in cleaned
+    )
 
 
 def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_path: Path) -> None:

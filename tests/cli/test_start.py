@@ -183,7 +183,7 @@ def test_translations_are_text_for_taggers_and_pairs_for_classes(crossling: Star
     assert load_recipe("nli-de.toml").stage[1].parallel[0]["target"][0]["path"] == "dev.de.tsv"
 
 
-def test_what_needs_no_data_is_used_without_any(
+def test_ingredient_that_needs_no_data_is_used(
     crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Ingredient(none=GAIN, text=(), page="x.md", needs="nothing", ask="", why="Smooth.", finetune={"epochs": 3})
@@ -378,5 +378,7 @@ def test_text_of_other_languages_is_used_and_that_of_the_target_asked_for(crossl
     code, out, _ = crossling("start", "ner", "--language", "de", "--labels", labels, "--text", text)
     assert code == 0
     assert "In our study: +3.4 points [+2.8, +4.0] over plain fine-tuning" in out
-    wish = "such text in de: languages that gave text gained +4.0 points [+3.5, +4.5], others +3.4 points [+2.8, +4.0]"
-    assert wish in out
+    suggestion = (
+        "such text in de: languages that gave text gained +4.0 points [+3.5, +4.5], others +3.4 points [+2.8, +4.0]"
+    )
+    assert suggestion in out

@@ -15,7 +15,7 @@ from crossling.data.batching import (
     Batch,
     Examples,
     ExampleSubset,
-    HeldExamples,
+    InMemoryExamples,
     JoinedExamples,
     choose_lengths,
     pad_column,
@@ -59,7 +59,9 @@ def test_columns_of_several_rows_equal_those_taken_one_by_one(
     ragged = [list(range(n, n + n % 4)) for n in range(23)]
     written = _write(tmp_path / "e.arrow", ragged, 3)
     other = write_examples(tmp_path / "f.arrow", [{"ids": [np.array([7, 8], np.int32)]}])
-    held = HeldExamples([{"ids": [np.array(row, np.int32) for row in ragged], "row": np.arange(23, dtype=np.int32)}])
+    held = InMemoryExamples(
+        [{"ids": [np.array(row, np.int32) for row in ragged], "row": np.arange(23, dtype=np.int32)}]
+    )
     subset = ExampleSubset(written, np.array([9, 2, 2, 21]))
 
     class Reversed(Examples):

@@ -173,10 +173,10 @@ def test_wrong_cleaning_settings_are_refused(table: dict[str, Any], message: str
 
 
 def test_explanation_names_what_checks_can_find() -> None:
-    assert "script cannot tell English from Spanish; sides finds English in place of Spanish" in explain_checks(
+    assert "script cannot distinguish English from Spanish; sides finds English in place of Spanish" in explain_checks(
         {}, "en-es"
     )
-    assert "script tells English from Hindi" in explain_checks({"sides": False}, "en-hi")
+    assert "script distinguishes English from Hindi" in explain_checks({"sides": False}, "en-hi")
     assert "a third language" in explain_checks({}, "en-hi")
     assert "the script of 'xx' is not known" in explain_checks({}, "en-xx")
     assert explain_checks({"sides": False, "script": 0}, "en-hi") == "no language is checked"

@@ -127,17 +127,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def open_in_process(spec: str, store: Path, variables: dict[str, str], *, patience: float = 120.0) -> dict[str, Any]:
-    """What a process of its own reads; ``patience``: seconds after which a hub that is silent counts as unreachable."""
-    [result] = open_all([spec], store, variables, patience=patience)
+def open_in_process(spec: str, store: Path, variables: dict[str, str], *, timeout: float = 120.0) -> dict[str, Any]:
+    """What a process of its own reads; ``timeout``: seconds after which a hub that is silent counts as unreachable."""
+    [result] = open_all([spec], store, variables, timeout=timeout)
     return result
 
 
 def open_all(
-    specs: list[str], store: Path, variables: dict[str, str], *, patience: float = 120.0
+    specs: list[str], store: Path, variables: dict[str, str], *, timeout: float = 120.0
 ) -> list[dict[str, Any]]:
     """The same of several sets, in one process."""
-    done = run_code(OPEN, patience, store, *specs, variables=variables)
+    done = run_code(OPEN, timeout, store, *specs, variables=variables)
     assert done.returncode == 0, done.stderr
     results: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return results
@@ -213,7 +213,7 @@ def test_silent_hub_times_out(tmp_path: Path) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen(50)
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        result = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"), patience=1)
+        result = open_in_process("xnli:de:dev", tmp_path / "a", environment(endpoint, tmp_path / "hf"), timeout=1)
     assert f"xnli:de:dev: the hub ({endpoint}) cannot be reached" in result["error"]
     assert "facebook/xnli (configuration de, revision main) is not in its cache" in result["error"]
     assert "CROSSLING_DATA is not set; set it to a folder that has xnli/dev-de.tsv" in result["error"]

@@ -52,7 +52,9 @@ def test_languages_of_known_collections_are_listed(codes: str) -> None:
         ("th", "Tai-Kadai", "Tai", "Thai", "SVO"),
     ],
 )
-def test_language_facts(code: str, family: str, branch: str, script: str, order: str) -> None:
+def test_languages_have_known_family_branch_script_and_word_order(
+    code: str, family: str, branch: str, script: str, order: str
+) -> None:
     language = get_language(code)
     assert (language.family, language.branch, language.script, language.word_order) == (
         family,
@@ -125,7 +127,7 @@ def test_name_of_unknown_code_is_the_code() -> None:
     assert name_of("qaa-test") == "qaa-test"
 
 
-def test_groups_for_averages() -> None:
+def test_languages_are_grouped_by_branch_family_script_and_enf() -> None:
     assert {code: group_of(code, "branch") for code in ("fr", "de")} == {
         "fr": "Romance branch",
         "de": "Germanic branch",

@@ -171,7 +171,7 @@ def test_cells_and_segments_beyond_the_limit_are_refused(
 
 
 def test_files_that_unpack_without_measure_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "UNPACKED_FREE", 1 << 20)
+    monkeypatch.setattr(limits, "DECOMPRESSED_FREE", 1 << 20)
     (tmp_path / "bomb.gz").write_bytes(gzip.compress((b"a" * 63 + b"\n") * (1 << 17)))
     with pytest.raises(DataError, match=r"bomb\.gz: .*unpacks to more than 4,[0-9,]+ bytes, 200 times"):
         sum(1 for _ in read_lines(tmp_path / "bomb.gz"))

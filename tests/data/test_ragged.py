@@ -21,7 +21,7 @@ def test_rows_round_trip(rows: list[list[int]]) -> None:
 
 
 @given(ROWS.filter(bool), st.data())
-def test_take_rows(rows: list[list[int]], data: st.DataObject) -> None:
+def test_taken_rows_equal_those_of_a_list(rows: list[list[int]], data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
     taken = take_rows(build_ragged(rows), np.asarray(chosen, np.int64))
     assert [taken[i].tolist() for i in range(len(taken))] == [rows[i] for i in chosen]
@@ -34,7 +34,7 @@ def test_take_rows(rows: list[list[int]], data: st.DataObject) -> None:
         )
     )
 )
-def test_join_rows(parts: list[list[list[int]]]) -> None:
+def test_joined_rows_are_concatenated_one_by_one(parts: list[list[list[int]]]) -> None:
     joined = join_rows([build_ragged(part) for part in parts])
     expected = [[value for row in rows for value in row] for rows in zip(*parts, strict=True)]
     assert [joined[i].tolist() for i in range(len(joined))] == expected

@@ -29,7 +29,7 @@ from crossling.data.records import (
 LETTERS = st.characters(exclude_categories=("Cs",), exclude_characters="\0\t\n\r")
 TEXT = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text.strip())
 TRIMMED = TEXT.map(str.strip).filter(lambda text: not text.startswith(("#", "-DOCSTART-")))
-"""Words and labels: formats do not tell spaces around them from their columns' edges."""
+"""Words and labels: formats do not distinguish spaces around them from their columns' edges."""
 WORD = TRIMMED.filter(lambda text: len(text.split()) == 1 and "|||" not in text)
 TAGGED = st.lists(st.tuples(TRIMMED, TRIMMED.filter(lambda tag: tag != "_")), min_size=1, max_size=5).map(
     lambda pairs: TaggedSentence(*map(tuple, zip(*pairs, strict=True)))

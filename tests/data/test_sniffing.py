@@ -1,4 +1,4 @@
-"""Formats, columns and languages, told by names and first lines."""
+"""Formats, columns and languages, inferred from names and first lines."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_language_before_a_name(text: str, found: tuple[str, str]) -> None:
         ("qa", Question, {"format": "squad"}),
     ],
 )
-def test_formats_of_tasks(task: str, record: Any, wanted: dict[str, Any], tmp_path: Path) -> None:
+def test_format_is_inferred_for_each_task(task: str, record: Any, wanted: dict[str, Any], tmp_path: Path) -> None:
     path = write_rows(tmp_path, task, "de", "train", 60)
     table = sniff_file(path, record, language="de")
     assert table == {"path": str(path), "language": "de", **wanted}
@@ -82,7 +82,7 @@ def test_header_names_columns(tmp_path: Path) -> None:
         ('good,"fine, really"\ngood,so so la la\n', {"fields": {"text": 2, "label": 1}, "header": False}),
     ],
 )
-def test_columns_of_tables_from_spreadsheets(text: str, wanted: dict[str, Any], tmp_path: Path) -> None:
+def test_columns_of_spreadsheets_are_found(text: str, wanted: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(text)
     table = sniff_file(tmp_path / "x.csv", LabelledText, language="en")
     assert {name: table[name] for name in wanted} == wanted and table["format"] == "csv"
@@ -91,7 +91,7 @@ def test_columns_of_tables_from_spreadsheets(text: str, wanted: dict[str, Any], 
     assert isinstance(first, LabelledText) and first.text.startswith("fine") and first.label == "good"
 
 
-def test_translations_in_two_columns(tmp_path: Path) -> None:
+def test_two_columns_of_translations_are_read_as_pairs(tmp_path: Path) -> None:
     (tmp_path / "both.tsv").write_text("a cat\tpaka\n")
     table = sniff_file(tmp_path / "both.tsv", ParallelPair, language="en-sw")
     assert open_data(table, store=tmp_path)[0] == ParallelPair("a cat", "paka")
@@ -103,11 +103,13 @@ def test_translations_in_two_columns(tmp_path: Path) -> None:
         ("x.tsv", "one column\n", LabelledText, "1 column(s) where 2 are needed (text, label), with tabs between"),
         ("x.tsv", "", LabelledPair, "no lines where 3 are needed"),
         ("x.csv", "a,b\n", LabelledPair, "2 column(s) where 3 are needed"),
-        ("x.csv", "a,b\n", Question, "a table cannot be told to hold Question rows"),
-        ("x.txt", "a\n", Question, "cannot be told to hold Question rows"),
+        ("x.csv", "a,b\n", Question, "Question rows cannot be recognised in a table"),
+        ("x.txt", "a\n", Question, "Question rows cannot be recognised in it"),
     ],
 )
-def test_what_cannot_be_told_is_asked_for(name: str, text: str, record: Any, message: str, tmp_path: Path) -> None:
+def test_unclear_format_is_an_error_that_shows_a_table(
+    name: str, text: str, record: Any, message: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError) as error:
         sniff_file(tmp_path / name, record, language="en")
@@ -124,7 +126,7 @@ def test_example_tables_are_tables() -> None:
     assert all("format" in parse_data(example) for example in EXAMPLES.values())
 
 
-def test_has_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_has_files_finds_what_can_be_read_without_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CROSSLING_DATA", str(tmp_path))
     (tmp_path / "panx").mkdir()
     (tmp_path / "panx" / "train-sw.tsv").write_text("a\tO\n")

@@ -179,7 +179,7 @@ def test_longer_subword_makes_no_word_unknown() -> None:
     assert larger.encode("abc abcd").tokens == ["abc", "abc", "##d"]
 
 
-def test_join_that_lengthens_other_words_is_dropped() -> None:
+def test_merge_that_lengthens_other_words_is_dropped() -> None:
     pieces = ["[PAD]", "[UNK]", "ab", "##c", "##cdef", "##d", "##e", "##f"]
     tokenizer = build_wordpiece({piece: index for index, piece in enumerate(pieces)})
     words = count_words(tokenizer, ["abc abc"] + ["abcdef"] * 5)
@@ -189,7 +189,7 @@ def test_join_that_lengthens_other_words_is_dropped() -> None:
     assert [piece.text for piece in extend_tokenizer(tokenizer, more, count=1)[1]] == ["abc"]
 
 
-def test_the_most_frequent_pair_comes_first_and_steps_to_longer_joins_are_left_out() -> None:
+def test_most_frequent_pair_is_merged_first_and_steps_to_longer_merges_are_left_out() -> None:
     tokenizer = tiny_tokenizer("xlm-r")
     words = Counter({"▁कमल": 50, "▁बहन": 20, "▁नमक": 3, "▁मकान": 1})
     pairs: Counter[str] = Counter()

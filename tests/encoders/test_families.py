@@ -125,7 +125,7 @@ def test_states_of_all_layers_equal_those_of_transformers(label: str) -> None:
         weights = model.state_dict()
         model = type(model)(config).eval()
         model.load_state_dict(weights)
-    elif encoder.is_changed:  # and this one where it is told what is visible
+    elif encoder.is_changed:  # and this one where the mask says what is visible
         given = mask[:, None, None, :].bool().expand(-1, 1, ids.shape[1], -1)
     with torch.no_grad():
         expected = model(input_ids=ids, attention_mask=given, output_hidden_states=True)

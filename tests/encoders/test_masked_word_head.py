@@ -1,4 +1,4 @@
-"""The head for masked words: what checkpoints carry, held against transformers' own models."""
+"""The head for masked words: what checkpoints carry, compared with transformers' own models."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_truncation_of_tokenizer_is_off() -> None:
     assert len(encode_texts(encoder.tokenizer, ["the cat eats fish in London"]).pieces[0]) == 6
 
 
-def test_first_pieces() -> None:
+def test_first_pieces_are_the_places_where_words_begin() -> None:
     assert first_pieces(np.asarray([0, 0, 1, 2, 2, 2, 3])).tolist() == [0, 2, 3, 6]
     assert first_pieces(np.asarray([], np.int32)).tolist() == []
 

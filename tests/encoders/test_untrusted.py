@@ -1,4 +1,4 @@
-"""A checkpoint from a stranger is data: code, links, absurd sizes and broken weights are refused before they count."""
+"""An untrusted checkpoint is data: code, links, absurd sizes and broken weights are refused before they count."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def break_a_weight(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("corrupt", "message"),
     [
         (name_remote_code, "never run"),
         (name_tokenizer_code, "never run"),
@@ -109,8 +109,8 @@ def break_a_weight(folder: Path) -> None:
         (break_a_weight, "not a number"),
     ],
 )
-def test_hostile_folders_are_refused(folder: Path, spoil: Callable[[Path], None], message: str) -> None:
-    spoil(folder)
+def test_hostile_folders_are_refused(folder: Path, corrupt: Callable[[Path], None], message: str) -> None:
+    corrupt(folder)
     with pytest.raises(EncoderError, match=message):
         load_encoder(str(folder))
 

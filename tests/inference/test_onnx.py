@@ -294,9 +294,9 @@ def test_product_in_8_bits_equals_its_definition(tmp_path: Path) -> None:
     vectors = generator.normal(0, 1, (2, 3, 8)).astype(np.float32) * np.array([[[0.01]], [[50.0]]], np.float32)
     vectors[0, 0] = 0
     graph = Graph("int8")
-    graph.hold(vectors, "vectors")
+    graph.add_initializer(vectors, "vectors")
     graph.save(
-        tmp_path, inputs=["ids"], outputs={"product": (graph.multiply("vectors", torch.tensor(weight), "w"), 3, 3)}
+        tmp_path, inputs=["ids"], outputs={"product": (graph.matmul("vectors", torch.tensor(weight), "w"), 3, 3)}
     )
     session = onnxruntime.InferenceSession(tmp_path / GRAPH)
     (found,) = session.run(None, {"ids": np.zeros((2, 3), np.int64)})

@@ -188,7 +188,7 @@ def test_files_beside_the_model_are_ignored(copied: Path) -> None:
         ({"vocabulary": "used", "on": ["nowhere.txt"]}, "no such file"),
     ],
 )
-def test_wrong_choices_are_refused(trained: Trained, tmp_path: Path, settings: Any, message: str) -> None:
+def test_invalid_export_options_are_refused(trained: Trained, tmp_path: Path, settings: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         export_model(trained("ner"), tmp_path / "out", store=tmp_path, **settings)
     assert not (tmp_path / "out").exists()

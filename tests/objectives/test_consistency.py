@@ -382,11 +382,11 @@ def test_captured_losses_equal_plain_losses(tmp_path: Path, kind: str) -> None:
         ({"subword": 0.2}, "Extra inputs"),
     ],
 )
-def test_senseless_settings_are_refused(table: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused(table: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         ConsistencySettings.model_validate(freeze(table))
 
 
-def test_objectives_that_cannot_compare_answers_are_refused() -> None:
-    with pytest.raises(RecipeError, match="'masked'.*cannot compare answers"):
+def test_objectives_that_cannot_compare_predictions_are_refused() -> None:
+    with pytest.raises(RecipeError, match="'masked'.*cannot compare predictions"):
         make_consistent(SimpleNamespace(name="masked"), CUT)  # type: ignore[arg-type]

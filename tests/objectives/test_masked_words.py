@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from crossling.data.batching import Batch, Examples, write_examples
-from crossling.data.draws import draw
+from crossling.data.draws import draw_uniform
 from crossling.encoders.vocabulary import trim_encoder
 from crossling.models.model import Model, build_model
 from crossling.objectives.inputs import IGNORED
@@ -27,7 +27,7 @@ LENGTH = 48
 
 
 def make_examples(folder: Path, count: int = 200, *, words: int = 3, seed: int = 0) -> Examples:
-    """Texts of random subwords between special ones, in words of at most so many."""
+    """Texts of random subwords between special ones, in words of at most ``words`` subwords."""
     encoder = tiny_encoder()
     generator = np.random.default_rng(seed)
     ids, numbers = [], []
@@ -128,11 +128,15 @@ def test_text_of_special_subwords_has_no_targets(tmp_path: Path) -> None:
 
 
 def test_draws_are_uniform_and_independent() -> None:
-    numbers = draw(3, 1, 0, np.arange(1000), 50)
+    numbers = draw_uniform(3, 1, 0, np.arange(1000), 50)
     assert numbers.min() >= 0 and numbers.max() < 1
     counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
     assert np.abs(counts / counts.mean() - 1).max() < 0.07
-    for other in (draw(3, 2, 0, np.arange(1000), 50), draw(3, 1, 1, np.arange(1000), 50), numbers[:, ::-1]):
+    for other in (
+        draw_uniform(3, 2, 0, np.arange(1000), 50),
+        draw_uniform(3, 1, 1, np.arange(1000), 50),
+        numbers[:, ::-1],
+    ):
         assert abs(np.corrcoef(numbers.ravel(), other.ravel())[0, 1]) < 0.02
     assert abs(np.corrcoef(numbers[:-1].ravel(), numbers[1:].ravel())[0, 1]) < 0.02
 

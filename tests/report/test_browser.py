@@ -109,7 +109,7 @@ def test_filter_hides_other_rows(opened: Opened) -> None:
     assert opened.messages == []
 
 
-def test_sorting_and_grouping(opened: Opened) -> None:
+def test_rows_are_sorted_by_score_and_grouped_by_script(opened: Opened) -> None:
     page = opened.page
     set_value(page, "#compare-panx .pick-group", "", "change")
     click = "document.querySelectorAll('#compare-panx table[data-view=scores] thead button')[1].click()"

@@ -72,14 +72,14 @@ def make_result(language: str, accuracy: float) -> LanguageResult:
     gold = random.integers(-1, len(LABELS), size=(20, 6))
     runs = []
     for _ in range(2):
-        guess = np.where(random.random(gold.shape) < accuracy, np.maximum(gold, 0), 0)
+        predicted = np.where(random.random(gold.shape) < accuracy, np.maximum(gold, 0), 0)
         runs.append(
             Predictions.from_tags(
                 language,
                 f"set:{language}",
                 labels=LABELS,
                 gold=list(gold),
-                predicted=list(guess),
+                predicted=list(predicted),
                 confidence=[np.ones(6)] * 20,
                 scheme="bio",
             )
@@ -227,7 +227,7 @@ def make_other_page(sample: TextSample | AnswerSample) -> Reader:
     return Reader(render_run(summary))
 
 
-def test_texts_and_answers() -> None:
+def test_samples_of_texts_and_answers_are_escaped_and_directed() -> None:
     page = make_other_page(TextSample((EVIL, "دوسرا"), "neutral", "entailment", 0.712))
     shown = "".join(page.texts)
     assert EVIL in shown and "دوسرا" in shown and "confidence 71 %" in shown
@@ -249,7 +249,7 @@ def test_page_without_results_still_renders() -> None:
     assert Reader(render_run(RunSummary("t", "e", "nli", "en", "accuracy", ()))).problems == []
 
 
-def test_mark_answers() -> None:
+def test_gold_and_predicted_answers_are_marked_in_the_context() -> None:
     assert mark_answers("built in 1889 in Paris", gold=("1889",), predicted="in 1889") == (
         ("near", "built "),
         ("predicted", "in "),

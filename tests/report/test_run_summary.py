@@ -121,7 +121,7 @@ def test_average_needs_equal_seeds_for_a_spread() -> None:
     assert str(average([], "span_f1")) == "–"
 
 
-def test_format_percent() -> None:
+def test_percentages_have_one_decimal_and_their_deviation() -> None:
     assert format_percent(0.8184, 0.0031) == "81.8 ± 0.3"
     assert format_percent(1.0) == "100.0"
     assert format_percent(float("nan")) == "–"

@@ -27,7 +27,7 @@ from crossling.scores.answers import answer_f1, answer_matches, normalise_answer
         ("qaa", "Der Hund", ["der", "hund"]),
     ],
 )
-def test_normalise(language: str, text: str, tokens: list[str]) -> None:
+def test_answers_are_normalised_by_language(language: str, text: str, tokens: list[str]) -> None:
     assert list(normalise_answer(text, language)) == tokens
 
 
@@ -41,7 +41,7 @@ def test_words_count_as_often_as_they_occur() -> None:
     assert answer_f1("ha ha", ["ha"], language="en") == pytest.approx(2 / 3)
 
 
-def test_no_answer() -> None:
+def test_unanswerable_question_is_right_only_without_an_answer() -> None:
     assert answer_f1("", [], language="en") == 1.0
     assert answer_matches("", [], language="en")
     assert answer_f1("cat", [], language="en") == 0.0
@@ -53,7 +53,7 @@ def test_no_answer() -> None:
     st.lists(st.text(max_size=20), max_size=3),
     st.sampled_from(["en", "zh", "ar", "vi"]),
 )
-def test_bounds(predicted: str, gold: list[str], language: str) -> None:
+def test_answer_f1_is_between_0_and_1_and_1_for_a_match(predicted: str, gold: list[str], language: str) -> None:
     f1 = answer_f1(predicted, gold, language=language)
     assert 0 <= f1 <= 1
     if answer_matches(predicted, gold, language=language):

@@ -47,7 +47,7 @@ def tags_of(pairs: list[list[tuple[int, int]]], labels: tuple[str, ...], scheme:
         "made",
         labels=labels,
         gold=[[gold for gold, _ in sentence] for sentence in pairs],
-        predicted=[[guess for _, guess in sentence] for sentence in pairs],
+        predicted=[[label for _, label in sentence] for sentence in pairs],
         confidence=[[1.0] * len(sentence) for sentence in pairs],
         scheme=scheme,  # type: ignore[arg-type]
     )
@@ -71,7 +71,7 @@ def answers_of(language: str, *cases: tuple[str, list[str]]) -> Predictions:
         "made",
         ids=[str(i) for i in range(len(cases))],
         gold=[gold for _, gold in cases],
-        predicted=[guess for guess, _ in cases],
+        predicted=[label for label, _ in cases],
         starts=[0] * len(cases),
         confidence=[1.0] * len(cases),
     )
@@ -242,7 +242,7 @@ def test_every_score_is_explained_and_every_task_has_a_main_one() -> None:
         explain("spanf1")
 
 
-def test_titles() -> None:
+def test_titles_write_out_abbreviations() -> None:
     assert [title_of(name) for name in ("span_f1", "qa_f1", "xtreme_pos_f1")] == [
         "span F1",
         "QA F1",

@@ -65,9 +65,9 @@ def test_words_are_found_again_in_order() -> None:
 def test_contexts_are_linked_once_and_equal_ones_not_at_all(tmp_path: Path) -> None:
     """The same words in the other language: the aligner links each to itself."""
     folder = save_tiny(tmp_path / "tiny", family="bert")
-    world = Distributed(0, 1, torch.device("cpu"), torch.float32)
+    distributed = Distributed(0, 1, torch.device("cpu"), torch.float32)
     context = StageContext(
-        1, "en", tiny_encoder(), EncoderSettings(name=str(folder)), world, tmp_path / "work", tmp_path
+        1, "en", tiny_encoder(), EncoderSettings(name=str(folder)), distributed, tmp_path / "work", tmp_path
     )
     words = "the cat eats red fish in London"
     sources = [words, words, "a dog"]

@@ -295,7 +295,7 @@ TEACH = {"kind": "teach", "text": ["panx:de"]}
         (lambda t: t["stage"][1].update(models=1), r"stage.1.models = 1: .*greater than or equal to 2"),
     ],
 )
-def test_what_cannot_be_averaged_is_refused(change: Change, said: str, tmp_path: Path, flat_folder: Path) -> None:
+def test_invalid_average_stages_are_refused(change: Change, said: str, tmp_path: Path, flat_folder: Path) -> None:
     tables = make_tables(tmp_path, flat_folder, {"kind": "average"})
     change(tables)
     with pytest.raises(RecipeError, match=said):

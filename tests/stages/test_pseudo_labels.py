@@ -104,7 +104,7 @@ def test_tags_that_are_no_spans_are_taken_as_they_are() -> None:
     assert sources == [1, -1, 0, -1]
 
 
-def test_two_readings_count_as_twice_the_teachers() -> None:
+def test_votes_on_two_readings_are_joined_as_twice_the_teachers() -> None:
     (one, first_TNC), (other, second_TNC) = _draw_votes(1), _draw_votes(2)
     joined, whole_TNC = join_votes(one, other), np.concatenate([first_TNC, second_TNC])
     assert (joined.best == whole_TNC.argmax(2)).all()

@@ -493,7 +493,7 @@ def test_weights_and_soft_labels_change_the_student(tmp_path: Path, flat_folder:
         ("tag", {"share": 0.0}, "share"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_incompatible_settings_of_teaching_are_refused(
     kind: str, changes: dict[str, Any], said: str, tmp_path: Path, flat_folder: Path
 ) -> None:
     with pytest.raises(RecipeError, match=said):

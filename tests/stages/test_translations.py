@@ -38,10 +38,10 @@ LINES = [ParallelPair(source, target) for source, target in zip(SOURCE, TARGET, 
 
 
 def make_context(tmp_path: Path, seed: int = 1) -> StageContext:
-    world = Distributed(0, 1, torch.device("cpu"), torch.float32)
+    distributed = Distributed(0, 1, torch.device("cpu"), torch.float32)
     encoder = tiny_encoder(layers=1)
     encoder.model.get_input_embeddings().weight.data.mul_(10)  # or all sentences would have nearly the same vector
-    return StageContext(seed, "en", encoder, EncoderSettings(name="tiny"), world, tmp_path / "work", tmp_path)
+    return StageContext(seed, "en", encoder, EncoderSettings(name="tiny"), distributed, tmp_path / "work", tmp_path)
 
 
 def make_text(records: list[Any] = LINES) -> Any:

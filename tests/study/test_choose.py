@@ -205,7 +205,7 @@ def test_tables_have_means_by_group(swept: Path) -> None:
     assert titles == ["hi Hindi"], "a group of one language has its line already"
 
 
-def test_mistakes_raise_errors(swept: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_invalid_settings_and_unfinished_cells_raise(swept: Path, tmp_path: Path, tiny_folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"similarity\.pool = 'max'"):
         parse_settings({**SIMILARITY, "pool": "max"})
     plan = json.loads((swept / "study.json").read_text(encoding="utf-8"))

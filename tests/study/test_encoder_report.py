@@ -66,7 +66,7 @@ def test_hub_encoder_is_described_without_its_weights(models: Path, tmp_path: Pa
     weights = (models / "xlm" / "model.safetensors").read_bytes()
     fetched = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert fetched and not any(path.read_bytes() == weights for path in fetched)
-    english, zulu = report.cuts
+    english, zulu = report.tokenizations
     assert zulu.text == "" and english.text == "phrasebook"
     sentences = [row.words for row in generate("pos", "en", "train", rows=1000)]
     assert (english.fertility, english.unknown) == count_subwords(tiny_tokenizer("xlm-r"), sentences)
@@ -135,7 +135,7 @@ def test_encoder_without_mask_is_usable_with_limits(models: Path) -> None:
     assert not report.checkpoint.reasons and any("no mask" in limit for limit in report.limits())
 
 
-def test_what_is_not_an_encoder_is_an_error(models: Path, tmp_path: Path) -> None:
+def test_folders_and_names_that_are_no_encoder_are_errors(models: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(EncoderError, match="not an encoder's folder"):
         open_checkpoint(str(tmp_path / "empty"))

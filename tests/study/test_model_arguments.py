@@ -1,4 +1,4 @@
-"""Models named on the command line: runs, saved models and original encoders, with or without a name of one's own."""
+"""Models named on the command line: runs, saved models and original encoders, with or without a custom name."""
 
 from __future__ import annotations
 

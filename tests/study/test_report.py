@@ -126,14 +126,14 @@ def test_recipes_are_listed_by_differences(finished: Path) -> None:
     assert [name for name, _ in document.recipes] == ["ner: plain", "pos: plain"]
     assert "epochs = 1" in document.recipes[0][1]
     assert document.variants is not None
-    told = {row[:2]: row[2] for row in document.variants.rows}
-    assert told["ner", "other"] == "stage.0.lr = 0.002"
-    assert "stage.0.fusion.weight = 0.75" in told["pos", "mean weight=0.75"]
+    differences = {row[:2]: row[2] for row in document.variants.rows}
+    assert differences["ner", "other"] == "stage.0.lr = 0.002"
+    assert "stage.0.fusion.weight = 0.75" in differences["pos", "mean weight=0.75"]
     assert "[systems.mean]" in document.settings and "[[choose]]" in document.settings
     assert dict(flatten({"a": [{"b": 1}, {"b": [1, 2]}], "c": {}})) == {"a.0.b": "1", "a.1.b": "[1, 2]"}
 
 
-def test_report_without_models(finished: Path, tmp_path: Path) -> None:
+def test_report_notes_missing_records_of_training(finished: Path, tmp_path: Path) -> None:
     compare_study(finished)
     shutil.move(tmp_path / "s", tmp_path / "elsewhere")
     document = report_study(finished).document

@@ -238,10 +238,10 @@ def test_busy_workers_are_ended_gently_on_a_gpu_alone(device: str, ended: str) -
 
 
 @pytest.mark.parametrize(
-    ("lent", "names"), [(None, ["0", "1"]), ("4, 7", ["4", "7"]), ("GPU-a,GPU-b", ["GPU-a", "GPU-b"])]
+    ("visible", "names"), [(None, ["0", "1"]), ("4, 7", ["4", "7"]), ("GPU-a,GPU-b", ["GPU-a", "GPU-b"])]
 )
-def test_workers_are_spread_over_the_gpus_that_are_lent(
-    lent: str | None, names: list[str], monkeypatch: pytest.MonkeyPatch
+def test_workers_are_spread_over_the_visible_gpus(
+    visible: str | None, names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
 
@@ -252,7 +252,9 @@ def test_workers_are_spread_over_the_gpus_that_are_lent(
     end = SimpleNamespace(close=lambda: None)
     context = SimpleNamespace(Pipe=lambda: (end, end), Process=make_process)
     monkeypatch.setattr(local.multiprocessing, "get_context", lambda method: context)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", lent) if lent else monkeypatch.delenv("CUDA_VISIBLE_DEVICES", False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible) if visible else monkeypatch.delenv(
+        "CUDA_VISIBLE_DEVICES", False
+    )
     pool = local.LocalPool(resources=Resources("cuda", workers=4, threads=1, cores=8, gpus=2))
     pool.scale(jobs=9)
     assert started == names * 2

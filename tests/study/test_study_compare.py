@@ -140,9 +140,9 @@ def test_missing_cells_and_different_machines_are_noted(finished: Path) -> None:
     marker = finished / "ner/plain/seed-1/complete.json"
     marker.write_text(marker.read_text(encoding="utf-8").replace('"2"', '"3"'), encoding="utf-8")
     comparison = compare_study(finished)
-    told = "\n".join(comparison.lines)
-    assert "1 of 16 cells are not finished: ner/other/seed-2" in told
-    assert "different torch: 2, 3" in told
+    lines = "\n".join(comparison.lines)
+    assert "1 of 16 cells are not finished: ner/other/seed-2" in lines
+    assert "different torch: 2, 3" in lines
     (finished / "ner/mean/weight=0.25/seed-1/complete.json").unlink()
     comparison = compare_study(finished)
     assert any("nothing is chosen for mean yet: mean weight=0.25" in line for line in comparison.lines)
@@ -161,8 +161,8 @@ def test_a_system_with_more_labels_leaves_the_zero_shot_mean_to_the_others(finis
     recipe.write_text(text.replace(line, 'train = ["panx:en", "panx:hi"]'), encoding="utf-8")
     after = compare_study(finished)
     assert means(after, "ner") == means(before, "ner")
-    told = "ner: other learns from labels in hi too"
-    assert any(told in line for line in after.lines) and not any(told in line for line in before.lines)
+    note = "ner: other learns from labels in hi too"
+    assert any(note in line for line in after.lines) and not any(note in line for line in before.lines)
 
 
 def test_a_choice_by_dev_needs_dev_scores(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Moments of AdamW in bfloat16: how they are rounded at random, and that updates are AdamW's up to that."""
+"""Moments of AdamW in bfloat16: stochastic rounding, and that updates are AdamW's up to that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from crossling.training import bf16_states
-from crossling.training.bf16_states import Bfloat16AdamW, draw_bits, philox, round_randomly
+from crossling.training.bf16_states import Bfloat16AdamW, draw_bits, philox, round_stochastically
 from crossling.training.distributed import Distributed
 from crossling.training.fast.fused_adamw import FusedAdamW
 from crossling.training.loop import Execution, fit
@@ -46,10 +46,10 @@ def test_bits_are_uniform_and_a_function_of_seed_step_and_place() -> None:
 def test_numbers_that_bfloat16_represents_stay_as_they_are() -> None:
     exact = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     for bits in (0, 1, 0xFFFF):
-        found = round_randomly(exact.float(), torch.full((1 << 16,), bits, dtype=torch.int32))
+        found = round_stochastically(exact.float(), torch.full((1 << 16,), bits, dtype=torch.int32))
         assert torch.equal(found.isnan(), exact.isnan()) and torch.equal(found[~exact.isnan()], exact[~exact.isnan()])
     wild = torch.tensor([0x7FFFFFFF, -1, 0x7F800001], dtype=torch.int32).view(torch.float32)
-    assert round_randomly(wild, torch.full((3,), 0xFFFF, dtype=torch.int32)).isnan().all()
+    assert round_stochastically(wild, torch.full((3,), 0xFFFF, dtype=torch.int32)).isnan().all()
 
 
 @pytest.mark.parametrize("value", [1.003, -1.003, 3e-41, 7.7e-9, -1234.56, 1.999])
@@ -57,7 +57,7 @@ def test_expectation_of_a_rounded_number_is_the_number(value: float) -> None:
     """Exactly: over all random bits that there are."""
     every = torch.arange(1 << 16, dtype=torch.int32)
     number = torch.tensor(value)
-    found = round_randomly(number.expand(1 << 16).clone(), every).double()
+    found = round_stochastically(number.expand(1 << 16).clone(), every).double()
     assert len(found.unique()) == 2 and float(found.min()) < float(number) < float(found.max())
     assert float(found.mean()) == pytest.approx(float(number), rel=1e-12, abs=0)
 

@@ -145,8 +145,8 @@ def test_continued_run_of_several_streams_ends_with_same_bits(tmp_path: Path) ->
 
 def test_losses_are_reported_for_each_stream(tmp_path: Path) -> None:
     streams = _streams(tmp_path, 40, 40)
-    told: dict[str, float] = {}
+    reported: dict[str, float] = {}
     mixture = Mixture(streams[0], (AuxiliaryStream(streams[1], 1.0),))
-    execution = Execution(ONE, 1, tmp_path / "work", track=lambda values, step: told.update(values))
+    execution = Execution(ONE, 1, tmp_path / "work", track=lambda values, step: reported.update(values))
     fit(_model(streams), mixture, TrainingSettings(epochs=1, batch=8), execution)
-    assert {"loss", "task0", "task1"} <= set(told)
+    assert {"loss", "task0", "task1"} <= set(reported)

@@ -1,4 +1,4 @@
-"""Trackers: losses and scores arrive, and one that is not there is told before anything is trained."""
+"""Trackers: losses and scores arrive, and one that is not installed is reported before anything is trained."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_gradients_above_frozen_layers_equal_those_of_full_training(tmp_path: Pa
         torch.testing.assert_close(gradient, whole[name])
 
 
-def test_what_cannot_be_frozen_is_refused(tmp_path: Path) -> None:
+def test_freezing_too_many_layers_or_everything_is_refused(tmp_path: Path) -> None:
     model, _ = make_learner(tmp_path)
     with pytest.raises(RecipeError, match="freeze = 4: the encoder has 3 layers"):
         TrainedParts(model, _settings(freeze=4), seed=1)
@@ -254,7 +254,7 @@ def test_what_cannot_be_frozen_is_refused(tmp_path: Path) -> None:
         ({"optimizer_states": "4bit"}, "optimizer_states"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(table: dict[str, Any], message: str) -> None:
+def test_contradictory_settings_are_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TrainingSettings(**table)
 

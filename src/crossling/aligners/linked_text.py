@@ -75,7 +75,7 @@ class Text:
 
 
 def check_parallel(rows: Rows) -> None:
-    """Refuse rows that are no sentences with translations, or whose sides are swapped, as far as scripts tell."""
+    """Refuse rows that are no sentences with translations, or whose sides are swapped, as far as scripts show."""
     if rows.kind not in (ParallelPair, LinkedPair):
         raise DataError(f"{rows.name} holds {rows.kind.__name__} rows; links are between sentences and translations")
     languages = rows.language.split("-")

@@ -185,7 +185,7 @@ class _Collector:
         if self._settings.method == "transport":
             score_BWV = transport_words(cosine_BWV, source_BW, target_BV, temperature=self._settings.temperature)
         else:
-            score_BWV = _hide(cosine_BWV, source_BW, target_BV)
+            score_BWV = _mask_padding(cosine_BWV, source_BW, target_BV)
         for best, out, side, count in (
             (score_BWV.argmax(1), self._forward, self._corpus.target, seen[1]),
             (score_BWV.argmax(2), self._backward, self._corpus.source, seen[0]),
@@ -212,7 +212,7 @@ def _write_rows(out: IntArray, starts: IntArray, values: Any, counts: IntArray) 
         out[start : start + count] = row[:count]
 
 
-def _hide(score_BWV: Tensor, source_BW: Tensor, target_BV: Tensor) -> Tensor:
+def _mask_padding(score_BWV: Tensor, source_BW: Tensor, target_BV: Tensor) -> Tensor:
     """Exclude padding from every argmax."""
     return score_BWV.masked_fill(~(source_BW[:, :, None] & target_BV[:, None, :]), FAR)
 
@@ -246,7 +246,7 @@ def transport_words(cosine_BWV: Tensor, source_BW: Tensor, target_BV: Tensor, *,
     """
     import torch
 
-    log_kernel_BWV = _hide(cosine_BWV / temperature, source_BW, target_BV)
+    log_kernel_BWV = _mask_padding(cosine_BWV / temperature, source_BW, target_BV)
     weight_BW = -source_BW.sum(1, keepdim=True).log() + torch.zeros_like(log_kernel_BWV[:, :, 0])
     weight_BV = -target_BV.sum(1, keepdim=True).log() + torch.zeros_like(log_kernel_BWV[:, 0])
     left_BW, right_BV = torch.zeros_like(weight_BW), torch.zeros_like(weight_BV)
@@ -255,4 +255,4 @@ def transport_words(cosine_BWV: Tensor, source_BW: Tensor, target_BV: Tensor, *,
         left_BW = left_BW.masked_fill(~source_BW, FAR)
         right_BV = weight_BV - torch.logsumexp(log_kernel_BWV + left_BW[:, :, None], 1)
         right_BV = right_BV.masked_fill(~target_BV, FAR)
-    return _hide(log_kernel_BWV + left_BW[:, :, None] + right_BV[:, None, :], source_BW, target_BV)
+    return _mask_padding(log_kernel_BWV + left_BW[:, :, None] + right_BV[:, None, :], source_BW, target_BV)

@@ -90,7 +90,7 @@ class Prepares(Protocol):
     """An analysis whose settings or models depend on the models that are named."""
 
     def prepare(self, settings: Any, models: AnalysedModels) -> tuple[AnalysisSettings, AnalysedModels]:
-        """Settings with what only the models can tell, and models with those that they are compared with.
+        """Settings with what depends on the models, and models with those that they are compared with.
 
         Raises an error where models cannot be compared, before anything is computed.
         """

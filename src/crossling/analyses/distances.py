@@ -1,7 +1,7 @@
 """Distances of related and unrelated words across languages (figure 1 and appendix B of cross-lingual adjustment).
 
 Words of a sentence and of its translation that are linked mean the same; a good encoder has them nearer to each other
-than words that have nothing to do with one another. How well the two kinds of pair can be told apart is what numbers
+than words that have nothing to do with one another. How well the two kinds of pair can be distinguished is what numbers
 and histograms show, for models side by side: the links are the same for all. Unrelated words of other sentences differ
 from related ones in the sentence as well, which an encoder writes into every word; those of the same sentence do not.
 """
@@ -163,7 +163,7 @@ def open_analysis_data(settings: Settings, *, source: str, store: Path) -> Data:
 
 @dataclass
 class Data:
-    """The texts of all languages; words are linked and drawn when the first model wants them."""
+    """The texts of all languages; words are linked and drawn when the first model is analysed."""
 
     texts: tuple[Text, ...]
     linker: Linker
@@ -210,7 +210,7 @@ class Data:
 
 
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
-    """A row for each language: distances of related and of unrelated words, and how well they are told apart."""
+    """A row for each language: distances of related and of unrelated words, and how well they are distinguished."""
     from crossling.analyses.word_vectors import embed_words
 
     rows = []
@@ -304,7 +304,7 @@ def share_dimensions(sums_D: Array) -> dict[int, float]:
 
 
 def summarise(found: AnalysisTable[Settings]) -> list[Table]:
-    """Distances and how well they tell related words from others."""
+    """Distances and how well they separate related words from others."""
     settings = found.settings
     columns = ["relative"] if settings.distance == "relative" else ["related", "unrelated"]
     if settings.negatives != "other_sentences":
@@ -314,7 +314,9 @@ def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     if settings.distance == "relative":
         notes.append("relative: divided by the mean distance of unrelated words in other sentences, which is 1.")
     if settings.negatives == "other_sentences":
-        notes.append("Unrelated words stand in other sentences: overlap and auc tell sentences apart as well as words.")
+        notes.append(
+            "Unrelated words stand in other sentences: overlap and auc distinguish sentences as well as words."
+        )
     else:
         notes.append("same_sentence: unrelated words of a sentence and its own translation, which share the sentence.")
     return [summarise_models(found, columns, title="Distances of related and unrelated words", notes=notes)]

@@ -66,7 +66,7 @@ class OverlapTest:
     """Pairs of seeds that were compared."""
 
 
-def weigh_top(values: Array, top: int) -> Array:
+def weigh_top_k(values: Array, top: int) -> Array:
     """The probability of each head (the last axis) to be among the ``top`` best: 1 or 0, between them for equal heads.
 
     Equal heads at the edge are drawn at random, so that none is preferred for its place in the encoder.
@@ -82,17 +82,17 @@ def weigh_top(values: Array, top: int) -> Array:
     return weights
 
 
-def compare_best(values: Array, baseline: Array, top: int) -> Overlap:
+def measure_top_k_overlap(values: Array, baseline: Array, top: int) -> Overlap:
     """Top-K overlap: how many of the ``top`` best heads two models share, and how alike they rank those."""
     ours, theirs = values.ravel(), baseline.ravel()
-    both = weigh_top(ours, top) * weigh_top(theirs, top)
+    both = weigh_top_k(ours, top) * weigh_top_k(theirs, top)
     shared = np.flatnonzero(both)
     return Overlap(top, float(both.sum()), correlate_ranks(ours[shared], theirs[shared]))
 
 
 def compare_seeds(maps: Mapping[Any, Array], top: int) -> float:
     """The mean overlap of two seeds of one model: how many heads a model shares with itself."""
-    weights = [weigh_top(one.ravel(), top) for one in maps.values()]
+    weights = [weigh_top_k(one.ravel(), top) for one in maps.values()]
     found = [float(a @ b) for number, a in enumerate(weights) for b in weights[:number]]
     return float(np.mean(found)) if found else math.nan
 
@@ -156,11 +156,11 @@ def compare_models(
     chance_PSH = chance_PSH - np.ravel(ours)
     found = []
     for top in tops:
-        weights_TH, partner_SH = weigh_top(gains_TH, top), np.zeros_like(gains_SH)
+        weights_TH, partner_SH = weigh_top_k(gains_TH, top), np.zeros_like(gains_SH)
         for i, j in pairs:
             partner_SH[i] += weights_TH[j] / len(pairs)
-        shared = float((weigh_top(gains_SH, top) * partner_SH).sum())
-        chance_P = np.einsum("psh,sh->p", weigh_top(chance_PSH, top), partner_SH)
+        shared = float((weigh_top_k(gains_SH, top) * partner_SH).sum())
+        chance_P = np.einsum("psh,sh->p", weigh_top_k(chance_PSH, top), partner_SH)
         p = (1 + int((chance_P >= shared - 1e-9).sum())) / (1 + permutations)
         ceiling = compare_seeds(dict(zip(baseline, gains_TLH, strict=True)), top)
         found.append(OverlapTest(top, shared, float(chance_P.mean()), p, ceiling, len(pairs)))

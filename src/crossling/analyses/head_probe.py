@@ -29,7 +29,7 @@ from crossling.analyses._probes.probing import (
     score_confusions,
 )
 from crossling.analyses.head_maps import SIGNIFICANT, Array, page_map, plot_map
-from crossling.analyses.head_overlap import NULLS, Null, Overlap, OverlapTest, compare_best, compare_models
+from crossling.analyses.head_overlap import NULLS, Null, Overlap, OverlapTest, compare_models, measure_top_k_overlap
 from crossling.analyses.head_scores import HeadScores, collect_heads
 from crossling.analyses.models import AnalysedModels, name_model
 from crossling.analyses.settings import ModelsByTask
@@ -252,7 +252,9 @@ def compare_heads(heads: HeadScores, baselines: Mapping[str, str], settings: Set
                 permutations=settings.permutations,
                 seed=settings.permutation_seed,
             )
-            shared += [(probe, model, baseline, compare_best(own, best, test.top), test, own.size) for test in tests]
+            shared += [
+                (probe, model, baseline, measure_top_k_overlap(own, best, test.top), test, own.size) for test in tests
+            ]
     corrected = correct_holm([one[4].p for one in shared])
     return [Shared(*one, p) for one, p in zip(shared, corrected, strict=True)]
 

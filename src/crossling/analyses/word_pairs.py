@@ -47,7 +47,7 @@ class WordPairs:
     unrelated: Array
     """Two columns: the number of a source word, and that of a target word which has nothing to do with it."""
     same_sentence: Array
-    """The same of words of one sentence pair, whose context does not tell them apart."""
+    """The same of words of one sentence pair, whose context does not distinguish them."""
 
     def __len__(self) -> int:
         return len(self.source)

@@ -48,12 +48,12 @@ def show_data(
 def encoder(
     name: EncoderArgument,
     languages: Annotated[
-        str, typer.Option(help="Languages to cut, such as de,hi,sw; default: those of the embedded corpus.")
+        str, typer.Option(help="Languages to tokenize, such as de,hi,sw; default: those of the embedded corpus.")
     ] = "",
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit on the hub.")] = None,
     store: StoreOption = None,
 ) -> None:
-    """Check an encoder before it is downloaded: whether it works, its size, how it cuts languages, its licence.
+    """Check an encoder before it is downloaded: whether it works, its size, how it tokenizes languages, its licence.
 
     Of a hub's encoder, nothing is downloaded but its configuration and tokenizer. Exit code 2 if it cannot be used.
     """
@@ -74,7 +74,7 @@ def coverage(
     name: EncoderArgument,
     file: Annotated[Path, typer.Argument(help="Text of the language, one sentence or paragraph a line.")],
 ) -> None:
-    """See how well an encoder's subwords fit a language."""
+    """See how well an encoder's vocabulary covers a language: subwords per word, unknown words, scripts."""
     check_encoder(name)
     check_file(file)
     from crossling.cli.show_data import show_coverage
@@ -95,7 +95,7 @@ def trim(
     layers: Annotated[int | None, typer.Option(help="Keep this many layers, from the lowest on; default: all.")] = None,
     store: StoreOption = None,
 ) -> None:
-    """Make a smaller encoder: only the subwords that some data uses, and fewer layers."""
+    """Make a smaller encoder: a vocabulary of only the subwords that some data uses, and fewer layers."""
     check_encoder(name)
     for file in (one for one in on if ":" not in one):  # a data set is named with its language
         check_file(Path(file))
@@ -112,7 +112,7 @@ def extend(
     pieces: Annotated[int, typer.Option(help="How many subwords to add, such as 10000.")],
     out: Annotated[Path, typer.Option(help="Folder for the larger encoder.")],
 ) -> None:
-    """Make a larger encoder: subwords for a language, from its text.
+    """Make a larger encoder: a vocabulary with more subwords for a language, learnt from its text.
 
     Their vectors are initial values: adapt the encoder to text of the language next.
     """
@@ -142,7 +142,7 @@ class _RunByDefault(TyperGroup):
 align_app = typer.Typer(
     cls=_RunByDefault,
     no_args_is_help=True,
-    help="Link the words of sentences and their translations.",
+    help="Word alignment: link the words of sentences and their translations.",
 )
 
 SourceArgument = Annotated[

@@ -79,7 +79,7 @@ def _describe_record(record: Record) -> dict[str, str]:
 
 
 def show_cleaning(data: str | dict[str, Any], rows: Rows) -> None:
-    """What the checks of a cleaned set can tell, and what they cannot."""
+    """What the checks of a cleaned set can find, and what they cannot."""
     from crossling.data.cleaning import explain_checks
 
     if isinstance(data, dict) and "clean" in data:
@@ -87,14 +87,15 @@ def show_cleaning(data: str | dict[str, Any], rows: Rows) -> None:
 
 
 def show_encoder(report: EncoderReport) -> None:
-    """What is known of an encoder, how it cuts languages, and what will not work with it."""
+    """What is known of an encoder, how it tokenizes languages, and what will not work with it."""
     print_facts(report.facts())
-    shown, missing = [cut for cut in report.cuts if cut.text], [cut.language for cut in report.cuts if not cut.text]
+    shown = [one for one in report.tokenizations if one.text]
+    missing = [one.language for one in report.tokenizations if not one.text]
     rows = []
-    for cut in shown:
-        offline = (f"{cut.offline[0]:.2f}", f"{cut.offline[1]:.2%}") if cut.offline else ("", "")
-        own = (f"{cut.fertility:.2f}", f"{cut.unknown:.2%}")
-        rows.append((f"{cut.language} {name_of(cut.language)}", *own, *offline, cut.text))
+    for one in shown:
+        offline = (f"{one.offline[0]:.2f}", f"{one.offline[1]:.2%}") if one.offline else ("", "")
+        own = (f"{one.fertility:.2f}", f"{one.unknown:.2%}")
+        rows.append((f"{one.language} {name_of(one.language)}", *own, *offline, one.text))
     if rows:
         columns = ("language", "subwords a word", "words with unknown", "offline: subwords", "unknown", "text")
         out.print(Table("", columns, tuple(rows)).to_rich())

@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from crossling.encoders.coverage import Coverage
     from crossling.recipe.recipe import Recipe
     from crossling.study.memory import Inspection
-    from crossling.study.start_data import Situation
+    from crossling.study.start_data import AvailableData
     from crossling.study.start_files import Found
 
 SHOWN_LABELS = 8
 
 
-def show_found(situation: Situation) -> None:
+def show_found(available: AvailableData) -> None:
     """All data that was found."""
     rows = tuple(
         (role, found.rows.name, found.rows.language, f"{len(found.rows):,}", _describe(role, found))
-        for role, found in situation.described()
+        for role, found in available.described()
     )
     out.print(Table("", ("what", "data set", "language", "rows", "notes"), rows, names=5).to_rich(whole=True))
-    for note in situation.notes:
+    for note in available.notes:
         print_message(f"note: {note}.")
 
 
-def show_languages(situation: Situation, coverage: Mapping[str, Coverage]) -> None:
+def show_languages(available: AvailableData, coverage: Mapping[str, Coverage]) -> None:
     """How well the encoder can write the target languages."""
-    for language in situation.languages:
+    for language in available.languages:
         what = "no text of it here, so how well the encoder covers it is unknown"
         if one := coverage.get(language):
             unknown = f"{one.unknown_words:.1%} of words with an unknown one"
@@ -52,12 +52,12 @@ def _describe(role: str, found: Found) -> str:
     return "; ".join(notes)
 
 
-def show_outlook(
-    situation: Situation,
+def show_recipe_summary(
+    available: AvailableData,
     recipe: Recipe,
     inspection: Inspection,
     *,
-    wishes: Sequence[str],
+    suggestions: Sequence[str],
     hours: tuple[float, str],
     place: Path,
 ) -> None:
@@ -65,11 +65,11 @@ def show_outlook(
     from crossling.study.start_recipe import explain_choice
 
     kinds = ", ".join(settings.kind for settings in recipe.stage)
-    print_message(f"\nThe recipe: {kinds}. {explain_choice(situation)}")
-    if wishes:
+    print_message(f"\nThe recipe: {kinds}. {explain_choice(available)}")
+    if suggestions:
         print_message("What more data would bring, by our studies:")
-        for wish in wishes:
-            print_message(f"  - {wish}")
+        for suggestion in suggestions:
+            print_message(f"  - {suggestion}")
     print_message("")
     print_message(f"time:    about {format_seconds(3600 * hours[0])} here, for one seed. {hours[1]}")
     print_message(f"memory:  {inspection.forecast[inspection.largest]}")

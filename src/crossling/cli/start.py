@@ -56,12 +56,12 @@ def start(
     """
     import tomllib
 
-    from crossling.cli.show_start import show_found, show_languages, show_outlook
+    from crossling.cli.show_start import show_found, show_languages, show_recipe_summary
     from crossling.errors import UserError
     from crossling.files import write_atomic
     from crossling.recipe.recipe import parse_recipe
     from crossling.store.artefacts import find_store
-    from crossling.study.start_data import Request, look_through, measure_languages
+    from crossling.study.start_data import Request, find_available_data, measure_languages
 
     place = out or Path(f"{task}-{'-'.join(languages)}.toml")
     if place.exists() and not force:
@@ -70,20 +70,20 @@ def start(
         task, tuple(languages), tuple(labels or ()), tuple(text or ()), tuple(parallel or ()), tuple(test or ()), source
     )
     folder = find_store(store)
-    situation = look_through(request, store=folder)
-    show_found(situation)
+    available = find_available_data(request, store=folder)
+    show_found(available)
 
     from crossling.encoders.loading import load_encoder
     from crossling.report.terminal import TerminalProgress
     from crossling.study.memory import inspect_recipe
-    from crossling.study.start_recipe import forecast_hours, list_wishes, write_recipe
+    from crossling.study.start_recipe import forecast_hours, suggest_data, write_recipe
 
-    coverage = measure_languages(situation, load_encoder(encoder))
-    show_languages(situation, coverage)
-    recipe = write_recipe(situation, encoder=encoder, coverage=coverage, command=name_command(), name=str(place))
+    coverage = measure_languages(available, load_encoder(encoder))
+    show_languages(available, coverage)
+    recipe = write_recipe(available, encoder=encoder, coverage=coverage, command=name_command(), name=str(place))
     parsed = parse_recipe(tomllib.loads(recipe), where=str(place), folder=place.parent)
     with TerminalProgress() as progress:
         inspection = inspect_recipe(parsed, store=folder, progress=progress)
     hours = forecast_hours(parsed, store=folder, out=Path("runs") / place.stem)
     write_atomic(place, recipe)
-    show_outlook(situation, parsed, inspection, wishes=list_wishes(situation), hours=hours, place=place)
+    show_recipe_summary(available, parsed, inspection, suggestions=suggest_data(available), hours=hours, place=place)

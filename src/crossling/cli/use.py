@@ -83,7 +83,7 @@ def suggest(
     ] = "mean",
     seed: SeedOption = None,
 ) -> None:
-    """Choose the texts to label next.
+    """Choose the texts to label next (active learning).
 
     Those that the model is least sure of and that differ from each other, with its predictions to be corrected.
     """

@@ -113,7 +113,7 @@ class Examples:
         return np.concatenate([np.diff(o) for o in offsets] or [np.zeros(0)]).astype(np.int32)
 
 
-class HeldExamples(Examples):
+class InMemoryExamples(Examples):
     """Encoded examples in memory: of a few new texts, for which a file would take longer than the model."""
 
     def __init__(self, chunks: Iterable[Mapping[str, Any]]) -> None:

@@ -60,7 +60,7 @@ class Cleaning(ReaderSettings):
     identical: bool = True
     """Leave out pairs whose sides are the same."""
     script: float = Field(default=0.5, ge=0, le=1)
-    """The least share of a side's words that are in its language's script. It cannot tell apart languages of
+    """The least share of a side's words that are in its language's script. It cannot distinguish languages of
     one script."""
     sides: bool = True
     """Leave out pairs with a side in the other side's language, as learnt from the corpus itself."""
@@ -154,7 +154,7 @@ def explain_checks(values: Mapping[str, Any], language: str) -> str:
             lines.append(f"the script of {code!r} is not known, so that side's is not checked")
     if settings.script and all(scripts):
         shared = set(scripts[0]) & set(scripts[1])
-        lines.append(f"script {'cannot tell' if shared else 'tells'} {names[0]} from {names[1]}")
+        lines.append(f"script {'cannot distinguish' if shared else 'distinguishes'} {names[0]} from {names[1]}")
     if settings.sides:
         lines.append(f"sides finds {names[0]} in place of {names[1]}, and the reverse")
     some = settings.sides or settings.script

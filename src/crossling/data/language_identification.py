@@ -1,6 +1,6 @@
 """Language identification for parallel text: two checks that need no trained model.
 
-``measure_script`` knows the script of each language: it finds English among Hindi, but cannot tell English from
+``measure_script`` uses the script of each language: it finds English among Hindi, but cannot distinguish it from
 Spanish. ``SideClassifier`` learns the difference of the two sides from the corpus itself. It finds a sentence in the
 other side's language: one left untranslated, or a pair in the wrong order. Neither finds a third language in the same
 script.

@@ -87,7 +87,7 @@ def open_mixed(
     roles = tuple(declared.sides)
 
     def choose(row: int) -> tuple[str, ...]:
-        return declared.sides[roles[_toss(mix.seed, row)] if mix.which == RANDOM else mix.which]
+        return declared.sides[roles[_draw_side(mix.seed, row)] if mix.which == RANDOM else mix.which]
 
     return _combine(
         open_language(spec.language),
@@ -101,7 +101,7 @@ def open_mixed(
     )
 
 
-def _toss(seed: int, row: int) -> int:
+def _draw_side(seed: int, row: int) -> int:
     """0 or 1 by seed and row alone; a generator's draws would depend on the draws before."""
     return hashlib.blake2b(f"{seed} {row}".encode(), digest_size=1).digest()[0] & 1
 

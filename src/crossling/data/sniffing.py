@@ -1,6 +1,6 @@
-"""What a user's file is: its format, its columns and its language, told by its name and its first lines.
+"""What a user's file is: its format, its columns and its language, inferred from its name and its first lines.
 
-A guess that is wrong costs a user more than a question: what is not clear is an error that shows how to say it.
+A wrong inference costs a user more than a question: what is not clear is an error that shows how to say it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ EXAMPLES = {
     ParallelPair: '{ format = "tsv", path = "PATH", language = "en-sw", source = 1, target = 2 }',
     PlainText: '{ format = "text", path = "PATH", language = "sw" }',
 }
-"""How a table in place of a file's name says what cannot be told."""
+"""How a table in place of a file's name says what cannot be inferred."""
 
 
 def split_language(text: str) -> tuple[str, str]:
@@ -83,11 +83,11 @@ def sniff_file(path: Path, record: type[Record], *, language: str) -> dict[str, 
     if ending == "json":
         return {**table, "format": "squad" if record is Question else "json"}
     if record in (Question, PlainText) and ending == "csv":
-        raise _ask(path, record, f"a table cannot be told to hold {record.__name__} rows")
+        raise _ask(path, record, f"{record.__name__} rows cannot be recognised in a table")
     if ending == "csv":
         return {**table, "format": "csv", **_name_fields(path, record)}
     if record is Question:
-        raise _ask(path, record, f"cannot be told to hold {record.__name__} rows")
+        raise _ask(path, record, f"{record.__name__} rows cannot be recognised in it")
     if record in (TaggedSentence, PlainText):
         return {**table, "format": "bio" if record is TaggedSentence else "text"}
     rows = [line.text.split("\t") for line in islice(read_lines(path), SAMPLE) if not line.fault and line.text.strip()]

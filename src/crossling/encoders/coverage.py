@@ -303,14 +303,14 @@ def _compare(
     tokens = tokenizer.convert_ids_to_tokens
     size = len(tokenizer)
     lettered = np.zeros(size, bool)
-    spoken = Counter(frequencies)
+    total = Counter(frequencies)
     found = []
     for language, sentences in references.items():
         counts = _Counts(subwords.unknown)
         counts.add(subwords, sentences)
         found.append((language, counts))
-        spoken.update(counts.frequencies)
-    ids = np.asarray(sorted(spoken), np.int64)
+        total.update(counts.frequencies)
+    ids = np.asarray(sorted(total), np.int64)
     lettered[ids] = [
         bool(_LETTER.search(token)) and index != subwords.unknown
         for index, token in zip(ids, tokens(ids.tolist()), strict=True)

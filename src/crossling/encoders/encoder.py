@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from crossling.encoders.special_tokens import special_layout
 from crossling.encoders.structure import (
     Direction,
+    append_end_token,
     choose_direction,
     describe_model,
-    end_texts,
     keep_relative_positions,
     make_mask,
     pool_first,
@@ -59,7 +59,7 @@ class Encoder(nn.Module):
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         if self.structure.is_decoder:
-            end_texts(tokenizer)
+            append_end_token(tokenizer)
         self.attention = choose_direction(self.structure, attention, name)
         # The pooler is separate, so that a tagger neither computes it nor waits for its gradients.
         self.pooler: nn.Module | None = getattr(model, "pooler", None)
@@ -91,7 +91,7 @@ class Encoder(nn.Module):
 
     @property
     def is_causal(self) -> bool:
-        """Whether a subword sees those before it only, so that a word is read at its last subword."""
+        """Whether attention is causal: a subword sees only those before it, so that a word is read at its last one."""
         return self.attention == "causal"
 
     @property
@@ -167,7 +167,7 @@ class Encoder(nn.Module):
             with autocast:
                 output = self.model(**inputs)
             kept[self.layers] = output.last_hidden_state
-        except _EnoughError:
+        except _StopForwardError:
             pass
         finally:
             for handle in handles:
@@ -210,7 +210,7 @@ class Encoder(nn.Module):
                 layer.forward = partial(_checkpoint, layer, type(layer).forward, settings)
 
 
-class _EnoughError(Exception):
+class _StopForwardError(Exception):
     """Stops a forward pass after the highest layer that was asked for."""
 
 
@@ -218,7 +218,7 @@ def _keep_inputs(kept: dict[int, Tensor], layers: frozenset[int], stop: int | No
     """A hook that all layers share: the input of the n-th call is the state of layer n, as transformers counts them.
 
     What stands between two layers is thereby part of the lower one's state, and layers that share their weights are
-    told apart.
+    distinguished.
     """
     calls = count()
 
@@ -227,7 +227,7 @@ def _keep_inputs(kept: dict[int, Tensor], layers: frozenset[int], stop: int | No
         if layer in layers:
             kept[layer] = inputs[0] if inputs else named["hidden_states"]
         if layer == stop:
-            raise _EnoughError
+            raise _StopForwardError
 
     return hook
 
@@ -241,7 +241,7 @@ def _checkpoint(
     return torch.utils.checkpoint.checkpoint(partial(forward, layer), *inputs, **settings, **named)
 
 
-def try_out(encoder: Encoder) -> None:
+def check_forward_pass(encoder: Encoder) -> None:
     """Refuse an encoder of a family that no test runs, unless its states are complete and padding does not count."""
     ids_BS = (torch.arange(18).view(2, 9) * 7 + 3) % encoder.vocabulary
     mask_BS = torch.ones_like(ids_BS)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from crossling.encoders.encoder import Encoder, try_out
+from crossling.encoders.encoder import Encoder, check_forward_pass
 from crossling.encoders.gemma import GEMMA_ALIASES, is_gguf_folder, load_gemma
 from crossling.encoders.offline import (
     OFFLINE_ALIASES,
@@ -200,7 +200,7 @@ def load_folder(folder: Path, *, name: str, identity: str = "", attention: Direc
     identity = identity if hashed is None else hashed.result()
     encoder = Encoder(model.eval(), tokenizer, name=name, identity=identity, attention=attention)
     if model.config.model_type not in FAMILIES:
-        try_out(encoder)
+        check_forward_pass(encoder)
     return encoder
 
 

@@ -1,4 +1,4 @@
-"""The masked-word head: a dense layer, an activation, layer normalisation, then the encoder's embedding table.
+"""The masked-word (MLM) head: a dense layer, an activation, layer normalisation, then the encoder's embedding table.
 
 The tied embedding table is an argument of every call: it is one tensor, which is trimmed, moved, trained and stored in
 one place. Shapes: K masked positions, D width, E width of the table (D in most families), V subwords.
@@ -118,8 +118,8 @@ def check_masking(encoder: Encoder) -> None:
         )
     if encoder.is_causal:
         raise EncoderError(
-            f"{encoder.name}: its subwords see only those before them, so that a masked word cannot be told from what "
-            'follows it. Set attention = "bidirectional" in the table [encoder].'
+            f"{encoder.name}: its attention is causal, so that a masked word cannot be predicted from what follows "
+            'it. Set attention = "bidirectional" in the table [encoder].'
         )
 
 

@@ -1,8 +1,8 @@
 """New subwords for a language, learnt from text by byte-pair encoding over a tokenizer's subwords instead of letters.
 
-The tokenizer splits the text. The most frequent pair of adjacent subwords in a word is joined, then the next, which may
+The tokenizer splits the text. The most frequent pair of adjacent subwords in a word is merged, then the next, which may
 contain the first. Each new subword is therefore a run of old ones, whose mean embedding it starts from, and saves a
-subword wherever it occurs. Characters that had no subword come before all joins.
+subword wherever it occurs. Characters that had no subword come before all merges.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LONGEST = 20
 """Maximum length of a new subword: in scripts without spaces whole phrases would become subwords otherwise."""
 SPARE = 3
-"""Joins to learn per join that is wanted: some are only steps to longer ones."""
+"""Merges to learn for each piece that is asked for: some are only steps to longer ones."""
 ROUNDS = 6
 OWN_SCRIPT = 0.1
 """The share of a text's letters from which on a script is one that its language is written in."""
@@ -180,19 +180,19 @@ def extend_tokenizer(
     characters = find_characters(old, words)[:count]
     written = old.add(characters)
     progress.advance()
-    joins = find_joins(written, words, count=count - len(characters), progress=progress)
-    if joins:
+    merged = find_merged_pieces(written, words, count=count - len(characters), progress=progress)
+    if merged:
         # After a piece that WordPiece takes for being the longest, there may be none for what is left of a word.
-        characters += find_characters(written.add(joins), words)[: len(joins)]
-        joins = joins[: count - len(characters)]
+        characters += find_characters(written.add(merged), words)[: len(merged)]
+        merged = merged[: count - len(characters)]
     progress.end()
-    larger = old.add(characters).add(joins)
-    # Rows start from old ones, so that a join with a new character in it goes back to what stood for that.
+    larger = old.add(characters).add(merged)
+    # Rows start from old ones, so that a merged piece with a new character in it goes back to what stood for that.
     origins: dict[int, tuple[int, ...]] = {}
-    for piece in (*characters, *joins):
+    for piece in (*characters, *merged):
         parts = chain.from_iterable(origins.get(part, (part,)) for part in piece.parts)
         origins[larger.ids[piece.text]] = tuple(parts)
-    return Extension(larger.settings, max(old.texts) + 1, tuple(origins.values())), (*characters, *joins)
+    return Extension(larger.settings, max(old.texts) + 1, tuple(origins.values())), (*characters, *merged)
 
 
 def _read_settings(tokenizer: Any) -> dict[str, Any]:
@@ -249,8 +249,8 @@ def _find_stuck(vocabulary: Vocabulary, word: str) -> Iterator[tuple[int, str]]:
         place += size or 1
 
 
-def find_joins(vocabulary: Vocabulary, words: Words, *, count: int, progress: Progress) -> list[Piece]:
-    """Up to ``count`` joins of pieces, the most frequent first."""
+def find_merged_pieces(vocabulary: Vocabulary, words: Words, *, count: int, progress: Progress) -> list[Piece]:
+    """Up to ``count`` pieces that merge others, the most frequent first."""
     if not count:
         return []
     cuts = {word: ids for word in words if len(ids := vocabulary.cut(word)) > 1}
@@ -260,12 +260,12 @@ def find_joins(vocabulary: Vocabulary, words: Words, *, count: int, progress: Pr
         for run in _find_runs(vocabulary, word, ids, letters=letters):
             runs[run] += words[word]
     progress.advance()
-    joins = _build_joins(vocabulary, _learn_merges(runs, SPARE * count))
+    merged = _build_merged_pieces(vocabulary, _learn_merges(runs, SPARE * count))
     progress.advance()
-    if vocabulary.kind == "BPE":  # every join is a step that the next ones may need
-        return joins[:count]
+    if vocabulary.kind == "BPE":  # every merge is a step that the next ones may need
+        return merged[:count]
     weighted = {word: (ids, words[word]) for word, ids in cuts.items()}
-    return _choose_used(vocabulary, joins, weighted, count=count, progress=progress)
+    return _choose_used(vocabulary, merged, weighted, count=count, progress=progress)
 
 
 def find_letters(words: Words, *, byte_level: bool) -> frozenset[str]:
@@ -309,7 +309,7 @@ def _mark_letters(word: str, letters: frozenset[str], *, byte_level: bool) -> li
 
 
 def _learn_merges(runs: Mapping[tuple[int, ...], int], limit: int) -> list[tuple[str, str]]:
-    """The pairs to join, in order; a piece is one character here, and a join a string of them."""
+    """The pairs to merge, in order; a piece is one character here, and a merged one a string of them."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     def repeat() -> Iterator[str]:
@@ -326,8 +326,8 @@ def _learn_merges(runs: Mapping[tuple[int, ...], int], limit: int) -> list[tuple
     return [(left, right) for left, right in json.loads(learner.to_str())["model"]["merges"]]
 
 
-def _build_joins(vocabulary: Vocabulary, merges: Iterable[tuple[str, str]]) -> list[Piece]:
-    """Joins as pieces; what is in the vocabulary already, or too long, is left out with all that is made of it."""
+def _build_merged_pieces(vocabulary: Vocabulary, merges: Iterable[tuple[str, str]]) -> list[Piece]:
+    """Merges as pieces; what is in the vocabulary already, or too long, is left out with all that is made of it."""
     made: dict[str, Piece] = {}
     left_out: set[str] = set()
     for left, right in merges:
@@ -347,18 +347,18 @@ def _build_joins(vocabulary: Vocabulary, merges: Iterable[tuple[str, str]]) -> l
 
 def _choose_used(
     vocabulary: Vocabulary,
-    joins: Sequence[Piece],
+    merged: Sequence[Piece],
     cuts: Mapping[str, tuple[list[int], int]],
     *,
     count: int,
     progress: Progress,
 ) -> list[Piece]:
-    """The first joins that leave fewer pieces in the text, up to ``count``: steps to longer joins do not."""
+    """The first merged pieces that leave fewer pieces in the text, up to ``count``: steps to longer ones do not."""
     tried = count
     for _ in range(ROUNDS):
-        useful = _keep_useful(vocabulary, joins[:tried], cuts)
+        useful = _keep_useful(vocabulary, merged[:tried], cuts)
         progress.advance()
-        if len(useful) >= count or tried >= len(joins):
+        if len(useful) >= count or tried >= len(merged):
             break
         tried = tried * count // max(len(useful), 1) + 1
     useful = useful[:count]
@@ -369,15 +369,15 @@ def _choose_used(
 
 
 def _keep_useful(
-    vocabulary: Vocabulary, joins: Sequence[Piece], cuts: Mapping[str, tuple[list[int], int]]
+    vocabulary: Vocabulary, merged: Sequence[Piece], cuts: Mapping[str, tuple[list[int], int]]
 ) -> list[Piece]:
-    """Joins that save subwords, summed over all words that contain them."""
-    if not joins:
+    """Merged pieces that save subwords, summed over all words that contain them."""
+    if not merged:
         return []
-    larger = vocabulary.add(joins)
+    larger = vocabulary.add(merged)
     saved: Counter[int] = Counter()
     for word, (before, times) in cuts.items():
         after = larger.cut(word)
         for piece in {piece for piece in after if piece not in vocabulary.texts}:
             saved[piece] += times * (len(before) - len(after))
-    return [join for join in joins if saved[larger.ids[join.text]] > 0]
+    return [piece for piece in merged if saved[larger.ids[piece.text]] > 0]

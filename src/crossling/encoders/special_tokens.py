@@ -1,4 +1,4 @@
-"""Where an encoder wants its special tokens: subwords of one or two texts put together, and shortened to fit."""
+"""Where an encoder has its special tokens: subwords of one or two texts put together, and shortened to fit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What an encoder consists of, found in transformers' model itself: layers, positions, masks, heads of attention.
 
 A table lists the families that the tests run, with what cannot be seen from a model; one that is not listed is tried
-out when it is loaded (``try_out``). L layers, H heads, D width, B sentences, S subwords.
+out when it is loaded (``check_forward_pass``). L layers, H heads, D width, B sentences, S subwords.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Structure:
     """What the first position is counted from: -1, or the pad id, where positions begin after it."""
     max_length: int
     is_decoder: bool
-    """Whether it was trained to continue text: a subword sees those before it only."""
+    """Whether it was trained to continue text, with causal attention: a subword sees only those before it."""
     window: int | None
     """In layers with a sliding window: how far apart two subwords must be that do not see each other."""
     keeps_cache: bool
@@ -185,24 +185,27 @@ def make_mask(structure: Structure, mask_BS: Tensor, direction: Direction, dtype
         return mask_BS
     visible_B11S = mask_BS[:, None, None, :].bool()
     if direction == "bidirectional" and structure.window is None:
-        return _hide(visible_B11S, dtype)
+        return _make_additive_mask(visible_B11S, dtype)
     place_S = torch.arange(mask_BS.shape[1], device=mask_BS.device)
     apart_SS = place_S[:, None] - place_S[None, :]
     seen_B1SS = visible_B11S & (apart_SS >= 0 if direction == "causal" else torch.ones_like(apart_SS, dtype=torch.bool))
     if structure.window is None:
-        return _hide(seen_B1SS, dtype)
+        return _make_additive_mask(seen_B1SS, dtype)
     # A model that was trained to see one side of its window sees half of it on both, as transformers has it.
     window = structure.window // 2 + 1 if structure.is_decoder and direction == "bidirectional" else structure.window
     near_B1SS = seen_B1SS & (apart_SS.abs() < window)
-    return {"full_attention": _hide(seen_B1SS, dtype), "sliding_attention": _hide(near_B1SS, dtype)}
+    return {
+        "full_attention": _make_additive_mask(seen_B1SS, dtype),
+        "sliding_attention": _make_additive_mask(near_B1SS, dtype),
+    }
 
 
-def _hide(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores of attention."""
+def _make_additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to attention scores: 0 where a subword is visible, else a large negative number."""
     return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, HIDDEN)
 
 
-def end_texts(tokenizer: Any) -> None:
+def append_end_token(tokenizer: Any) -> None:
     """Let the tokenizer put its end token after every text, where it puts nothing there.
 
     Models that continue text are trained without it at the end of what they read. As encoders they need it: between the

@@ -221,7 +221,7 @@ class SubwordTokenizer:
 
 
 def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> EncodedWords:
-    """Sentences of words as subwords, for one call; a :class:`Subwords` remembers words between calls."""
+    """Sentences of words as subwords, for one call; a :class:`SubwordTokenizer` caches words between calls."""
     return SubwordTokenizer(tokenizer).encode_words(sentences)
 
 

@@ -1,4 +1,4 @@
-"""Checks of a checkpoint's files before anything is loaded or allocated: a stranger's folder is data, not a program."""
+"""Checks of a checkpoint's files before anything is loaded or allocated: an untrusted folder is data, not a program."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _is_between(value: Any, least: float, most: float) -> bool:
 
 
 def _check_types(path: Path, where: str) -> None:
-    """Refuse weights that are whole numbers: converted in silence, they would be other weights."""
+    """Refuse weights that are whole numbers: converted silently, they would be other weights."""
     try:
         with safe_open(path, framework="numpy") as file:
             for key in file.keys():  # noqa: SIM118 (not a dict)

@@ -1,6 +1,6 @@
 """An encoder without its weights: configuration, tokenizer and the list of tensors, a few megabytes in all.
 
-They say whether an encoder can be used, how large it is and how it cuts text, before gigabytes are downloaded. The
+They say whether an encoder can be used, how large it is and how it tokenizes text, before gigabytes are downloaded. The
 checks are those of loading: they run on a folder whose weights have names, types and shapes, but no values.
 """
 
@@ -120,7 +120,7 @@ def _list_hub(name: str, revision: str | None, fetched: Path) -> tuple[list[str]
 
 @contextmanager
 def _without_values(fetched: Path, tensors: Tensors) -> Iterator[Path]:
-    """A folder with links to small files, and with weights that are a header and a hole."""
+    """A folder with links to small files, and with weights that are a header and a sparse file without values."""
     header, end = {}, 0
     for key, (kind, shape) in tensors.items():
         begin, end = end, end + BYTES.get(kind, 4) * math.prod(shape)
@@ -138,7 +138,7 @@ def _without_values(fetched: Path, tensors: Tensors) -> Iterator[Path]:
 
 
 def _describe(folder: Path, name: str, files: list[str], *, has_tensors: bool, source: Path) -> Checkpoint:
-    """What can be told of a folder; ``files`` are those of the ``source``. All reasons against it are collected."""
+    """What is known of a folder; ``files`` are those of the ``source``. All reasons against it are collected."""
     reasons: list[str] = []
     if not any(file.startswith("model") and file.endswith(".safetensors") for file in files):
         pickled = [file for file in files if file.endswith((".bin", ".pt", ".h5", ".msgpack"))]

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from crossling.data.batching import Array, Batch, Examples, HeldExamples, join_examples, plan_prediction, write_examples
+from crossling.data.batching import (
+    Array,
+    Batch,
+    Examples,
+    InMemoryExamples,
+    join_examples,
+    plan_prediction,
+    write_examples,
+)
 from crossling.data.rows import Rows
 from crossling.errors import DataError
 from crossling.files import is_intact
@@ -57,7 +65,7 @@ def encode_rows(
     chunks: Iterator[dict[str, list[Any]]] = chain.from_iterable(part.chunks(2_000) for part in rows)
     if cache is None:
         with _encoding:  # tokenizers are not thread-safe
-            return HeldExamples(task.encode(chunks, encoder, labels=labels))
+            return InMemoryExamples(task.encode(chunks, encoder, labels=labels))
     facts = {
         "rows": [part.fingerprint for part in rows],
         "encoder": encoder.identity,

@@ -1,4 +1,4 @@
-"""Which rows to label next: texts that a model is unsure of, and that differ from each other.
+"""Active learning: which texts to label next, those that a model is unsure of and that differ from each other.
 
 N texts, D width.
 """

@@ -164,7 +164,7 @@ def check_files(folder: Path, card: ModelCard) -> dict[str, str]:
     """The digests of a standalone model's files, each of which is as its card says.
 
     Files that loading would find and the card does not name are refused: a tokenizer that was left from another model
-    would be read in silence.
+    would be read silently.
     """
     needed = GRAPH if card.onnx else HEADS
     if needed not in card.files or any(Path(name).name != name for name in card.files):

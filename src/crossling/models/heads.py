@@ -21,7 +21,7 @@ class Pooled(Protocol):
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token sees those before it only."""
+        """Whether attention is causal: a token sees only those before it."""
 
     def check_cls(self) -> None:
         """Refuse to read a first token that stands for nothing."""

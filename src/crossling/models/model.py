@@ -195,7 +195,7 @@ def load_weights(model: Model, weights: dict[str, Tensor]) -> None:
 
 
 def _check_types(model: Model, weights: dict[str, Tensor]) -> None:
-    """Refuse whole numbers in the place of weights: converted in silence, they would be other weights."""
+    """Refuse whole numbers in the place of weights: converted silently, they would be other weights."""
     own = model.state_dict()
     for name in sorted(weights.keys() & own.keys()):
         if weights[name].is_floating_point() != own[name].is_floating_point():

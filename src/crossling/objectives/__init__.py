@@ -61,20 +61,20 @@ class Objective(Extractor, Protocol):
 
 
 class TaskObjective(Objective, Protocol):
-    """A task's loss in two parts, so that what a model answers can be compared between an example and a copy of it."""
+    """A task's loss in two parts, so that a model's predictions can be compared between an example and a copy of it."""
 
     def logits(self, model: Model, batch: dict[str, Tensor]) -> Tensor:
-        """The scores of all answers, a row for each example."""
+        """The logits, a row for each example."""
 
     def sum_task(self, logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """The task's loss, summed over the batch's targets."""
 
-    def locate_answers(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
-        """``compared``: which of an example's P answers there are, ``size`` x P. ``places``: where they are, in as many
-        columns as needed."""
+    def locate_predictions(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """``compared``: which of an example's P predictions there are, ``size`` x P. ``places``: where they are, in as
+        many columns as needed."""
 
-    def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
-        """The logarithm of the distribution of each answer, a row for each example, x P x classes."""
+    def log_probabilities(self, logits: Tensor, places: Tensor) -> Tensor:
+        """The log-probabilities of each prediction, a row for each example, x P x classes."""
 
     def decode(self, logits: Any, batch: dict[str, Any]) -> dict[str, Any]:
         """What is to be stored of each example; arrays of torch or of numpy, as they are given."""

@@ -1,8 +1,9 @@
-"""Changed copies of examples: words cut into other subwords, or replaced by translations.
+"""Data augmentation: copies of examples with words cut into other subwords, or replaced by translations.
 
-An example is a row of units: words as far as subwords show them, special tokens, punctuation. Every distinct unit has a
-few variants that are drawn once, so that a batch of copies is a lookup. Which variants a copy has depends on seed,
-epoch and row alone: a run that was stopped continues with the same copies, whatever the number of processes.
+The first is subword regularisation, the second code-switching. An example is a row of units: words as far as subwords
+show them, special tokens, punctuation. Every distinct unit has a few variants that are drawn once, so that a batch of
+copies is a lookup. Which variants a copy has depends on seed, epoch and row alone: a run that was stopped continues
+with the same copies, whatever the number of processes.
 
 N units of some rows, one after another; D distinct units; L languages that words are translated from.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossling.data.batching import Array, Examples
-from crossling.data.draws import draw, mix
+from crossling.data.draws import draw_uniform, splitmix64
 from crossling.data.ragged import Ragged, take_rows, to_offsets
 from crossling.encoders.subword_sampling import SubwordSampler
 from crossling.encoders.tokenization import SubwordTokenizer
@@ -77,7 +78,7 @@ def cut_units(ids: Ragged, sampler: SubwordSampler, firsts: Ragged | None = None
         begins[np.repeat(ids.offsets[:-1], firsts.lengths) + firsts.values] = True
     begins |= _count_inside(begins) % LONGEST_UNIT == 0
     starts = np.flatnonzero(begins)
-    keys = mix((flat * LONGEST_UNIT + _count_inside(begins)).astype(np.uint64))
+    keys = splitmix64((flat * LONGEST_UNIT + _count_inside(begins)).astype(np.uint64))
     _, first_at, numbers = np.unique(np.add.reduceat(keys, starts), return_index=True, return_inverse=True)
     distinct = take_rows(Ragged(ids.values, np.append(starts, len(flat))), first_at)
     units = Ragged(numbers.astype(np.int32), np.searchsorted(starts, ids.offsets))
@@ -264,7 +265,7 @@ class VariedExamples(Examples):
 
         def change(chosen: Array, first: Array, purpose: int, probability: float) -> Array:
             # A number below the probability is uniform up to it, and so picks one of the variants, too.
-            which = draw(self._seed, epoch, purpose, rows, most)[inside] * (SAMPLES / probability)
+            which = draw_uniform(self._seed, epoch, purpose, rows, most)[inside] * (SAMPLES / probability)
             return np.where((first != NONE) & (which < SAMPLES), first + which.astype(np.int64), chosen)
 
         chosen: Array = units.values.astype(np.int64)

@@ -1,8 +1,8 @@
-"""Consistency training: an example and a changed copy of it should get the same answer.
+"""Consistency training: an example and a changed (augmented) copy of it should get the same prediction.
 
 ``task + weight * KL(p(example) || p(copy))``, where the example's own distribution is held fixed: it teaches the copy.
-The divergence is a mean over answers: words of a tagger, texts of a classifier, questions (both ends of the span, as
-distributions over words). A batch holds B examples as 2B rows, the copies below, so that one pass reads both.
+The divergence is a mean over predictions: words of a tagger, texts of a classifier, questions (both ends of the span,
+as distributions over words). A batch holds B examples as 2B rows, the copies below, so that one pass reads both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LexiconSource = Annotated[
     Annotated[str, Tag("str")] | Annotated[ParallelLexicon, Tag("dict[]")],
     Discriminator(lambda value: "str" if isinstance(value, str) else "dict[]"),
 ]
-"""A file, or a table of parallel text: told by its shape, so that one fault is one error."""
+"""A file, or a table of parallel text: distinguished by its type, so that one fault is one error."""
 
 
 class ConsistencySettings(FrozenSettings):
@@ -54,7 +54,7 @@ class ConsistencySettings(FrozenSettings):
     """Where translations come from, each for text in its source language: tables of parallel text to make them from,
     { parallel = ["ntrex:en-de", "flores:en-de"] }, or files that crossling align lexicon wrote."""
     weight: float = Field(default=1.0, ge=0, le=LARGEST_NUMBER)
-    """The weight of the divergence between the answers to an example and to its copy."""
+    """The weight of the divergence between the predictions for an example and for its copy."""
     learn: Literal["both", "original"] = "both"
     """What the task is learnt from: examples and copies, each with half of the weight, or examples alone."""
     alpha: float = Field(default=0.2, ge=0, le=1)
@@ -90,16 +90,16 @@ class ConsistentTask:
         return self.task.build_head(width)
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
-        """The task's batch, with copies of its rows below, and the places of all answers."""
+        """The task's batch, with copies of its rows below, and the places of all predictions."""
         copies = examples.copy(plan.rows, plan.epoch)  # type: ignore[attr-defined]
         both = [
-            {**self.task.collate(some, plan, size=size), **self.task.locate_answers(some, plan, size=size)}
+            {**self.task.collate(some, plan, size=size), **self.task.locate_predictions(some, plan, size=size)}
             for some in (examples, copies)
         ]
         return {name: np.concatenate([part[name] for part in both]) for name in both[0]}
 
     def count_targets(self, batch: Arrays) -> Terms[int]:
-        """Labels that are learnt, and answers that are compared."""
+        """Labels that are learnt, and predictions that are compared."""
         half = len(batch["ids"]) // 2
         learnt = {name: values[: self._count_learnt(half)] for name, values in batch.items()}
         return Terms(task=self.task.count_targets(learnt).task, consistency=int(batch["compared"][:half].sum()))
@@ -109,8 +109,8 @@ class ConsistentTask:
         logits = self.task.logits(model, batch)
         rows = self._count_learnt(half)
         task = self.task.sum_task(logits[:rows], {name: values[:rows] for name, values in batch.items()})
-        log_p_BPC = self.task.log_answers(logits[:half], batch["places"][:half]).detach()
-        log_q_BPC = self.task.log_answers(logits[half:], batch["places"][half:])
+        log_p_BPC = self.task.log_probabilities(logits[:half], batch["places"][:half]).detach()
+        log_q_BPC = self.task.log_probabilities(logits[half:], batch["places"][half:])
         divergence_BP = (log_p_BPC.exp() * (log_p_BPC - log_q_BPC)).sum(-1)
         return Terms(task=task, consistency=divergence_BP.mul(batch["compared"][:half]).sum())
 
@@ -123,9 +123,9 @@ class ConsistentTask:
 
 
 def make_consistent(objective: Objective, settings: ConsistencySettings) -> ConsistentTask:
-    """A task's objective with copies of its examples, or an error if the objective cannot compare answers."""
-    if not all(hasattr(objective, name) for name in ("logits", "sum_task", "locate_answers", "log_answers")):
-        raise RecipeError(f"consistency: the loss of {objective.name!r} cannot compare answers; leave it out")
+    """A task's objective with copies of its examples, or an error if the objective cannot compare predictions."""
+    if not all(hasattr(objective, name) for name in ("logits", "sum_task", "locate_predictions", "log_probabilities")):
+        raise RecipeError(f"consistency: the loss of {objective.name!r} cannot compare predictions; leave it out")
     return ConsistentTask(objective, settings)  # type: ignore[arg-type]
 
 
@@ -150,7 +150,7 @@ def vary_examples(
         return Ragged(np.concatenate(empty + rows), to_offsets(np.array([len(row) for row in rows], np.int64)))
 
     sampler = SubwordSampler(encoder.tokenizer, alpha=settings.alpha, dropout=settings.dropout)
-    # Words that are read at their last subwords are told apart by the marks of the tokenizer alone.
+    # Words that are read at their last subwords are distinguished by the marks of the tokenizer alone.
     known = "firsts" in examples.columns and not encoder.is_causal
     units, distinct = cut_units(gather("ids"), sampler, gather("firsts") if known else None)
     changes = Changes(settings.subwords, settings.words)

@@ -1,4 +1,4 @@
-"""Extractive answers: where in the context the answer begins and ends.
+"""Extractive question answering: where in the context the answer begins and ends.
 
 B windows, S subwords. An answer that lies outside a window is labelled with position 0, the first special token; where
 attention is causal with the last one (``nowhere``), which alone has seen the window.
@@ -73,12 +73,12 @@ class Objective:
         ]
         return (losses[0] + losses[1]) / 2
 
-    def locate_answers(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+    def locate_predictions(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         """Words (units) of subwords, since an example and its copy have the same ones; NONE for padding."""
         words = pad_column(examples, "units", plan, size=size, fill=-1)
         return {"compared": np.arange(size)[:, None] < len(plan.rows), "places": words}
 
-    def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
+    def log_probabilities(self, logits: Tensor, places: Tensor) -> Tensor:
         """Both ends as one distribution, half of it each: its divergence is the mean of theirs. A word is as probable
         as its subwords together."""
         chance_BS2 = logits.softmax(dim=1) / 2

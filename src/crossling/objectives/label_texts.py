@@ -1,4 +1,4 @@
-"""Classification of a text or a pair of texts: a class for each.
+"""Sequence classification: a class for each text or pair of texts.
 
 B texts, S subwords, C classes.
 """
@@ -68,11 +68,11 @@ class Objective:
     def sum_task(self, logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
         return sum_cross_entropy(logits, batch)
 
-    def locate_answers(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
-        """The one answer of each text."""
+    def locate_predictions(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+        """The one prediction for each text."""
         return {"compared": np.arange(size)[:, None] < len(plan.rows), "places": np.zeros((size, 1), np.int64)}
 
-    def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
+    def log_probabilities(self, logits: Tensor, places: Tensor) -> Tensor:
         return logits.float().log_softmax(dim=-1)[:, None]
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:

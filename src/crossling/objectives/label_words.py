@@ -1,4 +1,4 @@
-"""Tagging: a class for the first subword of every word.
+"""Token classification: a class for the first subword of every word.
 
 B sentences, S subwords, C classes.
 """
@@ -58,12 +58,12 @@ class Objective:
     def sum_task(self, logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
         return sum_cross_entropy(logits.flatten(0, 1), batch)
 
-    def locate_answers(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
+    def locate_predictions(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
         """The first subword of every word, whether it has a label or not."""
         places = pad_column(examples, "firsts", plan, size=size, fill=-1)
         return {"compared": places >= 0, "places": np.maximum(places, 0)}
 
-    def log_answers(self, logits: Tensor, places: Tensor) -> Tensor:
+    def log_probabilities(self, logits: Tensor, places: Tensor) -> Tensor:
         logits_BWC = logits.gather(1, places[:, :, None].expand(-1, -1, logits.shape[-1]))
         return logits_BWC.float().log_softmax(dim=-1)
 

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from crossling.data.batching import Array, Batch, Examples, pad_column
-from crossling.data.draws import draw
+from crossling.data.draws import draw_uniform
 from crossling.objectives import Terms
 from crossling.objectives.inputs import IGNORED, collate_inputs
 from crossling.recipe.recipe import FrozenSettings
@@ -106,7 +106,7 @@ class Objective:
         candidates_BS = (ids >= 0) & ~np.isin(ids, self.special)
         counts_B = candidates_BS.sum(axis=1)
         counts_B = np.where(counts_B > 0, np.maximum(1, np.floor(self.settings.share * counts_B + 0.5)), 0)
-        chance_BS = draw(self.seed, epoch, 0, rows, ids.shape[1])
+        chance_BS = draw_uniform(self.seed, epoch, 0, rows, ids.shape[1])
         if words is not None:
             return np.stack(
                 [_choose_words(*row) for row in zip(words, candidates_BS, chance_BS, counts_B, strict=True)]
@@ -118,8 +118,8 @@ class Objective:
 
     def _replace(self, ids: Array, rows: Array, epoch: int) -> Array:
         """What each subword is replaced by if it is chosen."""
-        kind_BS = draw(self.seed, epoch, 1, rows, ids.shape[1])
-        pick_BS = draw(self.seed, epoch, 2, rows, ids.shape[1])
+        kind_BS = draw_uniform(self.seed, epoch, 1, rows, ids.shape[1])
+        pick_BS = draw_uniform(self.seed, epoch, 2, rows, ids.shape[1])
         random_BS = self.ordinary[(pick_BS * len(self.ordinary)).astype(np.int64)]
         kept_BS = np.where(kind_BS < self.settings.mask + self.settings.random, random_BS, ids)
         return np.where(kind_BS < self.settings.mask, self.mask_id, kept_BS)

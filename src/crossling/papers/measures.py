@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from crossling.analyses._probes.results import list_results
 from crossling.analyses.head_maps import correlate_ranks
-from crossling.analyses.head_overlap import Overlap, compare_best
+from crossling.analyses.head_overlap import Overlap, measure_top_k_overlap
 from crossling.analyses.head_probe import count_top
 from crossling.analyses.head_scores import HeadScores, collect_heads
 from crossling.analyses.head_updates import Settings as HeadUpdates
@@ -214,7 +214,7 @@ def _compare_heads(results: Results, source: CellSource) -> Overlap | None:
     if ours is None or theirs is None:
         return None
     of_all = 100 * int(source.top) / PAPER_HEADS
-    return compare_best(ours, theirs, count_top([f"{of_all}%"], ours.size)[0])
+    return measure_top_k_overlap(ours, theirs, count_top([f"{of_all}%"], ours.size)[0])
 
 
 def measure_update_ranks(results: Results, source: CellSource) -> Values:

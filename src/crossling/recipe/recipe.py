@@ -360,7 +360,7 @@ def _is_union_tag(part: object) -> bool:
 
 
 def _fields_at(model: type[BaseModel], place: list[str], table: Any) -> list[str]:
-    """The valid keys of the part of a table that ``place`` leads to, as far as annotations tell."""
+    """The valid keys of the part of a table that ``place`` leads to, as far as annotations say."""
     current: Any = model
     for part in place:
         if part.isdigit():  # of a list, or of what may stand alone in place of one

@@ -85,7 +85,7 @@ class _Word:
 
 @dataclass(frozen=True)
 class _Example:
-    """An example as the template wants it; `kind` picks the part of the template."""
+    """An example as the template takes it; `kind` picks the part of the template."""
 
     kind: str
     is_right: bool

@@ -28,7 +28,7 @@ class StageData(Protocol):
     def described(self) -> list[tuple[str, Rows]]:
         """Each set with its role."""
 
-    def efforts(self) -> list[tuple[Rows, float]]:
+    def reads_per_epoch(self) -> list[tuple[Rows, float]]:
         """Each set that is trained on, and how often it is read in an epoch."""
 
 

@@ -1,7 +1,7 @@
-"""Domain adaptation: an encoder learns to predict masked words of unlabelled text, in any languages.
+"""Domain adaptation (continued pretraining): an encoder learns to predict masked words of unlabelled text.
 
-The paper on multilingual knowledge adapts to the main task's own training text in all of its languages, and then
-fine-tunes on English alone: an ``adapt`` stage before a ``finetune`` one.
+Text may be in any languages. The paper on multilingual knowledge adapts to the main task's own training text in all of
+its languages, and then fine-tunes on English alone: an ``adapt`` stage before a ``finetune`` one.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Data:
         """Each set with its role."""
         return [("train", rows) for rows in self.train]
 
-    def efforts(self) -> list[tuple[Rows, float]]:
+    def reads_per_epoch(self) -> list[tuple[Rows, float]]:
         """Each set, read once in an epoch."""
         return [(rows, 1.0) for rows in self.train]
 

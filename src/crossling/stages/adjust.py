@@ -48,7 +48,7 @@ class Settings(AdjustmentSettings, StageSettings):
     keep: Literal["all", "scale", "direction"] = "all"
     """What of the change is kept. all: all of it; scale: the encoder as it was, scaled to the variance that adjusting
     gave to its last layer's source words; direction: the adjusted one, scaled back to the variance before. The latter
-    two are controls that tell shrinking from aligning."""
+    two are controls that separate shrinking from aligning."""
 
     @model_validator(mode="after")
     def _something_to_do(self) -> Self:

@@ -1,7 +1,8 @@
-"""Averaging: one model whose weights are the mean of several seeds' models, which started from the same head.
+"""Weight averaging: one model whose weights are the mean of several seeds' models, which started from the same head.
 
-Nothing is trained here, and the model costs no more at prediction than one of its parts. Without a shared head the
-parts would have learnt to read different directions of the encoder's output, and their mean would read none.
+Such a mean is also called a model soup. Nothing is trained here, and the model costs no more at prediction than one of
+its parts. Without a shared head the parts would have learnt to read different directions of the encoder's output, and
+their mean would read none.
 """
 
 from __future__ import annotations

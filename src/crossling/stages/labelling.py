@@ -48,7 +48,7 @@ CHUNK = 2_000
 """Rows that are encoded at a time."""
 
 
-class Choices(Protocol):
+class LabellingSettings(Protocol):
     """How labels are decided, which rows are kept, and how they are learnt: a part of the stage's settings."""
 
     @property
@@ -124,10 +124,10 @@ def read_texts(task: Task, rows: Rows, encoder: Encoder) -> Rows:
 
     pieces = cut_by_tokenizer(encoder.tokenizer)
     words = [[word.text for word in split_words(text, rows.language, pieces=pieces)] for text in texts]
-    return tag_nothing(words, language=rows.language, name=rows.name)
+    return build_untagged_rows(words, language=rows.language, name=rows.name)
 
 
-def tag_nothing(sentences: Sequence[Sequence[str]], *, language: str, name: str) -> Rows:
+def build_untagged_rows(sentences: Sequence[Sequence[str]], *, language: str, name: str) -> Rows:
     """Sentences without tags as rows; those without words are left out."""
     words = [list(sentence) for sentence in sentences if sentence]
     columns = {"words": words, "tags": [[""] * len(sentence) for sentence in words]}
@@ -135,22 +135,22 @@ def tag_nothing(sentences: Sequence[Sequence[str]], *, language: str, name: str)
 
 
 def label_units(
-    units: Sequence[Unit], task: Task, choices: Choices, seeds: Sequence[int], context: StageContext
+    units: Sequence[Unit], task: Task, settings: LabellingSettings, seeds: Sequence[int], context: StageContext
 ) -> tuple[Labelled, dict[str, Any]]:
     """Kept rows of all units with the teachers' labels, and a record of how many were kept by language."""
     found = Labelled()
     label = _label_answers if task.record is Question else _label_classes
-    for unit, labelled in zip(units, label(units, task, choices, seeds, context), strict=True):
+    for unit, labelled in zip(units, label(units, task, settings, seeds, context), strict=True):
         assert len(labelled.confidence) == len(unit.learnt)
         found.extend(labelled)
     kept = keep_rows(
         np.array(found.confidence),
         np.array(found.agree, bool),
         found.groups,
-        keep=choices.keep,
-        threshold=choices.threshold,
-        share=choices.share,
-        most=choices.most,
+        keep=settings.keep,
+        threshold=settings.threshold,
+        share=settings.share,
+        most=settings.most,
     )
     if not len(kept):
         raise DataError(
@@ -192,8 +192,8 @@ def describe_kept(labelled: Labelled, kept: Sequence[int], task: Task) -> dict[s
     return languages
 
 
-def tell_kept(languages: Mapping[str, Mapping[str, Any]], say: Callable[[str], None]) -> None:
-    """A line for each language."""
+def report_kept(languages: Mapping[str, Mapping[str, Any]], say: Callable[[str], None]) -> None:
+    """Report, a line for each language, how many rows were kept and which labels they have."""
     for language, facts in languages.items():
         total = sum(facts["classes"].values()) or 1
         classes = ", ".join(f"{name} {100 * count / total:.0f} %" for name, count in facts["classes"].items())
@@ -203,18 +203,20 @@ def tell_kept(languages: Mapping[str, Mapping[str, Any]], say: Callable[[str], N
         )
 
 
-def encode_labelled(labelled: Labelled, task: Task, encoder: Encoder, choices: Choices) -> Iterator[dict[str, Any]]:
+def encode_labelled(
+    labelled: Labelled, task: Task, encoder: Encoder, settings: LabellingSettings
+) -> Iterator[dict[str, Any]]:
     """Examples of labelled rows; with weights or soft labels each has its targets (see ``objectives/inputs.py``)."""
     count = len(labelled.confidence)
     chunks = (
         {name: values[start : start + CHUNK] for name, values in labelled.columns.items()}
         for start in range(0, count, CHUNK)
     )
-    weighted = choices.weight != 1.0 or bool(labelled.soft)
+    weighted = settings.weight != 1.0 or bool(labelled.soft)
     row = 0
     for chunk in task.encode(chunks, encoder, labels=task.labels):
         if weighted:
-            chunk["targets"] = list(_list_targets(chunk, row, labelled.soft, choices.weight, len(task.labels)))
+            chunk["targets"] = list(_list_targets(chunk, row, labelled.soft, settings.weight, len(task.labels)))
         row += len(chunk["ids"])
         yield chunk
 
@@ -234,14 +236,14 @@ def _list_targets(
 
 
 def _label_classes(
-    units: Sequence[Unit], task: Task, choices: Choices, seeds: Sequence[int], context: StageContext
+    units: Sequence[Unit], task: Task, settings: LabellingSettings, seeds: Sequence[int], context: StageContext
 ) -> Iterator[Labelled]:
     """Rows of each unit with a tag for every word, or a class."""
     votes = gather_votes(_list_read(units), task, seeds, context)
     label = label_sentences if task.record is TaggedSentence else label_texts
     for unit in units:
         given, own = votes[unit.read.fingerprint], votes[unit.learnt.fingerprint] if unit.both else None
-        yield label(unit, given, own, task, choices)
+        yield label(unit, given, own, task, settings)
 
 
 def _name_labels(labels_N: Array, names: Sequence[str]) -> list[str]:
@@ -249,14 +251,14 @@ def _name_labels(labels_N: Array, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _soften(votes: Votes, choices: Choices) -> Array | None:
-    return sharpen(votes.mean, choices.soft_temperature) if choices.labels == "soft" else None
+def _soften(votes: Votes, settings: LabellingSettings) -> Array | None:
+    return sharpen(votes.mean, settings.soft_temperature) if settings.labels == "soft" else None
 
 
-def label_texts(unit: Unit, given: Votes, own: Votes | None, task: Task, choices: Choices) -> Labelled:
+def label_texts(unit: Unit, given: Votes, own: Votes | None, task: Task, settings: LabellingSettings) -> Labelled:
     """The student's texts with the class that teachers give to what they read, on one side or on both."""
     given = join_votes(given, own) if own is not None else given
-    decided, soft_NC = decide_labels(given, choices.decide), _soften(given, choices)
+    decided, soft_NC = decide_labels(given, settings.decide), _soften(given, settings)
     names = _name_labels(decided.labels, task.labels)
     return Labelled(
         {**{name: unit.learnt.column(name).to_pylist() for name in TEXT_COLUMNS[unit.learnt.kind]}, "label": names},
@@ -267,11 +269,11 @@ def label_texts(unit: Unit, given: Votes, own: Votes | None, task: Task, choices
     )
 
 
-def label_sentences(unit: Unit, given: Votes, own: Votes | None, task: Task, choices: Choices) -> Labelled:
+def label_sentences(unit: Unit, given: Votes, own: Votes | None, task: Task, settings: LabellingSettings) -> Labelled:
     """Sentences with a tag for every word that has one, over links where the student's sentence is a translation."""
     if own is not None:
-        return _label_both_sides(unit, given, own, task, choices)
-    decided, soft_NC = decide_labels(given, choices.decide), _soften(given, choices)
+        return _label_both_sides(unit, given, own, task, settings)
+    decided, soft_NC = decide_labels(given, settings.decide), _soften(given, settings)
     starts_R = _list_starts(unit.read)
     confidence_R, agree_R = _score_sentences(decided, starts_R)
     tags = _cut(_name_labels(decided.labels, task.labels), starts_R)
@@ -285,13 +287,13 @@ def label_sentences(unit: Unit, given: Votes, own: Votes | None, task: Task, cho
     return _collect_sentences(unit, tags, confidence_R, agree_R, soft)
 
 
-def _label_both_sides(unit: Unit, given: Votes, own: Votes, task: Task, choices: Choices) -> Labelled:
+def _label_both_sides(unit: Unit, given: Votes, own: Votes, task: Task, settings: LabellingSettings) -> Labelled:
     """Sentences whose words are tagged by what teachers read in them and in the source words that they are linked to.
 
     Of spans the types are decided so; where one begins follows from the source's spans and from the own tags.
     """
     assert unit.links is not None
-    how: Decide = "vote" if choices.decide == "agreement" else choices.decide
+    how: Decide = "vote" if settings.decide == "agreement" else settings.decide
     starts_R, source_starts_R = _list_starts(unit.learnt), _list_starts(unit.read)
     source_tags = _cut(_name_labels(decide_labels(given, how).labels, task.labels), source_starts_R)
     lengths_R = np.diff(starts_R).tolist()
@@ -309,7 +311,7 @@ def _label_both_sides(unit: Unit, given: Votes, own: Votes, task: Task, choices:
         groups_C = np.array([names.index(label.partition("-")[2] or label) for label in task.labels])
         given, own = group_classes(given, groups_C), group_classes(own, groups_C)
     joined = join_linked(own, given, sources_N)
-    decided, soft_NC = decide_labels(joined, choices.decide), _soften(joined, choices)
+    decided, soft_NC = decide_labels(joined, settings.decide), _soften(joined, settings)
     tags = _cut(_name_labels(decided.labels, names), starts_R)
     if _has_spans(task):
         tags = [begin_spans(*one) for one in zip(tags, own_tags, sources, source_tags, strict=True)]
@@ -348,14 +350,14 @@ def _list_read(units: Sequence[Unit]) -> dict[str, Rows]:
 
 
 def _label_answers(
-    units: Sequence[Unit], task: Task, choices: Choices, seeds: Sequence[int], context: StageContext
+    units: Sequence[Unit], task: Task, settings: LabellingSettings, seeds: Sequence[int], context: StageContext
 ) -> Iterator[Labelled]:
     """Questions of each unit with the answer that the teachers give."""
     given = gather_answers(_list_read(units), task, seeds, context)
     for unit in units:
         own = given[unit.learnt.fingerprint] if unit.both else None
         read = given[unit.read.fingerprint]
-        decided = [decide_answer(unit, row, read, own, choices.decide) for row in range(len(unit.read))]
+        decided = [decide_answer(unit, row, read, own, settings.decide) for row in range(len(unit.read))]
         columns = {name: unit.learnt.column(name).to_pylist() for name in ("id", "question", "context")}
         columns["answers"] = [[best[1]] if best else [] for best, _, _ in decided]
         columns["starts"] = [[best[0]] if best else [] for best, _, _ in decided]

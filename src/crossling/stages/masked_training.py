@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crossling.data.batching import Array, Batch, Examples, ExampleSubset, plan_prediction
-from crossling.data.draws import draw
+from crossling.data.draws import draw_uniform
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.unlabelled import TextExamples
 from crossling.models.model import MASKED_WORDS, Model
@@ -53,7 +53,7 @@ def hold_out(texts: TextExamples, share: float) -> tuple[Examples, Examples]:
     """Texts to learn from, and a share of every language's that are not: at least one, if there are two."""
     examples = texts.examples
     codes, rows = examples.scalars("language"), np.arange(len(examples))
-    chance = draw(HELD_OUT_SEED, 0, 3, rows, 1)[:, 0]
+    chance = draw_uniform(HELD_OUT_SEED, 0, 3, rows, 1)[:, 0]
     held = [np.zeros(0, np.int64)]
     for code in np.unique(codes) if share else ():
         own = rows[codes == code]
@@ -70,7 +70,7 @@ def repeat_rows(codes: Array, temperature: float, seed: int) -> Array:
     """
     rows = np.arange(len(codes))
     sizes = {int(code): int((codes == code).sum()) for code in np.unique(codes)}
-    chance = draw(seed, 0, 4, rows, 1)[:, 0]
+    chance = draw_uniform(seed, 0, 4, rows, 1)[:, 0]
     parts = []
     for code, size in sizes.items():
         own = rows[codes == code]

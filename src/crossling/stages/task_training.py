@@ -64,10 +64,10 @@ class TaskData:
             facts["lexicons"] = [lexicon.content for lexicon in self.lexicons]
         return facts
 
-    def efforts(self) -> list[tuple[Rows, float]]:
+    def reads_per_epoch(self) -> list[tuple[Rows, float]]:
         """Each set that is trained on, and how often it is read in an epoch."""
         tasks = [rows for some in (self.train, *self.auxiliary) for rows in some]
-        return [*((rows, 1.0) for rows in tasks), *(self.pairs.efforts() if self.pairs else ())]
+        return [*((rows, 1.0) for rows in tasks), *(self.pairs.reads_per_epoch() if self.pairs else ())]
 
     def described(self) -> list[tuple[str, Rows]]:
         """Each set with its role."""

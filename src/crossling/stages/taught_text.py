@@ -16,7 +16,7 @@ from crossling.data.records import LinkedPair, ParallelPair, PlainText, Question
 from crossling.data.rows import Rows
 from crossling.data.spec import parse_spec
 from crossling.errors import DataError
-from crossling.stages.labelling import tag_nothing
+from crossling.stages.labelling import build_untagged_rows
 from crossling.stages.parsing import DataSpec
 from crossling.tasks import Task
 
@@ -28,7 +28,7 @@ def open_text(spec: DataSpec, task: Task, left_out: Keys, store: Path) -> Rows:
     rows = open_data(spec, split="train", store=store)
     target = rows.language.partition("-")[2] or rows.language
     if task.settings.kind == "tag" and rows.kind is LinkedPair:  # its words are cut already
-        rows = tag_nothing(rows.column("target").to_pylist(), language=target, name=rows.name)
+        rows = build_untagged_rows(rows.column("target").to_pylist(), language=target, name=rows.name)
     if task.settings.kind in ("tag", "classify") and rows.kind in (ParallelPair, LinkedPair):
         rows = build_rows(PlainText, {"text": read_sides(rows)[1]}, language=target, name=rows.name)
     if task.settings.kind not in ("tag", "classify") or rows.kind is not PlainText:

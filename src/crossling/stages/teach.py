@@ -1,8 +1,9 @@
 """Teaching: trained models label text in other languages, and a student learns from source labels and that text.
 
-Self-training where teachers read the text that the student learns (``text``); teaching through translations where they
-read its source side (``parallel``). Labels that the text may have are never read. Several ``teach`` stages in a row are
-rounds: the students of one are the teachers of the next.
+Pseudo-labelling by an ensemble, or knowledge distillation where labels are soft. Self-training where teachers read the
+text that the student learns (``text``); teaching through translations where they read its source side (``parallel``).
+Labels that the text may have are never read. Several ``teach`` stages in a row are rounds: the students of one are the
+teachers of the next.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from crossling.recipe.identity import content_hash
 from crossling.stages import StageSettings, TrainedStage
 from crossling.stages.answer_links import link_contexts
 from crossling.stages.ensemble import list_ensemble
-from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, tell_kept
+from crossling.stages.labelling import Unit, encode_labelled, label_units, read_texts, report_kept
 from crossling.stages.parsing import DataSpec
 from crossling.stages.pseudo_labels import Decide, Keep
 from crossling.stages.task_settings import FollowingStageSettings, TaskStageSettings, follow_stage
@@ -76,7 +77,7 @@ class Settings(FollowingStageSettings):
     leave_out: tuple[DataSpec, ...] = ()
     """Data sets whose texts are left out of the text to teach on, such as scored ones that share sentences with it."""
     transductive: bool = False
-    """Allow text that is also scored. Without it such text is an error, since scores would no longer tell how well
+    """Allow text that is also scored. Without it such text is an error, since scores would no longer show how well
     unseen text is read."""
 
     teachers: int = Field(default=3, ge=1, le=100)
@@ -228,11 +229,11 @@ class Data:
             "translations": self.translations.fingerprints() if self.translations else [],
         }
 
-    def efforts(self) -> list[tuple[Rows, float]]:
+    def reads_per_epoch(self) -> list[tuple[Rows, float]]:
         """Each set that is trained on, and how often it is read in an epoch."""
         taught = [*self.text, *(target for _, target in self.pairs)]
-        translated = self.translations.efforts() if self.translations else []
-        return [*self.labelled.efforts(), *((rows, 1.0) for rows in taught), *translated]
+        translated = self.translations.reads_per_epoch() if self.translations else []
+        return [*self.labelled.reads_per_epoch(), *((rows, 1.0) for rows in taught), *translated]
 
     def described(self) -> list[tuple[str, Rows]]:
         """Each set with its role."""
@@ -270,7 +271,7 @@ def open_stage_data(settings: Settings, *, source: str, store: Path, progress: P
     translations = replace(translations, texts=texts)
     if settings.task.kind == "classify_pair":
         times = settings.neighbours * (2 if settings.both_orders else 1)
-        lines = sum(share * len(rows) for rows, share in translations.efforts())
+        lines = sum(share * len(rows) for rows, share in translations.reads_per_epoch())
         translations = replace(translations, pairs_per_epoch=times * lines)
     return Data(labelled, text, pairs, translations)
 
@@ -362,7 +363,7 @@ def _teach(settings: Settings, data: Data, task: Task, context: StageContext) ->
             write_examples(path, encode_labelled(labelled, task, context.encoder, settings))
         distributed.wait()
     facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    tell_kept(facts["languages"], context.progress.say)
+    report_kept(facts["languages"], context.progress.say)
     return Examples(path), facts
 
 

@@ -12,7 +12,7 @@ from crossling.data.records import LabelledPair, LabelledText
 from crossling.data.rows import Rows
 from crossling.errors import DataError
 from crossling.recipe.identity import content_hash
-from crossling.stages.labelling import Unit, tag_nothing
+from crossling.stages.labelling import Unit, build_untagged_rows
 from crossling.stages.word_pairs import copy_encoder, draw_sentences, filter_links, link_sentences
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def list_linked(text: Text, linking: AdjustmentSettings, *, read: Read, context:
     """Sentences as words, with the links between them where tags go from one side to the other."""
     if read == "target":
         _, sentences = draw_sentences(linking, text, context)
-        words = tag_nothing(sentences.target, language=text.language, name=text.rows.name)
+        words = build_untagged_rows(sentences.target, language=text.language, name=text.rows.name)
         return Unit(text.language, words, words)
     sentences, links = link_sentences(linking, text, context)
     sides = [
-        tag_nothing(words, language=language, name=text.rows.name)
+        build_untagged_rows(words, language=language, name=text.rows.name)
         for words, language in zip((sentences.source, sentences.target), text.rows.language.split("-"), strict=True)
     ]
     both = list(zip(sentences.source, sentences.target, strict=True))

@@ -42,7 +42,7 @@ class PairData:
     sentences: int | None = None
     """Pairs of each text at most."""
 
-    def efforts(self) -> list[tuple[Rows, float]]:
+    def reads_per_epoch(self) -> list[tuple[Rows, float]]:
         """Each set, and how often it is read in an epoch."""
         shares = [min(1.0, (self.sentences or len(text.rows)) / max(1, len(text.rows))) for text in self.texts]
         once = sum(share * len(text.rows) for share, text in zip(shares, self.texts, strict=True))

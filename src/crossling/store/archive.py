@@ -29,7 +29,7 @@ PAUSES = (1.0, 4.0)
 
 
 def check_name(name: object, *, where: str) -> str:
-    """The name of a file below a folder; one that leads elsewhere is refused, since a store may be a stranger's."""
+    """The name of a file below a folder; one that leads elsewhere is refused, since a store may be untrusted."""
     parts = PurePosixPath(name).parts if isinstance(name, str) else ()
     if not parts or "\\" in str(name) or "\0" in str(name) or any(part in ("..", "/") for part in parts):
         raise ArtefactError(f"{where}: names the file {name!r}, which leads outside; this store is not to be trusted")

@@ -121,9 +121,9 @@ def _score_cell(files: StudyFiles, folder: str, seed: int) -> tuple[dict[tuple[s
     others = []
     for entry in recipe.evaluate:
         for language, _ in entry.specs():
-            spoken, found = files.score(prediction_path(files.out / folder, seed, entry, language))
+            predicted_language, found = files.score(prediction_path(files.out / folder, seed, entry, language))
             value = scores[set_name(entry), language] = float(found[name])
-            if not any(is_same_language(spoken, code) for code in trained):
+            if not any(is_same_language(predicted_language, code) for code in trained):
                 others.append(value)
     return scores, sum(others) / len(others) if others else None
 

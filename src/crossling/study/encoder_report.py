@@ -27,7 +27,7 @@ from crossling.study.memory import Load, forecast_gpu_bytes, forecast_prediction
 BATCH, LENGTH = 32, 128
 """What memory is forecast for: sentences of a batch, and subwords of each."""
 SENTENCES = 1_000
-"""Sentences of each language that are cut."""
+"""Sentences of each language that are tokenized."""
 LIMITED: dict[str, Callable[[Encoder], object]] = {
     "adapt stages and analyse perplexity": check_masking,
     'pooling = "cls"': Encoder.check_cls,
@@ -35,16 +35,16 @@ LIMITED: dict[str, Callable[[Encoder], object]] = {
 }
 """What some encoders cannot do, and what refuses it."""
 SETS = ("panx", "ud", "flores", "ntrex")
-"""Data sets at hand whose text is cut, for languages that the embedded corpus does not have."""
+"""Data sets at hand whose text is tokenized, for languages that the embedded corpus does not have."""
 
 
 @dataclass(frozen=True, slots=True)
-class LanguageCut:
-    """How an encoder cuts a language, beside the offline encoder."""
+class LanguageTokenization:
+    """How an encoder tokenizes a language, beside the offline encoder."""
 
     language: str
     text: str
-    """The data set that was cut; empty where no text is at hand."""
+    """The data set that was tokenized; empty where no text is at hand."""
     fertility: float = 0.0
     """Subwords per word."""
     unknown: float = 0.0
@@ -58,7 +58,7 @@ class EncoderReport:
     """All that is said of an encoder."""
 
     checkpoint: Checkpoint
-    cuts: tuple[LanguageCut, ...]
+    tokenizations: tuple[LanguageTokenization, ...]
 
     def facts(self) -> dict[str, str]:
         """For showing: names and values in words."""
@@ -86,11 +86,11 @@ class EncoderReport:
 def inspect_encoder(
     name: str, languages: Sequence[str] = (), *, revision: str | None = None, store: Path
 ) -> EncoderReport:
-    """Check an encoder and cut text with its tokenizer; nothing but small files is downloaded."""
+    """Check an encoder and tokenize text with it; nothing but small files is downloaded."""
     texts = {language: _find_text(language, store) for language in languages or LANGUAGES}
     checkpoint = open_checkpoint(name, revision=revision)
-    cuts = _cut_languages(checkpoint.encoder, texts) if checkpoint.encoder is not None else ()
-    return EncoderReport(checkpoint, tuple(cuts))
+    tokenizations = _tokenize_languages(checkpoint.encoder, texts) if checkpoint.encoder is not None else ()
+    return EncoderReport(checkpoint, tuple(tokenizations))
 
 
 def _describe_encoder(encoder: Encoder, checkpoint: Checkpoint) -> dict[str, str]:
@@ -136,17 +136,19 @@ def _describe_encoder(encoder: Encoder, checkpoint: Checkpoint) -> dict[str, str
     }
 
 
-def _cut_languages(encoder: Encoder, texts: dict[str, tuple[str, list[Sequence[str]]]]) -> Iterable[LanguageCut]:
+def _tokenize_languages(
+    encoder: Encoder, texts: dict[str, tuple[str, list[Sequence[str]]]]
+) -> Iterable[LanguageTokenization]:
     try:
         offline = build_tokenizer(BlockFile(find_offline_file()))
     except EncoderError:  # it is not installed
         offline = None
     for language, (name, sentences) in texts.items():
         if not sentences:
-            yield LanguageCut(language, "")
+            yield LanguageTokenization(language, "")
             continue
         other = None if offline is None else count_subwords(offline, sentences)
-        yield LanguageCut(language, name, *count_subwords(encoder.tokenizer, sentences), other)
+        yield LanguageTokenization(language, name, *count_subwords(encoder.tokenizer, sentences), other)
 
 
 def _find_text(language: str, store: Path) -> tuple[str, list[Sequence[str]]]:

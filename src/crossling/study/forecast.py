@@ -210,7 +210,7 @@ class Speeds:
 
 def _list_trained(run: RecipeRun) -> list[int]:
     """Numbers of the stages that train; an average does not."""
-    return [number for number, data in enumerate(run.opened) if data.efforts()]
+    return [number for number, data in enumerate(run.opened) if data.reads_per_epoch()]
 
 
 def _describe_basis(

@@ -166,9 +166,9 @@ def _count_gpus(study: Study) -> int:
 
 
 def name_gpu(number: int) -> str:
-    """A GPU that this process sees, as ``CUDA_VISIBLE_DEVICES`` names it: a cluster may have lent some of many."""
-    lent = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return lent.split(",")[number].strip() if lent else str(number)
+    """A GPU that this process sees, as ``CUDA_VISIBLE_DEVICES`` names it: a cluster may give it some of many."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[number].strip() if visible else str(number)
 
 
 def _drain(connection: Connection) -> Iterator[Message]:

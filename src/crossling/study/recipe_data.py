@@ -141,7 +141,7 @@ def open_recipe(
 
 def count_subwords(data: StageData) -> float:
     """Subwords that one epoch of a stage reads: estimated as in forecasts, so that the error cancels."""
-    return float(sum(times * estimate_subwords(rows) for rows, times in data.efforts()))
+    return float(sum(times * estimate_subwords(rows) for rows, times in data.reads_per_epoch()))
 
 
 def estimate_subwords(rows: Rows) -> float:

@@ -27,7 +27,7 @@ from crossling.report.run_summary import (
 )
 from crossling.report.teaching import show_rounds
 from crossling.scores.predictions import Predictions, read_predictions
-from crossling.stages.labelling import tell_kept
+from crossling.stages.labelling import report_kept
 from crossling.stages.source_vectors import describe_change
 from crossling.store.artefacts import Store
 from crossling.study.folder import prediction_path, set_name
@@ -94,7 +94,7 @@ def describe_stages(recipe: Recipe, record: RunRecord, store: Path) -> list[str]
             trained.append(Store(store).record(identity))
     taught = [one["teaching"]["languages"] for one in trained if "teaching" in one]
     for languages in taught[-1:]:
-        tell_kept(languages, lambda line: notes.append(f"taught {line}"))
+        report_kept(languages, lambda line: notes.append(f"taught {line}"))
     for one in trained:
         if facts := one.get("source_vectors"):
             notes.append(describe_change(facts, recipe.source))

@@ -49,7 +49,7 @@ class Request:
 
 
 @dataclass
-class Situation:
+class AvailableData:
     """All that was found."""
 
     task: str
@@ -121,7 +121,7 @@ class Situation:
         return ingredient.needs == "nothing" or bool(self.data_for(ingredient))
 
 
-def look_through(request: Request, *, store: Path) -> Situation:
+def find_available_data(request: Request, *, store: Path) -> AvailableData:
     """Open and check all that a user names, and what the catalogue has for the task and its languages."""
     choices = load_choices()
     if request.task not in choices:
@@ -130,72 +130,72 @@ def look_through(request: Request, *, store: Path) -> Situation:
     source = name_language(request.source)
     if source in languages:
         raise UserError(f"--language {source}: is the source language, which labels are in; name others, or --source")
-    situation = Situation(request.task, source, languages, choices[request.task])
+    available = AvailableData(request.task, source, languages, choices[request.task])
     reader = FileReader(request.task, store)
-    _add_labels(situation, request, reader)
-    _add_tests(situation, request, reader)
-    _add_text(situation, request, reader)
-    _add_catalogue_text(situation, reader)
-    _add_lexicon(situation, reader)
-    _check_labels(situation)
-    _note_overlaps(situation)
-    return situation
+    _add_labels(available, request, reader)
+    _add_tests(available, request, reader)
+    _add_text(available, request, reader)
+    _add_catalogue_text(available, reader)
+    _add_lexicon(available, reader)
+    _check_labels(available)
+    _note_overlaps(available)
+    return available
 
 
-def _add_labels(situation: Situation, request: Request, reader: FileReader) -> None:
+def _add_labels(available: AvailableData, request: Request, reader: FileReader) -> None:
     """The user's labelled files, by what their names say: dev and test sets are no training data."""
     for text in request.labels:
-        found = reader.read(text, language=situation.source)
+        found = reader.read(text, language=available.source)
         _check_record(found, reader)
         role = _find_role(found.spec)
         if role == "test":
-            situation.tests.append(found)
-        elif role == "dev" and situation.dev is None and found.language == situation.source:
-            situation.dev = found
+            available.tests.append(found)
+        elif role == "dev" and available.dev is None and found.language == available.source:
+            available.dev = found
         else:
-            situation.labels.append(found)
-    if any(found.language == situation.source for found in situation.labels):
+            available.labels.append(found)
+    if any(found.language == available.source for found in available.labels):
         return
-    chosen, labelled, dev = _find_set(situation, reader)
-    own = {label for found in situation.labels for label in _list_labels(found)}
-    if situation.labels and not own <= {label for found in labelled for label in _list_labels(found)}:
-        others = ", ".join(sorted({found.language for found in situation.labels}))
+    chosen, labelled, dev = _find_set(available, reader)
+    own = {label for found in available.labels for label in _list_labels(found)}
+    if available.labels and not own <= {label for found in labelled for label in _list_labels(found)}:
+        others = ", ".join(sorted({found.language for found in available.labels}))
         raise UserError(
-            f"--labels: none are in the source language, {situation.source!r}, and those in {others} have other labels "
-            f"than {labelled[0].rows.name}; name some in {situation.source!r}, or set --source"
+            f"--labels: none are in the source language, {available.source!r}, and those in {others} have other labels "
+            f"than {labelled[0].rows.name}; name some in {available.source!r}, or set --source"
         )
-    situation.labels[:0] = labelled
-    situation.chosen_set, situation.dev = chosen, situation.dev or dev
+    available.labels[:0] = labelled
+    available.chosen_set, available.dev = chosen, available.dev or dev
 
 
-def _find_set(situation: Situation, reader: FileReader) -> tuple[LabelledSet, list[Found], Found | None]:
+def _find_set(available: AvailableData, reader: FileReader) -> tuple[LabelledSet, list[Found], Found | None]:
     """The catalogue's usual set for the task, of those whose files are found; where there is none, the phrasebook."""
-    found = [one for one in situation.choices.sets if all(map(has_files, _list_specs(one, situation)))]
+    found = [one for one in available.choices.sets if all(map(has_files, _list_specs(one, available)))]
     if not found:
-        raise UserError(f"no labelled set in {situation.source!r} was found; name one: --labels FILE")
+        raise UserError(f"no labelled set in {available.source!r} was found; name one: --labels FILE")
     real = [one for one in found if not one.test.startswith(PHRASEBOOK)]
     if not real:
-        situation.notes.append(
+        available.notes.append(
             "No labelled set of the task is in the folder CROSSLING_DATA, and none was named, so the embedded "
             "phrasebook stands in: generated sentences, to see it work. Name your labels with --labels"
         )
-    chosen = max(real or found, key=lambda one: _count_tests(one, situation))  # the first of equals
-    opened = [reader.open(spec, given=False) for spec in _list_specs(chosen, situation)]
+    chosen = max(real or found, key=lambda one: _count_tests(one, available))  # the first of equals
+    opened = [reader.open(spec, given=False) for spec in _list_specs(chosen, available)]
     return chosen, opened[: len(chosen.trains)], opened[-1] if chosen.dev else None
 
 
-def _list_specs(one: LabelledSet, situation: Situation) -> list[str]:
+def _list_specs(one: LabelledSet, available: AvailableData) -> list[str]:
     """What is learnt from and what selects."""
-    return [_fill(spec, situation) for spec in (*one.trains, *([one.dev] if one.dev else []))]
+    return [_fill(spec, available) for spec in (*one.trains, *([one.dev] if one.dev else []))]
 
 
-def _count_tests(one: LabelledSet, situation: Situation) -> int:
+def _count_tests(one: LabelledSet, available: AvailableData) -> int:
     """Languages that can be scored."""
-    return sum(has_files(_fill(one.test, situation, code)) for code in (situation.source, *situation.languages))
+    return sum(has_files(_fill(one.test, available, code)) for code in (available.source, *available.languages))
 
 
-def _fill(template: str, situation: Situation, language: str = "") -> str:
-    return template.format(source=situation.source, language=language or situation.source)
+def _fill(template: str, available: AvailableData, language: str = "") -> str:
+    return template.format(source=available.source, language=language or available.source)
 
 
 def _find_role(spec: Spec) -> str:
@@ -219,91 +219,91 @@ def _list_labels(found: Found) -> set[str]:
     return set() if "answers" in found.rows.column_names else set(found.rows.labels())
 
 
-def _add_tests(situation: Situation, request: Request, reader: FileReader) -> None:
+def _add_tests(available: AvailableData, request: Request, reader: FileReader) -> None:
     """The user's test sets; for languages without one, the catalogue's, where it has the same labels."""
     for text in request.tests:
         found = reader.read(text, split="test")
         _check_record(found, reader)
-        situation.tests.append(found)
-    known = {label for found in situation.labels for label in _list_labels(found)}
-    sets = (situation.chosen_set,) if situation.chosen_set else situation.choices.sets
-    for language in (situation.source, *situation.languages):
-        if language in {found.language for found in situation.tests}:
+        available.tests.append(found)
+    known = {label for found in available.labels for label in _list_labels(found)}
+    sets = (available.chosen_set,) if available.chosen_set else available.choices.sets
+    for language in (available.source, *available.languages):
+        if language in {found.language for found in available.tests}:
             continue
-        tests = [one.test for one in sets if situation.chosen_set or not one.test.startswith(PHRASEBOOK)]
-        spec = next(filter(has_files, (_fill(test, situation, language) for test in tests)), None)
+        tests = [one.test for one in sets if available.chosen_set or not one.test.startswith(PHRASEBOOK)]
+        spec = next(filter(has_files, (_fill(test, available, language) for test in tests)), None)
         if spec is None:
             continue
         found = reader.open(spec, given=False)
         strange = _list_labels(found) - known
         if not strange:
-            situation.tests.append(found)
-        elif language != situation.source:
-            situation.notes.append(
+            available.tests.append(found)
+        elif language != available.source:
+            available.notes.append(
                 f"{spec} has labels that yours lack ({', '.join(sorted(strange)[:5])}), so it cannot be scored on"
             )
 
 
-def _add_text(situation: Situation, request: Request, reader: FileReader) -> None:
+def _add_text(available: AvailableData, request: Request, reader: FileReader) -> None:
     """The user's unlabelled and parallel text, by what can be done with it."""
     reads_plain = reader.task.settings.kind in ("tag", "classify")
     for text in request.text:
         found = reader.read_text(text)
         if found.rows.kind is reader.task.record or (reads_plain and found.rows.kind in (PlainText, *PARALLEL)):
-            situation.text.append(found)
+            available.text.append(found)
         else:
-            situation.notes.append(
+            available.notes.append(
                 f"{text}: {found.rows.kind.__name__} rows cannot teach this task, which reads "
                 f"{reader.task.record.__name__} rows; it is not used"
             )
     for text in request.parallel:
-        opened = reader.read_parallel(text, source=situation.source)
+        opened = reader.read_parallel(text, source=available.source)
         if isinstance(opened, tuple):
             if len(opened[0].rows) != len(opened[1].rows):
                 raise UserError(
                     f"{text}: {len(opened[0].rows):,} and {len(opened[1].rows):,} rows; row i must say the same in both"
                 )
-            situation.pairs.append(opened)
+            available.pairs.append(opened)
         elif opened.rows.kind not in PARALLEL:
             raise UserError(f"{text}: holds {opened.rows.kind.__name__} rows, which are no translations")
         else:
-            situation.translations.append(opened)
+            available.translations.append(opened)
             if reads_plain:  # the target side is text like any other
-                situation.text.append(opened)
-    if situation.translations and not reads_plain and not _is_useful("translations", situation):
-        situation.notes.append("Translations were not found to help with this task, so they are not used")
+                available.text.append(opened)
+    if available.translations and not reads_plain and not _is_useful("translations", available):
+        available.notes.append("Translations were not found to help with this task, so they are not used")
 
 
-def _is_useful(needs: str, situation: Situation) -> bool:
-    candidates = (one for one in situation.choices.ingredients if one.needs == needs)
-    return choose_best(candidates, situation.gain)[0] is not None
+def _is_useful(needs: str, available: AvailableData) -> bool:
+    candidates = (one for one in available.choices.ingredients if one.needs == needs)
+    return choose_best(candidates, available.gain)[0] is not None
 
 
-def _add_catalogue_text(situation: Situation, reader: FileReader) -> None:
+def _add_catalogue_text(available: AvailableData, reader: FileReader) -> None:
     """Text of the kind that the catalogue's labels are of: that is what gains were measured with."""
-    one = situation.chosen_set
+    one = available.chosen_set
     if one is None:
         return
-    for language in dict.fromkeys((*situation.languages, *one.text_languages)):
-        if language == situation.source:
+    for language in dict.fromkeys((*available.languages, *one.text_languages)):
+        if language == available.source:
             continue
-        if one.text and has_files(_fill(one.text, situation, language)):
-            situation.text.append(reader.open(_fill(one.text, situation, language), given=False))
-        if one.translations and has_files(_fill(one.translations, situation, language)):
-            situation.translations.append(reader.open(_fill(one.translations, situation, language), given=False))
-        if one.pairs and all(has_files(_fill(side, situation, language)) for side in one.pairs):
-            first, second = (reader.open(_fill(side, situation, language), given=False) for side in one.pairs)
-            situation.pairs.append((first, second))
+        if one.text and has_files(_fill(one.text, available, language)):
+            available.text.append(reader.open(_fill(one.text, available, language), given=False))
+        if one.translations and has_files(_fill(one.translations, available, language)):
+            available.translations.append(reader.open(_fill(one.translations, available, language), given=False))
+        if one.pairs and all(has_files(_fill(side, available, language)) for side in one.pairs):
+            first, second = (reader.open(_fill(side, available, language), given=False) for side in one.pairs)
+            available.pairs.append((first, second))
 
 
-def _add_lexicon(situation: Situation, reader: FileReader) -> None:
+def _add_lexicon(available: AvailableData, reader: FileReader) -> None:
     """Text that lexicons can be made from: the user's, and the catalogue's, which need not be like what is labelled."""
-    choices = situation.choices
+    choices = available.choices
     if not any(one.replaces_words for one in choices.ingredients):
         return
-    sets = [found for found in situation.translations if found.given]
-    for language in dict.fromkeys((*situation.languages, *choices.lexicon_languages)):
-        specs = [_fill(one, situation, language) for one in choices.lexicon if language != situation.source]
+    sets = [found for found in available.translations if found.given]
+    for language in dict.fromkeys((*available.languages, *choices.lexicon_languages)):
+        specs = [_fill(one, available, language) for one in choices.lexicon if language != available.source]
         opened = [reader.open(spec, given=False) for spec in specs if has_files(spec)]
         sets += [found for found in opened if found.rows.fingerprint not in {one.rows.fingerprint for one in sets}]
     for language in dict.fromkeys(found.language for found in sets):
@@ -313,18 +313,18 @@ def _add_lexicon(situation: Situation, reader: FileReader) -> None:
         elif sum(len(found.rows) for found in some) < LEXICON_PAIRS:
             why = f"it takes {LEXICON_PAIRS:,} sentence pairs or more"
         else:
-            situation.lexicon += some
+            available.lexicon += some
             continue
         given = [found.rows.name for found in some if found.given]
-        situation.notes += [f"{name}: no lexicon is made from it, since {why}" for name in given]
+        available.notes += [f"{name}: no lexicon is made from it, since {why}" for name in given]
 
 
-def _check_labels(situation: Situation) -> None:
+def _check_labels(available: AvailableData) -> None:
     """Labels that are not what the task learns."""
-    for found in situation.labels:
+    for found in available.labels:
         labels, name = _list_labels(found), found.rows.name
         spans = any(label[:2] in ("B-", "I-") for label in labels)
-        if found.rows.kind is TaggedSentence and spans != (situation.task == "ner"):
+        if found.rows.kind is TaggedSentence and spans != (available.task == "ner"):
             kind = "mark spans (B-PER, I-PER, O)" if spans else "mark no spans"
             raise UserError(f"{name}: its tags {kind}; use the task {'ner' if spans else 'pos'}, or another column")
         if found.rows.kind is not TaggedSentence and len(labels) > MOST_LABELS:
@@ -332,25 +332,25 @@ def _check_labels(situation: Situation) -> None:
                 f"{name}: {len(labels):,} different labels in {len(found.rows):,} rows; is that the right column? Name "
                 f"it by a table, as in label = 3: {found.spec}"
             )
-    total = sum(len(found.rows) for found in situation.labels)
+    total = sum(len(found.rows) for found in available.labels)
     if total < FEW_LABELS:
-        situation.notes.append(
+        available.notes.append(
             f"{total:,} labelled rows are few: models trained on them may be weak teachers. Compare with plain "
             "fine-tuning on a test set"
         )
 
 
-def _note_overlaps(situation: Situation) -> None:
+def _note_overlaps(available: AvailableData) -> None:
     """Rows of the data that are also scored: labelled ones flatter scores, and text is left out row by row."""
-    if not situation.tests:
+    if not available.tests:
         return
-    scored = collect_keys(found.rows for found in situation.tests)
-    situation.labels = [_note_overlap(f, scored, "scores flatter") for f in situation.labels]
-    text = [_note_overlap(f, scored, "left out") for f in situation.text]
-    situation.text = [found for found in text if int(find_equal(found.rows, scored).sum()) < len(found.rows)]
+    scored = collect_keys(found.rows for found in available.tests)
+    available.labels = [_note_overlap(f, scored, "scores flatter") for f in available.labels]
+    text = [_note_overlap(f, scored, "left out") for f in available.text]
+    available.text = [found for found in text if int(find_equal(found.rows, scored).sum()) < len(found.rows)]
     for found in text:
-        if found not in situation.text:
-            situation.notes.append(f"{found.rows.name}: all of its rows are scored, so it is not taught on")
+        if found not in available.text:
+            available.notes.append(f"{found.rows.name}: all of its rows are scored, so it is not taught on")
 
 
 def _note_overlap(found: Found, scored: Any, what: str) -> Found:
@@ -358,13 +358,13 @@ def _note_overlap(found: Found, scored: Any, what: str) -> Found:
     return replace(found, notes=(*found.notes, f"{count:,} rows are also scored: {what}")) if count else found
 
 
-def measure_languages(situation: Situation, encoder: Encoder) -> dict[str, Coverage]:
+def measure_languages(available: AvailableData, encoder: Encoder) -> dict[str, Coverage]:
     """How well the encoder's subwords fit each target language that there is text of."""
     from crossling.encoders.coverage import measure_lines
 
     measured = {}
-    for language in situation.languages:
-        sets = [found for _, found in situation.described() if found.language == language]
+    for language in available.languages:
+        sets = [found for _, found in available.described() if found.language == language]
         if sets:
             lines = islice(_list_lines(sets), COVERED_ROWS)
             measured[language] = measure_lines(encoder, lines, name=sets[0].rows.name, language=language)

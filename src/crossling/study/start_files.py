@@ -1,4 +1,4 @@
-"""Files and data sets that a user of crossling start names: what they hold, told by their names and first lines."""
+"""Files and data sets named on the command line of crossling start: what they hold, inferred from name and content."""
 
 from __future__ import annotations
 

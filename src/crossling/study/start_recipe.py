@@ -16,7 +16,7 @@ from crossling.data.languages import name_of
 from crossling.data.spec import parse_spec
 from crossling.recipe.overrides import format_value
 from crossling.study.choices import Ingredient, choose_best
-from crossling.study.start_data import Situation
+from crossling.study.start_data import AvailableData
 from crossling.study.start_files import Found, Spec
 
 if TYPE_CHECKING:
@@ -68,46 +68,46 @@ def _write_value(name: str, value: Any) -> str:
 
 
 def write_recipe(
-    situation: Situation, *, encoder: str, coverage: Mapping[str, Coverage], command: str, name: str
+    available: AvailableData, *, encoder: str, coverage: Mapping[str, Coverage], command: str, name: str
 ) -> str:
     """A recipe with the best known choices for what there is."""
-    used, _ = situation.choose()
-    spoken = ", ".join(f"{name_of(code)} ({code})" for code in situation.languages)
-    labels = ", ".join(dict.fromkeys(name_of(found.language) for found in situation.labels))
+    used, _ = available.choose()
+    languages = ", ".join(f"{name_of(code)} ({code})" for code in available.languages)
+    labels = ", ".join(dict.fromkeys(name_of(found.language) for found in available.labels))
     head = Block(
         "",
         [
-            f"{situation.choices.what.capitalize()} in {spoken}, learnt from labels in {labels}.",
+            f"{available.choices.what.capitalize()} in {languages}, learnt from labels in {labels}.",
             f"Written by: {command}",
             f"Check it: crossling check {name}; run it: crossling run {name}",
         ],
-        {"seeds": [1], **({"source": situation.source} if situation.source != "en" else {})},
+        {"seeds": [1], **({"source": available.source} if available.source != "en" else {})},
     )
     head.comments.append("More seeds, [1, 2, 3], give a mean with its spread, and take that many times as long.")
     covered = [f"{name_of(code)}: {one.judge()}." for code, one in coverage.items()]
     blocks = [head, Block("[encoder]", covered, {"name": encoder})]
-    blocks += _write_stages(situation, used)
-    blocks += _write_evaluation(situation)
+    blocks += _write_stages(available, used)
+    blocks += _write_evaluation(available)
     return "\n\n".join(block.write() for block in blocks) + "\n"
 
 
-def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
-    before = _write_before(situation, used) if used else []
-    after = _fill_first(used.after, _name_text(situation, used)) if used and used.after else []
+def _write_stages(available: AvailableData, used: Ingredient | None) -> list[Block]:
+    before = _write_before(available, used) if used else []
+    after = _fill_first(used.after, _name_text(available, used)) if used and used.after else []
     if used is not None and used.replaces_words:
-        after = [_add_lexicon(table, situation, used) for table in after]
-    blocks = [Block("[[stage]]", [], table) for table in (*before, _write_finetuning(situation, used), *after)]
+        after = [_add_lexicon(table, available, used) for table in after]
+    blocks = [Block("[[stage]]", [], table) for table in (*before, _write_finetuning(available, used), *after)]
     finetune = blocks[len(before)]
-    rows = sum(len(found.rows) for found in situation.labels)
+    rows = sum(len(found.rows) for found in available.labels)
     finetune.comments.append(f"Fine-tuning on {rows:,} labelled rows.")
     if finetune.values.get("select") == "last":
-        reason = "the dev set is taught on" if situation.dev else "there is no dev set in the source language"
+        reason = "the dev set is taught on" if available.dev else "there is no dev set in the source language"
         finetune.comments.append(f"The last epoch is kept, since {reason}.")
     if used is None:
-        finetune.comments.append(explain_choice(situation))
+        finetune.comments.append(explain_choice(available))
         return blocks
     first = blocks[1] if not before and after and _reads_data(after[0]) else blocks[0]
-    first.comments.append(explain_choice(situation))
+    first.comments.append(explain_choice(available))
     if used.needs == "text":
         first.comments.append(f"Labels that the text may have are not read. At most {used.rows:,} rows of each file.")
     for block in blocks:
@@ -120,11 +120,11 @@ def _write_stages(situation: Situation, used: Ingredient | None) -> list[Block]:
     return blocks
 
 
-def _write_before(situation: Situation, used: Ingredient) -> list[dict[str, Any]]:
+def _write_before(available: AvailableData, used: Ingredient) -> list[dict[str, Any]]:
     """Stages before fine-tuning: on data of another task, or on translations."""
-    if others := used.list_other_sets(situation.source):
+    if others := used.list_other_sets(available.source):
         return [{**stage, "train": train} for stage, train in zip(used.before, others, strict=True)]
-    return _fill_first(used.before, {"parallel": [_limit(found, used.rows) for found in situation.translations]})
+    return _fill_first(used.before, {"parallel": [_limit(found, used.rows) for found in available.translations]})
 
 
 def _fill_first(stages: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -136,37 +136,37 @@ def _reads_data(stage: Mapping[str, Any]) -> bool:
     return bool(stage["kind"] != "average")
 
 
-def _add_lexicon(table: dict[str, Any], situation: Situation, used: Ingredient) -> dict[str, Any]:
+def _add_lexicon(table: dict[str, Any], available: AvailableData, used: Ingredient) -> dict[str, Any]:
     """A stage's table; where words are replaced, with what their translations are made from."""
     if not table.get("consistency", {}).get("words"):
         return table
     pairs: dict[str, list[Spec]] = {}
-    for found in situation.lexicon:
+    for found in available.lexicon:
         pairs.setdefault(found.rows.language, []).append(_limit(found, used.rows))
     lexicon = [{"parallel": specs} for specs in pairs.values()]
     return {**table, "consistency": {**table["consistency"], "lexicon": lexicon}}
 
 
-def _write_finetuning(situation: Situation, used: Ingredient | None) -> dict[str, Any]:
-    specs = [found.spec for found in situation.labels]
-    table: dict[str, Any] = {"kind": "finetune", "task": situation.task, "train": specs if len(specs) > 1 else specs[0]}
-    table |= {"dev": dev.spec} if (dev := situation.find_dev()) else {"select": "last"}
-    table |= situation.chosen_set.finetune if situation.chosen_set else {}
-    return _add_lexicon({**table, **used.finetune}, situation, used) if used else table
+def _write_finetuning(available: AvailableData, used: Ingredient | None) -> dict[str, Any]:
+    specs = [found.spec for found in available.labels]
+    table: dict[str, Any] = {"kind": "finetune", "task": available.task, "train": specs if len(specs) > 1 else specs[0]}
+    table |= {"dev": dev.spec} if (dev := available.find_dev()) else {"select": "last"}
+    table |= available.chosen_set.finetune if available.chosen_set else {}
+    return _add_lexicon({**table, **used.finetune}, available, used) if used else table
 
 
-def _name_text(situation: Situation, used: Ingredient) -> dict[str, Any]:
+def _name_text(available: AvailableData, used: Ingredient) -> dict[str, Any]:
     """The text that a teach stage reads, and what it must not read."""
-    scored = [found.spec for found in situation.tests]
+    scored = [found.spec for found in available.tests]
     left_out = {"leave_out": scored} if scored else {}
     if used.needs == "text":
-        return {"text": [_limit(found, used.rows) for found in situation.text], **left_out}
+        return {"text": [_limit(found, used.rows) for found in available.text], **left_out}
     if used.needs == "nothing":
         return {}
     if used.needs == "translations":
-        return {"parallel": [_limit(found, used.rows) for found in situation.translations], **left_out}
+        return {"parallel": [_limit(found, used.rows) for found in available.translations], **left_out}
     entries: dict[str, dict[str, Any]] = {}
-    for source, target in situation.pairs:
+    for source, target in available.pairs:
         entry = entries.setdefault(str(source.spec), {"source": source.spec, "target": []})
         entry["target"].append(_name_target(source.spec, target.spec))
     return {"parallel": list(entries.values()), **left_out}
@@ -189,12 +189,12 @@ def _name_target(source: Spec, target: Spec) -> Spec:
     return target
 
 
-def _write_evaluation(situation: Situation) -> list[Block]:
+def _write_evaluation(available: AvailableData) -> list[Block]:
     groups: dict[tuple[str, str], list[str]] = {}
     blocks = []
-    own = [found.language for found in situation.tests if not isinstance(found.spec, str)]
+    own = [found.language for found in available.tests if not isinstance(found.spec, str)]
     shared = {"name": "test"} if len(own) == len(set(own)) > 1 else {}  # one table for all languages
-    for found in situation.tests:
+    for found in available.tests:
         if isinstance(found.spec, str):
             spec = parse_spec(found.spec)
             name = f"{spec.name}@{spec.version}" if spec.version else spec.name
@@ -203,7 +203,7 @@ def _write_evaluation(situation: Situation) -> list[Block]:
             blocks.append(Block("[[evaluate]]", [], {**shared, "on": found.spec}))
     for (name, split), languages in groups.items():
         blocks.append(Block("[[evaluate]]", [], {"on": name, "split": split, "languages": languages}))
-    missing = find_unscored(situation)
+    missing = find_unscored(available)
     if missing:
         example = f'{{ format = "…", path = "test.{missing[0]}.tsv", language = "{missing[0]}" }}'
         comment = (
@@ -213,56 +213,58 @@ def _write_evaluation(situation: Situation) -> list[Block]:
     return blocks
 
 
-def find_unscored(situation: Situation) -> list[str]:
+def find_unscored(available: AvailableData) -> list[str]:
     """Target languages without a test set."""
-    scored = {found.language for found in situation.tests}
-    return [code for code in situation.languages if code not in scored]
+    scored = {found.language for found in available.tests}
+    return [code for code in available.languages if code not in scored]
 
 
-def explain_choice(situation: Situation) -> str:
+def explain_choice(available: AvailableData) -> str:
     """What is done beside fine-tuning and what it brought, or why nothing is."""
-    used, gain = situation.choose()
+    used, gain = available.choose()
     if used is not None:
         return f"{used.why} In our study: {gain} over plain fine-tuning ({used.page})."
-    tried = [one for one in situation.choices.ingredients if one.needs != "labels"]
-    if not any(map(situation.gain, tried)):
+    tried = [one for one in available.choices.ingredients if one.needs != "labels"]
+    if not any(map(available.gain, tried)):
         return "Nothing else was measured to help with this task."
-    if choose_best(tried, situation.gain)[0] is None:
-        return "In our studies no use of other text gained anything that could be told from chance on this task."
+    if choose_best(tried, available.gain)[0] is None:
+        return "In our studies no use of other text gained anything significant on this task."
     return "Other text would help; there is none here."
 
 
-def list_wishes(situation: Situation) -> list[str]:
+def suggest_data(available: AvailableData) -> list[str]:
     """What more data would bring, the most helpful first, in the words and with the figures of our studies."""
-    used, reached = situation.choose()
-    wishes: list[tuple[float, str]] = []
-    for needs in dict.fromkeys(one.needs for one in situation.choices.ingredients):
-        some = [one for one in situation.choices.ingredients if one.needs == needs]
-        best, gain = choose_best(some, situation.gain)
-        if best is None or gain is None or situation.has_data(best) or _has_labels(situation, needs):
+    used, reached = available.choose()
+    suggestions: list[tuple[float, str]] = []
+    for needs in dict.fromkeys(one.needs for one in available.choices.ingredients):
+        some = [one for one in available.choices.ingredients if one.needs == needs]
+        best, gain = choose_best(some, available.gain)
+        if best is None or gain is None or available.has_data(best) or _has_labels(available, needs):
             continue
         if reached is None or gain.mean > reached.mean:
-            wishes.append((gain.mean, f"{best.ask}: {gain} on {situation.choices.what} ({best.page})"))
-    if used is not None and reached is not None and (lacking := _list_lacking(situation, used)):
+            suggestions.append((gain.mean, f"{best.ask}: {gain} on {available.choices.what} ({best.page})"))
+    if used is not None and reached is not None and (lacking := _list_lacking(available, used)):
         with_text = used.gain(gave_text=True)
         if with_text is not None and with_text.mean > reached.mean:
-            wish = f"such text in {', '.join(lacking)}: languages that gave text gained {with_text}, others {reached}"
-            wishes.append((with_text.mean - reached.mean, f"{wish} ({used.page})"))
-    found = [text for _, text in sorted(wishes, key=lambda item: -item[0])]
-    found += [wish] if (wish := _wish_labels(situation)) else []
-    for code in find_unscored(situation):
-        known = list(dict.fromkeys(name for one in situation.choices.sets if (name := _name_set(one.test, code))))
+            suggestion = (
+                f"such text in {', '.join(lacking)}: languages that gave text gained {with_text}, others {reached}"
+            )
+            suggestions.append((with_text.mean - reached.mean, f"{suggestion} ({used.page})"))
+    found = [text for _, text in sorted(suggestions, key=lambda item: -item[0])]
+    found += [suggestion] if (suggestion := _suggest_labels(available)) else []
+    for code in find_unscored(available):
+        known = list(dict.fromkeys(name for one in available.choices.sets if (name := _name_set(one.test, code))))
         there = f" (the catalogue has {', '.join(known)}: crossling data show {known[0]})" if known else ""
         found.append(f"a few hundred labelled rows in {code} to score on{there}: without them its score stays unknown")
     return found
 
 
-def _wish_labels(situation: Situation) -> str:
+def _suggest_labels(available: AvailableData) -> str:
     """A larger labelled set of the catalogue, whose files were not found."""
-    preferred = situation.choices.sets[0]
-    spec = parse_spec(preferred.trains[0].format(source=situation.source))
-    rows, found = load_declaration(spec.name).rows.get("train", 0), sum(len(found.rows) for found in situation.labels)
-    if situation.chosen_set is None or rows <= found or has_files(str(spec)):
+    preferred = available.choices.sets[0]
+    spec = parse_spec(preferred.trains[0].format(source=available.source))
+    rows, found = load_declaration(spec.name).rows.get("train", 0), sum(len(found.rows) for found in available.labels)
+    if available.chosen_set is None or rows <= found or has_files(str(spec)):
         return ""
     return f"more labels: {spec.name}:{spec.language} of the catalogue has {rows:,} rows; its files were not found"
 
@@ -273,15 +275,15 @@ def _name_set(template: str, language: str) -> str:
     return f"{spec.name}:{language}:{spec.split}" if language in load_declaration(spec.name).languages else ""
 
 
-def _list_lacking(situation: Situation, used: Ingredient) -> list[str]:
+def _list_lacking(available: AvailableData, used: Ingredient) -> list[str]:
     """Target languages that text is missing in, where text is what is used."""
-    return [] if used.needs == "nothing" else situation.find_lacking(used)
+    return [] if used.needs == "nothing" else available.find_lacking(used)
 
 
-def _has_labels(situation: Situation, needs: str) -> bool:
+def _has_labels(available: AvailableData, needs: str) -> bool:
     """Whether labels in every target language are there already."""
-    languages = {found.language for found in situation.labels}
-    return needs == "labels" and set(situation.languages) <= languages
+    languages = {found.language for found in available.labels}
+    return needs == "labels" and set(available.languages) <= languages
 
 
 def forecast_hours(recipe: Recipe, *, store: Path, out: Path) -> tuple[float, str]:

@@ -37,7 +37,7 @@ END_SECONDS = 2.0
 """Until a process whose scheduler is gone ends, whatever it does."""
 REPORT_SECONDS = 0.25
 VARIANTS_KEPT = 32
-"""Variants whose opened data a worker remembers."""
+"""Variants whose opened data a worker keeps in memory."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Worker:
             run.train(stage, assignment.seed, check_lease=assignment.lease.check)
             return
         # The scheduler's leases are not seen here, and checkpoints are on this machine's disk: only a process of this
-        # machine, such as one that its scheduler believes dead, could be writing them.
+        # machine, such as one that its scheduler takes for dead, could be writing them.
         with run.store.leases.hold(f"here-{assignment.key}") as lease:
             if not run.store.is_complete(assignment.key):
                 run.train(stage, assignment.seed, check_lease=lease.check)

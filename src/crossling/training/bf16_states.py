@@ -1,12 +1,12 @@
 """AdamW whose two moments are stored in bfloat16: half the memory of float32, and half of what updates move for them.
 
 bfloat16 has 8 bits of precision. The mean of squared gradients changes by a thousandth in a step (beta2 = 0.999), which
-is less than half of its last bit: rounded to nearest, it would stay where it is. Therefore both are rounded at random,
-up with the probability of what would be cut off, so that the expectation of what is stored is the exact number. An
-update is computed in float32 from what was stored, so the first one equals AdamW's; rounding only affects what the
-next ones start from.
+is less than half of its last bit: rounded to nearest, it would stay where it is. Therefore both are rounded
+stochastically: up with the probability of what would be cut off, so that the expectation of what is stored is the exact
+number. An update is computed in float32 from what was stored, so the first one equals AdamW's; rounding only affects
+what the next ones start from.
 
-Random bits are a function of seed, step and place, by a generator that counts (Philox 4x32 of seven rounds, Salmon et
+Random bits are a function of seed, step and place, by a counter-based generator (Philox 4x32 of seven rounds, Salmon et
 al. 2011): a run that is continued rounds as one that was not, all processes round alike, and nothing random is stored.
 The step is read from the device, so that a replayed CUDA graph draws anew. The fused kernel draws the same bits
 (``fast/kernels.py``); here is what defines them.
@@ -86,13 +86,13 @@ class Bfloat16AdamW(torch.optim.Optimizer):
             flat[rows] = p - size * m / (v.sqrt() / root_correction + group["eps"])
             draw = self.first_draws[parameter] + start // DRAWN
             for_first, for_second = draw_bits(self.seed, state["step"], draw, len(g))
-            first[rows] = round_randomly(m, for_first)
-            second[rows] = round_randomly(v, for_second)
+            first[rows] = round_stochastically(m, for_first)
+            second[rows] = round_stochastically(v, for_second)
 
 
-def round_randomly(values: Tensor, bits: Tensor) -> Tensor:
-    """Numbers of float32 in bfloat16, which has the upper half of their bits: 16 random bits are added to the lower
-    half, and what carries over rounds up, away from 0. What is no number stays so."""
+def round_stochastically(values: Tensor, bits: Tensor) -> Tensor:
+    """Stochastic rounding of float32 to bfloat16, which has the upper half of its bits: 16 random bits are added to the
+    lower half, and what carries over rounds up, away from 0. What is no number stays so."""
     whole = values.view(torch.int32)
     rounded = (whole + bits) & ~0xFFFF
     return torch.where(values.isnan(), values, rounded.view(torch.float32)).bfloat16()

@@ -132,16 +132,16 @@ def find_kernel(device: torch.device) -> Update | None:
 
 
 def update_parameter(
-    parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any], divisor: Tensor | None
+    parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any], grad_scale: Tensor | None
 ) -> None:
     """Update a parameter and its moments; ``state["step"]`` is this update's number already. Gradients are divided by
-    ``divisor`` as they are read."""
+    ``grad_scale`` as they are read."""
     first, second = group["betas"]
     corrections = (1 - first ** state["step"], (1 - second ** state["step"]).sqrt())
     flat, flat_gradient = parameter.view(-1), gradient.reshape(-1)
     for start in range(0, flat.numel(), CHUNK):
         rows = slice(start, start + CHUNK)
-        g = flat_gradient[rows] if divisor is None else flat_gradient[rows] / divisor
+        g = flat_gradient[rows] if grad_scale is None else flat_gradient[rows] / grad_scale
         moments = _Moments(state, start)
         mean, root = moments.read()
         mean = mean.lerp_(g, 1 - first)

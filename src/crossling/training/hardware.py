@@ -22,7 +22,7 @@ def describe_hardware(distributed: Distributed) -> dict[str, str]:
         "crossling": __version__,
         "python": platform.python_version(),
         **versions,
-        "processor": _processor(),
+        "processor": _name_cpu(),
         "cores": str(os.cpu_count()),
         "threads": str(torch.get_num_threads()),
         "device": distributed.device.type,
@@ -31,7 +31,7 @@ def describe_hardware(distributed: Distributed) -> dict[str, str]:
     }
     if (
         distributed.device.type == "cuda" and torch.cuda.is_available()
-    ):  # a cluster may be steered from a machine without
+    ):  # a cluster may be controlled from a machine without
         facts["gpu"] = torch.cuda.get_device_name(distributed.device)
     return facts
 
@@ -67,7 +67,7 @@ def _version(name: str) -> str:
 
 
 @cache
-def _processor() -> str:
+def _name_cpu() -> str:
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
             return next(

@@ -65,7 +65,7 @@ class LoraSettings(FrozenSettings):
 
     @field_validator("targets", mode="before")
     @classmethod
-    def _told_by_shape(cls, value: Any) -> Any:
+    def _check_targets(cls, value: Any) -> Any:
         named = (
             isinstance(value, list | tuple) and bool(value) and all(isinstance(name, str) and name for name in value)
         )
@@ -83,15 +83,15 @@ class TrainingSettings(OptimiserSettings):
     freeze: Literal["none", "embeddings"] | Annotated[int, Field(ge=1, le=MOST_LAYERS)] = "none"
     """What stays as it is: embeddings, or, as a number, embeddings and this many of the lowest layers."""
     optimizer_states: Literal["float32", "bfloat16", "8bit"] = "float32"
-    """What AdamW's two moments are stored in between updates: bfloat16 takes half of the memory and rounds them at
-    random, 8bit a quarter and rounds them to the nearest."""
+    """What AdamW's two moments are stored in between updates: bfloat16 takes half of the memory and rounds them
+    stochastically, 8bit a quarter and rounds them to the nearest."""
     kernels: Kernels = "torch"
     """Fused kernels (Triton) in captured steps on a GPU: for dropout with residual and normalisation (in bfloat16), for
     the optimiser, or fused: for both. The same mathematics, but normalisation draws other dropout masks."""
 
     @field_validator("freeze", mode="before")
     @classmethod
-    def _freeze_by_shape(cls, value: Any) -> Any:
+    def _check_freeze(cls, value: Any) -> Any:
         counted = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_LAYERS
         if not counted and value not in ("none", "embeddings"):
             raise ValueError(f'{value!r}: write "none", "embeddings", or the number of lowest layers, from 1')

@@ -32,7 +32,7 @@ Weights = Mapping[str, Sequence[float]]
 StepLosses = list[tuple["Objective", Tensor]]
 """The weighted terms of every batch's loss, still on the device."""
 SLOW = ("torch", "normalisation")
-"""Kernels without that of the optimiser, in whose place many of torch's operations round moments at random."""
+"""Kernels without that of the optimiser, in whose place many of torch's operations round moments stochastically."""
 
 
 class PlainSteps:

@@ -108,7 +108,7 @@ def test_examples_can_be_predicted(server: Running, task: str) -> None:
         assert reply.status == 200, reply.body
 
 
-def test_page_health_and_metrics(server: Running) -> None:
+def test_server_serves_its_page_health_and_metrics(server: Running) -> None:
     page = server.get("/")
     assert page.status == 200 and page.headers["content-type"] == "text/html; charset=utf-8"
     assert "script-src 'self'" in page.headers["content-security-policy"]
@@ -215,7 +215,7 @@ def test_only_named_origins_may_read_answers(predictors: dict[str, Predictor]) -
         assert "access-control-allow-origin" not in running.predict({"texts": ["a"]}, Origin=origin).headers
 
 
-def test_full_queue_and_too_many_requests(trained: Trained) -> None:
+def test_full_queue_and_too_many_requests_are_refused(trained: Trained) -> None:
     gated = load_gated(trained("ner"))
     limits = Limits(items=3, queue=3, requests=3, wait=0.0, seconds=120.0)
     with run_server({"ner": gated}, limits=limits) as running, ThreadPoolExecutor(8) as pool:
@@ -233,7 +233,7 @@ def test_full_queue_and_too_many_requests(trained: Trained) -> None:
         assert [reply.result(120).status for reply in (first, second)] == [200, 200]
 
 
-def test_late_answers_are_given_up_and_dropped(trained: Trained) -> None:
+def test_requests_time_out_and_leave_the_queue(trained: Trained) -> None:
     gated = load_gated(trained("ner"))
     limits = Limits(wait=0.0, seconds=120.0)
     with run_server({"ner": gated}, limits=limits) as running, running.connect() as first, running.connect() as second:

@@ -17,7 +17,7 @@ from crossling.inference.server.limits import Limits
 from served import HEAD, Running, build_untrained, load_gated, run_server, wait_until, write_request
 
 Trained = Callable[[str], Path]
-PATIENCE = 1.0
+TIMEOUT = 1.0
 """Seconds after which the server cuts off slow clients, in tests of them."""
 GARBAGE = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20 + b"\r\n\r\n",
@@ -43,7 +43,7 @@ def watch_health(running: Running) -> Iterator[None]:
             with running.connect() as client:
                 with suppress(ConnectionError):
                     client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                late = time.monotonic() - began > PATIENCE / 2  # this client was stopped, and may be cut off for it
+                late = time.monotonic() - began > TIMEOUT / 2  # this client was stopped, and may be cut off for it
                 answer = read_some(client)
             if answer or not late:
                 answers.append(answer[9:12])
@@ -90,12 +90,12 @@ def server(trained: Trained) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def hasty(trained: Trained) -> Iterator[Running]:
     """A server that soon cuts off clients that send a head slowly or do not read; for results it waits as usual."""
-    with run_server({"ner": Predictor.load(trained("ner"))}, patience=PATIENCE, buffer=8192) as running:
+    with run_server({"ner": Predictor.load(trained("ner"))}, timeout=TIMEOUT, buffer=8192) as running:
         yield running
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_what_is_no_request_is_refused(server: Running, name: str) -> None:
+def test_malformed_requests_are_refused(server: Running, name: str) -> None:
     with watch_health(server), server.connect() as client:
         client.sendall(GARBAGE[name])
         client.shutdown(socket.SHUT_WR)
@@ -115,7 +115,7 @@ def test_slow_heads_are_cut_off(hasty: Running) -> None:
 
 
 def test_slow_bodies_are_cut_off(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.service, "limits", Limits(seconds=PATIENCE))
+    monkeypatch.setattr(server.service, "limits", Limits(seconds=TIMEOUT))
     with watch_health(server):
         clients = [server.connect() for _ in range(40)]
         for client in clients:
@@ -200,7 +200,7 @@ def test_hostile_texts_are_answered(server: Running, unit: str) -> None:
     assert_nothing_left(server)
 
 
-def test_ten_thousand_labels() -> None:
+def test_model_of_ten_thousand_labels_is_served() -> None:
     labels = [f"<b>label {number}</b>" for number in range(10_000)]
     with run_server({"many": build_untrained(labels)}) as running, watch_health(running):
         assert running.get("/v1/models").json["models"][0]["labels"] == labels

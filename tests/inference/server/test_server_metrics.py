@@ -5,7 +5,7 @@ from __future__ import annotations
 from crossling.inference.server.metrics import Counter, Gauge, Histogram, ServerMetrics, format_metrics
 
 
-def test_text_format() -> None:
+def test_metrics_are_in_the_text_format_of_prometheus() -> None:
     counter, histogram = Counter("c_total", "Things."), Histogram("h", "Sizes.", (1.0, 2.5))
     counter.add(path="/", status="200")
     counter.add(2, status="200", path="/")

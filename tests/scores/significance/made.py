@@ -23,7 +23,7 @@ def make_gold(seed: int, rows: int, *, labels: int = 5, longest: int = 6) -> lis
     return [rng.integers(0, labels, rng.integers(0, longest + 1)) for _ in range(rows)]
 
 
-def guess(gold: Sequence[np.ndarray[Any, Any]], *, wrong: float, seed: int, labels: int = 5) -> list[Any]:
+def make_predicted(gold: Sequence[np.ndarray[Any, Any]], *, wrong: float, seed: int, labels: int = 5) -> list[Any]:
     """Gold with a share of its codes replaced at random."""
     rng = np.random.default_rng([seed, 77])
     return [np.where(rng.random(len(g)) < wrong, rng.integers(0, labels, len(g)), g) for g in gold]
@@ -75,13 +75,13 @@ def make_answers(
 
 
 def make_runs(gold: Sentences, *, wrong: float, seeds: Sequence[int]) -> list[Sentences]:
-    return [guess(gold, wrong=wrong, seed=seed) for seed in seeds]
+    return [make_predicted(gold, wrong=wrong, seed=seed) for seed in seeds]
 
 
-def as_predictions(gold: Sentences, guessed: Sentences, scheme: str) -> Predictions:
+def as_predictions(gold: Sentences, predicted: Sentences, scheme: str) -> Predictions:
     if scheme == "classes":
-        return make_classes([g[0] % 3 for g in gold], [g[0] % 3 for g in guessed])
-    return make_tags(gold, guessed, scheme=scheme)
+        return make_classes([g[0] % 3 for g in gold], [g[0] % 3 for g in predicted])
+    return make_tags(gold, predicted, scheme=scheme)
 
 
 def count_runs(gold: Sentences, systems: Sequence[list[Sentences]], *, scheme: str, name: str) -> list[Any]:
@@ -99,7 +99,7 @@ def tag_cells(languages: Mapping[str, int], *, wrong: float, seeds: Sequence[int
         cells["panx", language] = [
             make_tags(
                 gold,
-                guess(gold, wrong=wrong, seed=1000 * salt + 10 * number + seed),
+                make_predicted(gold, wrong=wrong, seed=1000 * salt + 10 * number + seed),
                 language=language,
                 seed=seed,
                 **more,
@@ -141,10 +141,10 @@ def copied_answers(right: float, *, salt: int, name_id: Callable[[str, int], str
     """Three languages in which a question is answered rightly in all or in none."""
     rng = np.random.default_rng(salt)
     gold = ["yes"] * 100
-    guessed = np.where(rng.random(100) < right, "yes", "no").tolist()
+    predicted = np.where(rng.random(100) < right, "yes", "no").tolist()
     return {
         ("xquad", language): [
-            make_answers(gold, guessed, language=language, ids=[name_id(language, row) for row in range(100)])
+            make_answers(gold, predicted, language=language, ids=[name_id(language, row) for row in range(100)])
         ]
         for language in ("ar", "de", "hi")
     }

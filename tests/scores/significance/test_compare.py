@@ -43,7 +43,7 @@ def test_marks_of_either_sign_and_from_both_systems() -> None:
     assert pick(comparison, "de", "plain").from_baseline is None
 
 
-def test_order_means_and_averages() -> None:
+def test_results_are_ordered_and_averaged_over_languages() -> None:
     systems = make_systems()
     comparison = compare(systems, "plain", settings=QUICK)
     assert list(dict.fromkeys(r.language for r in comparison.results)) == [
@@ -258,7 +258,7 @@ def test_a_difference_is_between_the_seeds_that_both_have() -> None:
         assert (difference.delta, difference.low, difference.high, difference.p) == (0.0, 0.0, 0.0, 1.0)
 
 
-def test_published_form_is_a_setting() -> None:
+def test_as_published_corrects_no_p_values() -> None:
     systems = {name: cells for name, cells in make_systems().items() if name in ("plain", "alike")}
     published = compare(systems, "plain", settings=replace(QUICK, as_published=True))
     assert published.results != compare(systems, "plain", settings=QUICK).results

@@ -21,8 +21,8 @@ def make_any(kind: str, scheme: str, seed: int) -> Predictions:
     if kind == "tags":
         gold = make_gold(seed, 30)
         gold[3] = gold[3] * 0 - 1  # labels never seen in training
-        guessed = [np.where(rng.random(len(g)) < 0.5, rng.integers(-1, 5, len(g)), g) for g in gold]
-        return make_tags(gold, guessed, scheme=scheme)
+        predicted = [np.where(rng.random(len(g)) < 0.5, rng.integers(-1, 5, len(g)), g) for g in gold]
+        return make_tags(gold, predicted, scheme=scheme)
     if kind == "classes":
         return make_classes(rng.integers(-1, 3, 40), rng.integers(0, 3, 40))
     words = ["red car", "a red car", "blue", ""]
@@ -60,10 +60,10 @@ def test_every_score_of_every_kind_can_be_tested() -> None:
 def test_supported_macro_f1_is_scikit_learns_over_labels_with_ten_gold_items() -> None:
     rng = np.random.default_rng(3)
     gold = np.array([0] * 10 + [1] * 9 + [2] * 40)
-    guessed = np.where(rng.random(59) < 0.4, rng.integers(0, 4, 59), gold)
-    predictions = make_classes(gold, guessed, labels="abcd")
+    predicted = np.where(rng.random(59) < 0.4, rng.integers(0, 4, 59), gold)
+    predictions = make_classes(gold, predicted, labels="abcd")
     counted = find_measure(predictions, "macro_f1_supported").count(predictions)
-    wanted = sklearn.f1_score(gold, guessed, labels=[0, 2], average="macro")
+    wanted = sklearn.f1_score(gold, predicted, labels=[0, 2], average="macro")
     assert float(divide(counted.values.sum(axis=0))) == pytest.approx(wanted)
     assert counted.list_rare() == {"b": 9}
     assert find_measure(predictions, "macro_f1").count(predictions).list_rare() == {"b": 9, "d": 0}
@@ -74,10 +74,10 @@ def test_supported_macro_f1_is_scikit_learns_over_labels_with_ten_gold_items() -
 def test_supported_span_macro_f1_is_seqevals_over_types_with_ten_entities() -> None:
     names = np.array(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"])
     gold = [np.array([0, 1, 2, 0])] * 12 + [np.array([3, 0])] * 4
-    guessed = [np.where(np.arange(len(g)) == row % 7, 0, g) for row, g in enumerate(gold)]
-    predictions = make_tags(gold, guessed)
+    predicted = [np.where(np.arange(len(g)) == row % 7, 0, g) for row, g in enumerate(gold)]
+    predictions = make_tags(gold, predicted)
     counted = find_measure(predictions, "span_macro_f1_supported").count(predictions)
-    people = [[names[np.where(codes > 2, 0, codes)].tolist() for codes in some] for some in (gold, guessed)]
+    people = [[names[np.where(codes > 2, 0, codes)].tolist() for codes in some] for some in (gold, predicted)]
     assert float(divide(counted.values.sum(axis=0))) == pytest.approx(seqeval.f1_score(*people))
     assert counted.list_rare() == {"LOC": 4}
 
@@ -95,12 +95,12 @@ def test_nothing_predicted_and_nothing_there_is_zero_not_an_error(kind: str) -> 
 
 
 def test_labels_are_aligned_by_name() -> None:
-    gold, guessed = np.array([0, 1, 2, 2]), np.array([0, 2, 2, 1])
+    gold, predicted = np.array([0, 1, 2, 2]), np.array([0, 2, 2, 1])
     swap = np.array([2, 1, 0])
     count = MEASURES["classes", "none"]["macro_f1"].count
     runs = [
-        count(make_classes(gold, guessed, labels="abc")),
-        count(make_classes(swap[gold], swap[guessed], labels="cba")),
+        count(make_classes(gold, predicted, labels="abc")),
+        count(make_classes(swap[gold], swap[predicted], labels="cba")),
     ]
     first, second = align(runs)
     assert np.array_equal(first, second)

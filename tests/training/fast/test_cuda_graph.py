@@ -48,7 +48,7 @@ def _losses(
     settings: dict[str, Any] | None = None,
     **what: Any,
 ) -> torch.Tensor:
-    """The loss of every step, as the tracker is told every ten."""
+    """The loss of every step, as the tracker gets it every ten."""
     model, stream = make_learner(folder, **{**LEARNER, **what})
     heard: list[float] = []
     execution = Execution(

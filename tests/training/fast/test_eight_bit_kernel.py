@@ -28,10 +28,10 @@ def test_kernel_updates_weights_and_moments_as_torch_does(count: int, decay: flo
     states = [optimiser._find_state(weight) for weight in weights]
     for step in range(4):
         gradient = (torch.randn(count, generator=generator) * 10.0 ** (step - 3)).to(DEVICE)
-        divisor = torch.tensor(2.0, device=DEVICE) if step % 2 else None
+        grad_scale = torch.tensor(2.0, device=DEVICE) if step % 2 else None
         for weight, state, run in zip(weights, states, (update_parameter, update), strict=True):
             state["step"] += 1
-            run(weight, gradient, state, group, divisor)
+            run(weight, gradient, state, group, grad_scale)
         if step == 0:  # nothing was rounded before
             torch.testing.assert_close(weights[1], weights[0], rtol=0, atol=2e-6)
         first, second = (_read(state) for state in states)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from crossling.data.batching import Batch
-from crossling.training.bf16_states import Bfloat16AdamW, draw_bits, round_randomly
+from crossling.training.bf16_states import Bfloat16AdamW, draw_bits, round_stochastically
 from crossling.training.fast import kernels
 from crossling.training.fast.bf16_weights import Bf16Weights
 from crossling.training.fast.fused_adamw import FusedAdamW
@@ -41,37 +41,39 @@ def test_normalisation_equals_torch(
     """With dropout, torch gets the mask that the kernels drew: the forward and the backward pass draw the same."""
     monkeypatch.setattr(kernels, "MOST_BLOCKS", 2)  # so that blocks read more than one row
     rows = 7
-    z, residual, by_output = (_draw(rows, width, seed=n, precision=precision) for n in range(3))
+    z, residual, grad_output = (_draw(rows, width, seed=n, precision=precision) for n in range(3))
     gamma, beta = (_draw(width, seed=n, precision=precision) for n in (3, 4))
     seed = torch.tensor([(1 << 62) + 12345], device=DEVICE)
-    output, mean, scale = kernels.normalise(z, residual, gamma, beta, seed, rate=rate, eps=1e-5)
-    by_z, by_residual, sums = kernels.normalise_backward(by_output, z, residual, gamma, seed, mean, scale, rate=rate)
+    output, means, rstds = kernels.normalise(z, residual, gamma, beta, seed, rate=rate, eps=1e-5)
+    grad_z, grad_residual, sums = kernels.normalise_backward(
+        grad_output, z, residual, gamma, seed, means, rstds, rate=rate
+    )
     gradients = [_draw(width, seed=n) for n in (5, 6, 7)]
     before = [gradient.clone() for gradient in gradients]
     kernels.add_sums(sums, gradients)
 
-    dropped, factor = kernels.find_levels(rate)
-    kept = (by_z != 0).float() if dropped else torch.ones_like(by_z, dtype=torch.float32)
+    threshold, factor = kernels.find_dropout_threshold(rate)
+    mask = (grad_z != 0).float() if threshold else torch.ones_like(grad_z, dtype=torch.float32)
     inputs = [t.float().requires_grad_() for t in (z, residual, gamma, beta, torch.zeros(width, device=DEVICE))]
     x, r, g, b, bias = inputs
-    expected = functional.layer_norm((x + bias) * kept * factor + r, (width,), g, b, 1e-5)
-    expected.backward(by_output.float())
+    expected = functional.layer_norm((x + bias) * mask * factor + r, (width,), g, b, 1e-5)
+    expected.backward(grad_output.float())
     _close(output, expected, precision, "output")
-    _close(by_z, x.grad, precision, "z")
-    _close(by_residual, r.grad, precision, "residual")
+    _close(grad_z, x.grad, precision, "z")
+    _close(grad_residual, r.grad, precision, "residual")
     for name, found, start, one in zip(("gamma", "beta", "bias"), gradients, before, (g, b, bias), strict=True):
         _close(found - start, one.grad, precision, name)
 
 
-def test_dropout_draws_by_seed_with_the_wanted_rate() -> None:
+def test_dropout_mask_has_the_requested_rate_and_depends_on_the_seed() -> None:
     ones, zeros = torch.ones(64, 96, device=DEVICE), torch.zeros(64, 96, device=DEVICE)
     masks = []
     for seed in (1, 2, 1 << 40, 1):
         where = torch.tensor([seed], device=DEVICE)
-        by_z, *_ = kernels.normalise_backward(
+        grad_z, *_ = kernels.normalise_backward(
             _draw(64, 96), ones, zeros, ones[0], where, zeros[:, 0].contiguous(), ones[:, 0].contiguous(), rate=0.3
         )
-        masks.append(by_z != 0)
+        masks.append(grad_z != 0)
     assert torch.equal(masks[0], masks[3])
     for mask in masks[:3]:
         assert abs(float(mask.float().mean()) - 0.7) < 0.03
@@ -80,7 +82,7 @@ def test_dropout_draws_by_seed_with_the_wanted_rate() -> None:
         assert abs(float((masks[one] == masks[other]).float().mean()) - 0.58) < 0.03, "independent of each other"
 
 
-def test_sums_leave_out_what_does_not_learn_and_are_the_same_bits_again() -> None:
+def test_sums_skip_frozen_vectors_and_are_deterministic() -> None:
     sums = _draw(300, 3, 70)
     some = [torch.zeros(70, device=DEVICE), None, torch.zeros(70, device=DEVICE)]
     kernels.add_sums(sums, some)
@@ -205,7 +207,7 @@ def test_kernel_draws_anew_at_every_step_and_keeps_what_bfloat16_represents() ->
         assert torch.equal(moments[0][:100], exact[:100])
         bits = draw_bits(3, torch.tensor(float(step), device=DEVICE), 0, count)
         for moment, number, drawn in zip(moments, (exact, exact * exact), bits, strict=True):
-            assert torch.equal(moment, round_randomly(number, drawn).float())
+            assert torch.equal(moment, round_stochastically(number, drawn).float())
         assert float(moments[0][100:].mean()) == pytest.approx(value, abs=5 * 2**-7 * 0.433 / count**0.5)
         seen.append(moments[0] > 1)
     for one, other in ((0, 1), (1, 2)):
@@ -213,7 +215,7 @@ def test_kernel_draws_anew_at_every_step_and_keeps_what_bfloat16_represents() ->
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_kernel_keeps_what_is_no_number(value: float) -> None:
+def test_kernel_keeps_nan_and_infinity(value: float) -> None:
     weight = torch.zeros(64, device=DEVICE, requires_grad=True)
     groups = [{"params": [weight], "lr": torch.tensor(0.1, device=DEVICE)}]
     optimiser = Bfloat16AdamW(groups, betas=(0.9, 0.999), eps=1e-8)
@@ -243,7 +245,7 @@ def test_replayed_update_rounds_with_the_bits_of_its_step() -> None:
         weight.grad.copy_(value)
         graph.replay()
         bits, _ = draw_bits(3, torch.tensor(step, device=DEVICE), 0, 40_000)
-        assert torch.equal(optimiser.state[weight]["exp_avg"], round_randomly(value, bits)), step
+        assert torch.equal(optimiser.state[weight]["exp_avg"], round_stochastically(value, bits)), step
 
 
 def test_gradients_of_a_model_equal_autograd(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def _open(name: str, probed: ProbeTaskSettings, settings: ProbingSettings, sourc
     for part in (rows, *tests.values()):
         check_kind(task, part)
     if len(task.labels) < 2:
-        raise DataError(f"{rows.name}: all of its labels are {task.labels[0]!r}; a probe needs two to tell apart")
+        raise DataError(f"{rows.name}: all of its labels are {task.labels[0]!r}; a probe needs two to distinguish")
     return ProbeTask(name, task, rows, tests)
 
 

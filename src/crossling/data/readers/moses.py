@@ -22,7 +22,7 @@ from crossling.data.readers.text_files import (
 )
 from crossling.data.records import ParallelPair
 from crossling.errors import DataError
-from crossling.limits import LimitError, open_unpacked
+from crossling.limits import LimitError, open_decompressed
 
 VERSION = 1
 
@@ -59,8 +59,8 @@ def read(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
 
 def _find_side(prefix: Path, code: str) -> Path:
     plain = prefix.with_name(f"{prefix.name}.{code}")
-    packed = plain.with_name(f"{plain.name}.gz")
-    return packed if packed.is_file() and not plain.is_file() else plain
+    compressed = plain.with_name(f"{plain.name}.gz")
+    return compressed if compressed.is_file() and not plain.is_file() else plain
 
 
 def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
@@ -69,8 +69,8 @@ def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
             members = [_find_member(archive, code, settings.path) for code in split_pair(settings.language)]
             with archive.open(members[0]) as source, archive.open(members[1]) as target:
                 names = (settings.path / members[0], settings.path / members[1])
-                packed = [archive.getinfo(member).compress_size for member in members]
-                first, second = map(_lines, (source, target), names, packed)
+                compressed = [archive.getinfo(member).compress_size for member in members]
+                first, second = map(_lines, (source, target), names, compressed)
                 yield from pair_lines(first, second, names=names, bad=bad)
     except LimitError:
         raise
@@ -79,8 +79,8 @@ def _read_archive(settings: Settings, bad: BadRows) -> Iterator[ParallelPair]:
         raise DataError(f"{settings.path}: damaged or unreadable archive ({error}); fetch it again") from error
 
 
-def _lines(stream: IO[bytes], name: Path, packed: int) -> Iterator[Line]:
-    return split_lines(open_unpacked(cast(BinaryIO, stream), name, packed=packed), name)
+def _lines(stream: IO[bytes], name: Path, compressed: int) -> Iterator[Line]:
+    return split_lines(open_decompressed(cast(BinaryIO, stream), name, compressed=compressed), name)
 
 
 def _find_member(archive: zipfile.ZipFile, code: str, path: Path) -> str:

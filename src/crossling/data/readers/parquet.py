@@ -13,7 +13,7 @@ from crossling.data.readers.named_fields import NamedFieldsSettings
 from crossling.data.readers.text_files import BadRows, open_file
 from crossling.data.records import Record
 from crossling.errors import DataError
-from crossling.limits import UNPACKED_FACTOR, UNPACKED_FREE
+from crossling.limits import DECOMPRESSED_FACTOR, DECOMPRESSED_FREE
 
 VERSION = 1
 
@@ -59,8 +59,8 @@ def _open(path: Path) -> pq.ParquetFile:
         raise _to_error(path, error) from error
     groups = range(file.metadata.num_row_groups)
     unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
-    if unpacked > max(UNPACKED_FREE, UNPACKED_FACTOR * path.stat().st_size):
-        raise DataError(f"{path}: unpacks to {unpacked:,} bytes, more than {UNPACKED_FACTOR} times its size")
+    if unpacked > max(DECOMPRESSED_FREE, DECOMPRESSED_FACTOR * path.stat().st_size):
+        raise DataError(f"{path}: unpacks to {unpacked:,} bytes, more than {DECOMPRESSED_FACTOR} times its size")
     return file
 
 

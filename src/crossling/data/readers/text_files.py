@@ -17,7 +17,7 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from crossling.errors import DataError
-from crossling.limits import LONGEST_LINE, check_regular, open_regular, open_unpacked, read_limited
+from crossling.limits import LONGEST_LINE, check_regular, open_decompressed, open_regular, read_limited
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class ReaderSettings(BaseModel):
 class BadRows:
     """Broken rows: an error at the first one, or a count of them, with the first few places for the log.
 
-    Every reader reports its broken rows here: a row is read, counted or an error, never lost in silence. Valid rows
+    Every reader reports its broken rows here: a row is read, counted or an error, never lost silently. Valid rows
     that are left out on purpose are counted separately, by reason.
     """
 
@@ -114,8 +114,8 @@ def open_file(path: Path, *, unpack: bool = True) -> Iterator[BinaryIO]:
     try:
         with open_regular(path) as stream:
             if unpack and path.suffix == ".gz":
-                packed = check_regular(path).st_size
-                stream = open_unpacked(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), path, packed=packed)
+                compressed = check_regular(path).st_size
+                stream = open_decompressed(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), path, compressed=compressed)
             yield stream
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file{show_working_folder(path)}; check the path") from error

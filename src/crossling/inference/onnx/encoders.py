@@ -78,13 +78,15 @@ def emit_bert(graph: Graph, encoder: Encoder, reads: tuple[int, ...]) -> dict[in
     for number, module in enumerate(encoder.get_layers()[: max(reads)], 1):
         before, name, parts = hidden[number - 1], f"layer.{number}", find_parts(module, family)
         projections = {"query": parts.query, "key": parts.key, "value": parts.value}
-        query, key, value = (graph.multiply(before, p.weight, f"{name}.{n}") for n, p in projections.items())
-        bias = graph.hold(np.concatenate([to_array(p.bias) for p in projections.values()]), f"{name}.attention.bias")
+        query, key, value = (graph.matmul(before, p.weight, f"{name}.{n}") for n, p in projections.items())
+        bias = graph.add_initializer(
+            np.concatenate([to_array(p.bias) for p in projections.values()]), f"{name}.attention.bias"
+        )
         attended = graph.add(
             *("MultiHeadAttention", query, key, value, bias, visible), domain=RUNTIME, num_heads=encoder.heads
         )
         mixed = _add_and_normalize(graph, attended, before, parts.mix, parts.mix_norm, f"{name}.mix")
-        wide = graph.multiply(mixed, parts.widen.weight, f"{name}.widen")
+        wide = graph.matmul(mixed, parts.widen.weight, f"{name}.widen")
         wide = graph.activate(wide, parts.widen.bias, activation, f"{name}.widen")
         hidden[number] = _add_and_normalize(graph, wide, mixed, parts.narrow, parts.narrow_norm, f"{name}.narrow")
     return hidden
@@ -106,17 +108,17 @@ def _emit_embeddings(graph: Graph, encoder: Encoder) -> str:
     types = getattr(embeddings, "token_type_embeddings", None)
     if types is not None and not encoder.uses_token_types:
         positions = positions + to_array(types.weight)[0]  # the segment of all subwords, added once and for all
-    total = graph.look_up(embeddings.word_embeddings.weight, "ids", "embeddings.subwords")
+    total = graph.gather_rows(embeddings.word_embeddings.weight, "ids", "embeddings.subwords")
     if encoder.counts_from_pad:
-        counted = graph.add("Mul", graph.add("CumSum", "mask", graph.hold(np.int64(1))), "mask")
-        numbers = graph.add("Add", counted, graph.hold(np.int64(encoder.model.config.pad_token_id)))
-        placed = graph.add("Gather", graph.hold(positions, "embeddings.positions"), numbers)
+        counted = graph.add("Mul", graph.add("CumSum", "mask", graph.add_initializer(np.int64(1))), "mask")
+        numbers = graph.add("Add", counted, graph.add_initializer(np.int64(encoder.model.config.pad_token_id)))
+        placed = graph.add("Gather", graph.add_initializer(positions, "embeddings.positions"), numbers)
     else:
-        table = graph.hold(positions, "embeddings.positions")
-        placed = graph.add("Slice", table, graph.hold(np.zeros(1, np.int64)), _length_of(graph))
+        table = graph.add_initializer(positions, "embeddings.positions")
+        placed = graph.add("Slice", table, graph.add_initializer(np.zeros(1, np.int64)), _length_of(graph))
     total = graph.add("Add", total, placed)
     if types is not None and encoder.uses_token_types:
-        segments = graph.add("Gather", graph.hold_tensor(types.weight, "embeddings.segments"), "types")
+        segments = graph.add("Gather", graph.add_weight(types.weight, "embeddings.segments"), "types")
         total = graph.add("Add", total, segments)
     normal = graph.normalize(total, embeddings.LayerNorm, "embeddings.norm")
     wider = getattr(encoder.model, "embeddings_project", None)  # of ELECTRA, where embeddings are narrower
@@ -125,16 +127,18 @@ def _emit_embeddings(graph: Graph, encoder: Encoder) -> str:
 
 def _length_of(graph: Graph) -> str:
     """The number of positions, as an array of one."""
-    return graph.add("Slice", graph.add("Shape", "ids"), *(graph.hold(np.array([n], np.int64)) for n in (1, 2)))
+    return graph.add(
+        "Slice", graph.add("Shape", "ids"), *(graph.add_initializer(np.array([n], np.int64)) for n in (1, 2))
+    )
 
 
 def emit_modernbert(graph: Graph, encoder: Encoder, reads: tuple[int, ...]) -> dict[int, str]:
     """ModernBERT: rotary positions, attention to neighbours in most layers, gated layers, normalised before each."""
     model, config = encoder.model, encoder.model.config
-    found = graph.look_up(model.embeddings.tok_embeddings.weight, "ids", "embeddings.subwords")
+    found = graph.gather_rows(model.embeddings.tok_embeddings.weight, "ids", "embeddings.subwords")
     hidden = {0: graph.normalize(found, model.embeddings.norm, "embeddings.norm")}
-    visible, near = graph.add("Cast", "mask", to=INT32), _find_neighbours(graph, config.sliding_window)
-    first = graph.hold(np.zeros(1, np.int64))
+    visible, near = graph.add("Cast", "mask", to=INT32), _make_window_mask(graph, config.sliding_window)
+    first = graph.add_initializer(np.zeros(1, np.int64))
     for number, layer in enumerate(model.layers[: max(reads)], 1):
         before, name, kind = hidden[number - 1], f"layer.{number}", config.layer_types[number - 1]
         normal = before
@@ -142,9 +146,9 @@ def emit_modernbert(graph: Graph, encoder: Encoder, reads: tuple[int, ...]) -> d
             normal = graph.normalize(before, layer.attn_norm, f"{name}.attention.norm")
         together = graph.apply_linear(normal, layer.attn.Wqkv, f"{name}.qkv")
         query, key, value = graph.split("Split", together, outputs=3, axis=-1)
-        waves = _hold_waves(graph, model.rotary_emb, kind, encoder.max_length)
+        rotary = _add_rotary_embeddings(graph, model.rotary_emb, kind, encoder.max_length)
         query, key = (
-            graph.add("RotaryEmbedding", side, first, *waves, domain=RUNTIME, num_heads=encoder.heads)
+            graph.add("RotaryEmbedding", side, first, *rotary, domain=RUNTIME, num_heads=encoder.heads)
             for side in (query, key)
         )
         bias = near if kind == "sliding_attention" else ""
@@ -163,22 +167,24 @@ def emit_modernbert(graph: Graph, encoder: Encoder, reads: tuple[int, ...]) -> d
     return hidden
 
 
-def _find_neighbours(graph: Graph, window: int) -> str:
-    """1 x 1 x S x S: 0 where two positions are at most ``window`` apart, else what hides one from the other."""
+def _make_window_mask(graph: Graph, window: int) -> str:
+    """A sliding window as an additive mask, 1 x 1 x S x S: 0 where two positions are at most ``window`` apart."""
     length = graph.add("Squeeze", _length_of(graph))
-    places = graph.add("Range", graph.hold(np.int64(0)), length, graph.hold(np.int64(1)))
-    rows, columns = (graph.add("Unsqueeze", places, graph.hold(np.array([axis], np.int64))) for axis in (1, 0))
+    places = graph.add("Range", graph.add_initializer(np.int64(0)), length, graph.add_initializer(np.int64(1)))
+    rows, columns = (
+        graph.add("Unsqueeze", places, graph.add_initializer(np.array([axis], np.int64))) for axis in (1, 0)
+    )
     apart = graph.add("Abs", graph.add("Sub", rows, columns))
-    far = graph.add("Greater", apart, graph.hold(np.int64(window)))
-    hides = graph.add("Where", far, graph.hold(np.float32(_HIDDEN)), graph.hold(np.float32(0)))
-    return graph.add("Unsqueeze", hides, graph.hold(np.array([0, 1], np.int64)))
+    far = graph.add("Greater", apart, graph.add_initializer(np.int64(window)))
+    mask = graph.add("Where", far, graph.add_initializer(np.float32(_HIDDEN)), graph.add_initializer(np.float32(0)))
+    return graph.add("Unsqueeze", mask, graph.add_initializer(np.array([0, 1], np.int64)))
 
 
-def _hold_waves(graph: Graph, rotary: Any, kind: str, length: int) -> tuple[str, str]:
-    """Cosines and sines of the rotary positions of a kind of layer, S x half of a head's width."""
+def _add_rotary_embeddings(graph: Graph, rotary: Any, kind: str, length: int) -> tuple[str, str]:
+    """Cosines and sines of the rotary position embeddings (RoPE) of a kind of layer, S x half of a head's width."""
     if rotary.rope_type[kind] != "default":
         raise ArtefactError(f"rotary positions of type {rotary.rope_type[kind]!r}: --to onnx knows only the default")
     frequencies = to_array(getattr(rotary, f"{kind}_inv_freq")).astype(np.float64)
     angles = np.arange(length)[:, None] * frequencies
     cosines, sines = (wave(angles).astype(np.float32) for wave in (np.cos, np.sin))
-    return graph.hold(cosines, f"cosines.{kind}"), graph.hold(sines, f"sines.{kind}")
+    return graph.add_initializer(cosines, f"cosines.{kind}"), graph.add_initializer(sines, f"sines.{kind}")

@@ -37,7 +37,7 @@ class Graph:
     precision: Precision = "float32"
     nodes: list[Any] = field(default_factory=list)
     weights: dict[str, Array] = field(default_factory=dict)
-    _rounded: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _quantised: dict[str, tuple[str, str]] = field(default_factory=dict)
     _shared: dict[str, str] = field(default_factory=dict)
 
     def add(self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> str:
@@ -52,13 +52,13 @@ class Graph:
         self.nodes.append(helper.make_node(operator, list(inputs), names, domain=domain, **attributes))
         return names
 
-    def hold(self, values: Any, name: str = "") -> str:
-        """Weights or constants, as they are; equal names are one weight."""
+    def add_initializer(self, values: Any, name: str = "") -> str:
+        """Add weights or constants as they are (ONNX calls them initializers); equal names are one weight."""
         name = name or f"constant_{len(self.weights)}"
         self.weights.setdefault(name, np.asarray(values, order="C"))
         return name
 
-    def multiply(self, value: str, weight: Tensor, name: str) -> str:
+    def matmul(self, value: str, weight: Tensor, name: str) -> str:
         """The product of B x S vectors with a torch weight, out x in: in float32, or with both sides in 8 bits.
 
         In 8 bits every vector and every output of the weight has a scale of its own. With one scale for a whole batch,
@@ -67,39 +67,50 @@ class Graph:
         """
         matrix = to_array(weight).T
         if self.precision == "float32" or name.startswith(WHOLE):
-            return self.add("MatMul", value, self.hold(matrix, name))
-        rounded, scales = round_columns(matrix)
-        vectors, vector_scales = self._round_vectors(value, len(matrix))
+            return self.add("MatMul", value, self.add_initializer(matrix, name))
+        quantised, scales = quantise_columns(matrix)
+        vectors, vector_scales = self._quantise_vectors(value, len(matrix))
         product = self.add(
             "MatMulIntegerToFloat",
-            *(vectors, self.hold(rounded, name), self.hold(np.float32(1)), self.hold(scales, f"{name}.scales")),
-            self.hold(np.uint8(ZERO), "zero"),
+            *(
+                vectors,
+                self.add_initializer(quantised, name),
+                self.add_initializer(np.float32(1)),
+                self.add_initializer(scales, f"{name}.scales"),
+            ),
+            self.add_initializer(np.uint8(ZERO), "zero"),
             domain=RUNTIME,
         )
         product = self.add("Mul", product, vector_scales)
         return self.add("Reshape", product, self._shape_of(matrix.shape[1]))
 
-    def _round_vectors(self, value: str, width: int) -> tuple[str, str]:
+    def _quantise_vectors(self, value: str, width: int) -> tuple[str, str]:
         """Vectors in 8 bits, B * S x width, and the scale of each, B * S x 1; once for all that reads them."""
-        if value not in self._rounded:
-            flat = self.add("Reshape", value, self.hold(np.array([-1, width]), f"flat.{width}"))
+        if value not in self._quantised:
+            flat = self.add("Reshape", value, self.add_initializer(np.array([-1, width]), f"flat.{width}"))
             largest = self.add("ReduceMax", self.add("Abs", flat), axes=[1], keepdims=0)
             scales = self.add(
-                "Mul", self.add("Max", largest, self.hold(np.float32(1e-9))), self.hold(np.float32(1 / LEVELS))
+                "Mul",
+                self.add("Max", largest, self.add_initializer(np.float32(1e-9))),
+                self.add_initializer(np.float32(1 / LEVELS)),
             )
             zeros = self._once(
-                "zeros", lambda: self.add("Expand", self.hold(np.uint8(ZERO), "zero"), self.add("Shape", scales))
+                "zeros",
+                lambda: self.add("Expand", self.add_initializer(np.uint8(ZERO), "zero"), self.add("Shape", scales)),
             )
-            rounded = self.add("QuantizeLinear", flat, scales, zeros, axis=0)
-            self._rounded[value] = rounded, self.add("Unsqueeze", scales, self.hold(np.array([1])))
-        return self._rounded[value]
+            quantised = self.add("QuantizeLinear", flat, scales, zeros, axis=0)
+            self._quantised[value] = quantised, self.add("Unsqueeze", scales, self.add_initializer(np.array([1])))
+        return self._quantised[value]
 
     def _shape_of(self, width: int) -> str:
         """The shape B x S x width."""
         return self._once(
             f"shape.{width}",
             lambda: self.add(
-                "Concat", self._once("shape", lambda: self.add("Shape", "ids")), self.hold(np.array([width])), axis=0
+                "Concat",
+                self._once("shape", lambda: self.add("Shape", "ids")),
+                self.add_initializer(np.array([width])),
+                axis=0,
             ),
         )
 
@@ -111,36 +122,36 @@ class Graph:
 
     def apply_linear(self, value: str, linear: nn.Linear, name: str) -> str:
         """A linear layer with its bias."""
-        product = self.multiply(value, linear.weight, name)
-        return product if linear.bias is None else self.add("Add", product, self.hold_tensor(linear.bias, f"{name}.b"))
+        product = self.matmul(value, linear.weight, name)
+        return product if linear.bias is None else self.add("Add", product, self.add_weight(linear.bias, f"{name}.b"))
 
-    def hold_tensor(self, tensor: Tensor, name: str) -> str:
-        """A torch weight in float32."""
-        return self.hold(to_array(tensor), name)
+    def add_weight(self, tensor: Tensor, name: str) -> str:
+        """Add a torch weight as an initializer, in float32."""
+        return self.add_initializer(to_array(tensor), name)
 
-    def look_up(self, table: Tensor, rows: str, name: str) -> str:
+    def gather_rows(self, table: Tensor, rows: str, name: str) -> str:
         """Rows of a table by number; in 8 bits each row has a scale of its own."""
         values = to_array(table)
         if self.precision == "float32":
-            return self.add("Gather", self.hold(values, name), rows)
-        rounded, scales = round_columns(values.T)
-        found = self.add("Gather", self.hold(rounded.T, name), rows)
-        scale = self.add("Gather", self.hold(scales[:, None], f"{name}.scales"), rows)
+            return self.add("Gather", self.add_initializer(values, name), rows)
+        quantised, scales = quantise_columns(values.T)
+        found = self.add("Gather", self.add_initializer(quantised.T, name), rows)
+        scale = self.add("Gather", self.add_initializer(scales[:, None], f"{name}.scales"), rows)
         return self.add("Mul", self.add("Cast", found, to=1), scale)
 
     def normalize(self, value: str, norm: nn.LayerNorm, name: str) -> str:
         """Layer normalisation, with or without a bias."""
-        weights = [self.hold_tensor(norm.weight, f"{name}.weight")]
+        weights = [self.add_weight(norm.weight, f"{name}.weight")]
         if norm.bias is not None:
-            weights.append(self.hold_tensor(norm.bias, f"{name}.bias"))
+            weights.append(self.add_weight(norm.bias, f"{name}.bias"))
         return self.add("LayerNormalization", value, *weights, epsilon=norm.eps)
 
     def activate(self, value: str, bias: Tensor | None, kind: str, name: str) -> str:
         """A bias and an activation function."""
         if bias is not None and kind == "gelu":
-            return self.add("BiasGelu", value, self.hold_tensor(bias, f"{name}.bias"), domain=RUNTIME)
+            return self.add("BiasGelu", value, self.add_weight(bias, f"{name}.bias"), domain=RUNTIME)
         if bias is not None:
-            value = self.add("Add", value, self.hold_tensor(bias, f"{name}.bias"))
+            value = self.add("Add", value, self.add_weight(bias, f"{name}.bias"))
         if kind not in _ACTIVATIONS:
             raise ArtefactError(
                 f"activation {kind!r}: --to onnx has no operator for it, but for {', '.join(sorted(_ACTIVATIONS))}"
@@ -200,7 +211,7 @@ def to_array(tensor: Tensor) -> Array:
     return values
 
 
-def round_columns(matrix: Array) -> tuple[Array, Array]:
+def quantise_columns(matrix: Array) -> tuple[Array, Array]:
     """A matrix in 8 bits, and the scale of each column: the product of both is near the matrix."""
     scales = np.maximum(np.abs(matrix).max(axis=0), 1e-12) / LEVELS
     return np.round(matrix / scales).astype(np.int8), scales.astype(np.float32)

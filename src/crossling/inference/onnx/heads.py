@@ -30,7 +30,9 @@ FLOAT = 1
 
 def emit_model(graph: Graph, model: Model, objectives: list[TaskObjective]) -> dict[str, tuple[str, int, int]]:
     """Add a model; gives the name, the number of dimensions and the number of classes of each head's logits."""
-    visible_BS1 = graph.add("Unsqueeze", graph.add("Cast", "mask", to=FLOAT), graph.hold(np.array([-1], np.int64)))
+    visible_BS1 = graph.add(
+        "Unsqueeze", graph.add("Cast", "mask", to=FLOAT), graph.add_initializer(np.array([-1], np.int64))
+    )
     hidden = emit_encoder(graph, model.encoder, reads=model.fusion.reads)
     fused_BSD = emit_fusion(graph, model.fusion, hidden, visible_BS1)
     found = {}
@@ -44,8 +46,8 @@ def emit_model(graph: Graph, model: Model, objectives: list[TaskObjective]) -> d
         assert isinstance(head, Head)
         logits = graph.apply_linear(value, head.linear, f"head.{name}")
         if isinstance(objective, find_span.Objective):
-            hidden_BS1 = graph.add("Less", visible_BS1, graph.hold(np.float32(0.5)))
-            logits = graph.add("Where", hidden_BS1, graph.hold(np.float32(find_span.NEVER)), logits)
+            hidden_BS1 = graph.add("Less", visible_BS1, graph.add_initializer(np.float32(0.5)))
+            logits = graph.add("Where", hidden_BS1, graph.add_initializer(np.float32(find_span.NEVER)), logits)
         found[name] = logits, 2 if isinstance(objective, label_texts.Objective) else 3, head.linear.out_features
     return found
 
@@ -65,7 +67,9 @@ def emit_fusion(graph: Graph, fusion: Any, hidden: dict[int, str], visible_BS1: 
 
 
 def _sum(graph: Graph, hidden: dict[int, str], shares: dict[int, float]) -> str:
-    terms = [graph.add("Mul", hidden[layer], graph.hold(np.float32(share))) for layer, share in shares.items()]
+    terms = [
+        graph.add("Mul", hidden[layer], graph.add_initializer(np.float32(share))) for layer, share in shares.items()
+    ]
     return graph.add("Sum", *terms)
 
 
@@ -83,7 +87,7 @@ def _emit_dlfa(graph: Graph, fusion: DLFA, hidden: dict[int, str], visible_BS1: 
     if fusion.reading == "weighted":
         share_BSD = graph.add("Mul", mean_BSD, share_BSD)
     if fusion.share_D is not None:
-        share_BSD = graph.add("Mul", share_BSD, graph.hold_tensor(fusion.share_D, "fusion.share"))
+        share_BSD = graph.add("Mul", share_BSD, graph.add_weight(fusion.share_D, "fusion.share"))
     return graph.add("Add", second_BSD, graph.add("Mul", share_BSD, graph.add("Sub", first_BSD, second_BSD)))
 
 
@@ -95,15 +99,15 @@ def _emit_branch(graph: Graph, branch: Any, value: str, name: str) -> str:
 
 def _emit_normalized(graph: Graph, linear: nn.Linear, norm: Any, value: str, name: str) -> str:
     scale = norm.weight / (norm.running_var + norm.eps).sqrt()
-    product = graph.multiply(value, linear.weight * scale[:, None], name)
-    return graph.add("Add", product, graph.hold_tensor(norm.bias - norm.running_mean * scale, f"{name}.bias"))
+    product = graph.matmul(value, linear.weight * scale[:, None], name)
+    return graph.add("Add", product, graph.add_weight(norm.bias - norm.running_mean * scale, f"{name}.bias"))
 
 
 def average(graph: Graph, value_BSD: str, visible_BS1: str) -> str:
     """The mean of each sentence's subwords, B x 1 x D."""
-    axis = graph.hold(np.array([1], np.int64))
+    axis = graph.add_initializer(np.array([1], np.int64))
     total = graph.add("ReduceSum", graph.add("Mul", value_BSD, visible_BS1), axis)
-    count = graph.add("Max", graph.add("ReduceSum", visible_BS1, axis), graph.hold(np.float32(1)))
+    count = graph.add("Max", graph.add("ReduceSum", visible_BS1, axis), graph.add_initializer(np.float32(1)))
     return graph.add("Div", total, count)
 
 
@@ -112,8 +116,10 @@ def emit_pooling(graph: Graph, encoder: Encoder, hidden_BSD: str, visible_BS1: s
     if how == "last":
         raise ArtefactError(f'{encoder.name}: pooling = "last" has no form for ONNX here. Export with --to crossling.')
     if how == "mean" or (how == "auto" and not encoder.has_pooler):
-        return graph.add("Squeeze", average(graph, hidden_BSD, visible_BS1), graph.hold(np.array([1], np.int64)))
-    first_BD = graph.add("Gather", hidden_BSD, graph.hold(np.int64(0)), axis=1)
+        return graph.add(
+            "Squeeze", average(graph, hidden_BSD, visible_BS1), graph.add_initializer(np.array([1], np.int64))
+        )
+    first_BD = graph.add("Gather", hidden_BSD, graph.add_initializer(np.int64(0)), axis=1)
     if encoder.pooler is None:
         return first_BD
     dense: nn.Linear = encoder.pooler.dense  # type: ignore[assignment]

@@ -96,10 +96,10 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, weights, mask = ctx.saved_tensors
-        by_value = torch.bmm((weights * mask).transpose(1, 2), gradient)
-        by_weight = torch.bmm(gradient, value.transpose(1, 2)).mul_(mask)
-        by_score = torch._softmax_backward_data(by_weight, weights, -1, weights.dtype).mul_(ctx.scale)
-        return torch.bmm(by_score, key), torch.bmm(by_score.transpose(1, 2), query), by_value, None, None, None
+        grad_value = torch.bmm((weights * mask).transpose(1, 2), gradient)
+        grad_weights = torch.bmm(gradient, value.transpose(1, 2)).mul_(mask)
+        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype).mul_(ctx.scale)
+        return torch.bmm(grad_scores, key), torch.bmm(grad_scores.transpose(1, 2), query), grad_value, None, None, None
 
 
 CPU_OPERATIONS: dict[Callable[..., Any], Callable[..., Any]] = {

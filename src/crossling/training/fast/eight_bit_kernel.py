@@ -51,38 +51,40 @@ def _write(values, codes, scales, limits, place, row, inside, has_row, QUANTISED
 @triton.jit(do_not_specialize=["count"])
 def _update(
     weight, gradient, mean, root, mean_scales, root_scales, mean_levels, root_levels, mean_limits, root_limits,
-    rate, step, divisor, count, rest1, beta2, rest2, log1, log2, eps, decay,
-    QUANTISED: tl.constexpr, DIVIDED: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
+    rate, step, grad_scale, count, one_minus_beta1, beta2, one_minus_beta2, log_beta1, log_beta2, eps, decay,
+    QUANTISED: tl.constexpr, SCALED: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     place = row[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside, has_row = place < count, row * BLOCK < count
     g = tl.load(gradient + place, inside, other=0.0)
-    if DIVIDED:
-        g = g / tl.load(divisor)
+    if SCALED:
+        g = g / tl.load(grad_scale)
     m = _read(mean, mean_scales, mean_levels, place, row, inside, has_row, QUANTISED)
     r = _read(root, root_scales, root_levels, place, row, inside, has_row, QUANTISED)
-    m = m + (g - m) * rest1
-    r = tl.sqrt(r * r * beta2 + g * g * rest2)
+    m = m + (g - m) * one_minus_beta1
+    r = tl.sqrt(r * r * beta2 + g * g * one_minus_beta2)
     _write(m, mean, mean_scales, mean_limits, place, row, inside, has_row, QUANTISED)
     _write(r, root, root_scales, root_limits, place, row, inside, has_row, QUANTISED)
     number, lr = tl.load(step).to(tl.float32), tl.load(rate)
-    first, second = 1 - tl.exp(number * log1), tl.sqrt(1 - tl.exp(number * log2))
+    first, second = 1 - tl.exp(number * log_beta1), tl.sqrt(1 - tl.exp(number * log_beta2))
     w = tl.load(weight + place, inside, other=0.0) * (1 - lr * decay)
     tl.store(weight + place, w - lr / first * m / (r / second + eps), inside)
 
 
-def update(parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any], divisor: Any) -> None:
+def update(
+    parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any], grad_scale: Any
+) -> None:
     """Update a parameter and its moments; ``state["step"]`` is this update's number already."""
     quantised, device = "mean_scales" in state, parameter.device
     scales = [state[f"{name}_scales"] if quantised else state[name] for name in ("mean", "root")]
     (mean_levels, mean_limits), (root_levels, root_limits) = (find_levels(signed, device) for signed in (True, False))
     beta1, beta2 = group["betas"]
-    log1, log2 = (math.log(beta) if beta else -math.inf for beta in (beta1, beta2))
+    log_beta1, log_beta2 = (math.log(beta) if beta else -math.inf for beta in (beta1, beta2))
     _update[(triton.cdiv(parameter.numel(), BLOCK * ROWS),)](
         parameter, gradient, state["mean"], state["root"], *scales,
         mean_levels, root_levels, mean_limits, root_limits,
-        group["lr"], state["step"], divisor if divisor is not None else group["lr"], parameter.numel(),
-        1 - beta1, beta2, 1 - beta2, log1, log2, group["eps"], float(group["weight_decay"]),
-        QUANTISED=quantised, DIVIDED=divisor is not None, BLOCK=BLOCK, R=ROWS, num_warps=8,
+        group["lr"], state["step"], grad_scale if grad_scale is not None else group["lr"], parameter.numel(),
+        1 - beta1, beta2, 1 - beta2, log_beta1, log_beta2, group["eps"], float(group["weight_decay"]),
+        QUANTISED=quantised, SCALED=grad_scale is not None, BLOCK=BLOCK, R=ROWS, num_warps=8,
     )  # fmt: skip

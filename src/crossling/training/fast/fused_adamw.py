@@ -23,17 +23,17 @@ EVEN = 16
 
 
 @dataclass(frozen=True)
-class Table:
+class ChunkTable:
     """What the kernels read: all chunks of all weights that have a gradient."""
 
     chunks: Tensor
-    parts: tuple[tuple[int, int, bool], ...]
+    ranges: tuple[tuple[int, int, bool], ...]
     """From and to which chunk, and whether all of these are even: addresses and numbers are multiples of 16."""
     steps: Tensor
     """The address of each tensor's counter of steps."""
-    decays: Tensor
+    weight_decays: Tensor
     """By tensor."""
-    logs: Tensor
+    log_betas: Tensor
     """The logarithms of both betas, in float64."""
     betas: tuple[float, float]
     eps: float
@@ -41,10 +41,12 @@ class Table:
     copied: torch.dtype
     sums: Tensor
     """Where the sum of each chunk's squared gradients goes."""
-    divisor: Tensor
-    corrections: Tensor
+    grad_scale: Tensor
+    """What clipping divides all gradients by: where it goes."""
+    bias_corrections: Tensor
+    """Where those of both moments go, by tensor."""
     rounded: bool
-    """Whether moments are in bfloat16, rounded at random."""
+    """Whether moments are in bfloat16, rounded stochastically."""
     seed: Tensor
     """What that depends on, beside step and place."""
 
@@ -55,7 +57,7 @@ class FusedAdamW:
     def __init__(self, optimiser: torch.optim.Optimizer, *, clip: float, copies: Mapping[Tensor, Tensor]) -> None:
         self.optimiser, self.clip, self.copies = optimiser, clip, copies
         self._known: list[tuple[Any, ...]] = []
-        self._table: Table | None = None
+        self._table: ChunkTable | None = None
 
     @staticmethod
     def suits(optimiser: torch.optim.Optimizer) -> bool:
@@ -108,7 +110,7 @@ class FusedAdamW:
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         return state, 0
 
-    def _build_table(self, rows: list[tuple[Any, ...]]) -> Table:
+    def _build_table(self, rows: list[tuple[Any, ...]]) -> ChunkTable:
         from crossling.training.fast.kernels import CHUNK
 
         groups = self.optimiser.param_groups
@@ -130,19 +132,19 @@ class FusedAdamW:
         chunks = torch.tensor([*even, *odd], dtype=torch.int64).to(device)
         beta1, beta2 = first["betas"]
         logs = [math.log(beta) if beta else -math.inf for beta in (beta1, beta2)]
-        return Table(
+        return ChunkTable(
             chunks=chunks,
-            parts=((0, len(even), True), (len(even), len(chunks), False)),
+            ranges=((0, len(even), True), (len(even), len(chunks), False)),
             steps=torch.tensor([row[6] for row in rows], dtype=torch.int64).to(device),
-            decays=torch.tensor([row[8] for row in rows], dtype=torch.float32).to(device),
-            logs=torch.tensor(logs, dtype=torch.float64).to(device),
+            weight_decays=torch.tensor([row[8] for row in rows], dtype=torch.float32).to(device),
+            log_betas=torch.tensor(logs, dtype=torch.float64).to(device),
             betas=(float(beta1), float(beta2)),
             eps=float(first["eps"]),
             clip=float(self.clip),
             copied=copied,
             sums=torch.zeros(len(chunks), device=device),
-            divisor=torch.ones(1, device=device),
-            corrections=torch.zeros(len(rows), 2, device=device),
+            grad_scale=torch.ones(1, device=device),
+            bias_corrections=torch.zeros(len(rows), 2, device=device),
             rounded=moment == torch.bfloat16,
             seed=torch.tensor([getattr(self.optimiser, "seed", 0)], dtype=torch.int64).to(device),
         )

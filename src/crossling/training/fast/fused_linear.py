@@ -120,15 +120,15 @@ class _FusedLinear(torch.autograd.Function):
         return torch.split(functional.linear(x, fused.weight, fused.bias), fused.sizes, -1)
 
     @staticmethod
-    def backward(ctx: Any, *by_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = ctx.saved_tensors
         fused: FusedLinear = ctx.fused
-        joined = by_output[0] if len(by_output) == 1 else torch.cat(by_output, -1)
+        joined = grad_output[0] if len(grad_output) == 1 else torch.cat(grad_output, -1)
         by_output_TO, x_TI = joined.reshape(-1, joined.shape[-1]), x.reshape(-1, x.shape[-1])
         ones_1T = get_ones(len(x_TI), x) if ctx.sum_bias else None
         ctx.side.run(lambda: fused.add(by_output_TO, x_TI, ones_1T), by_output_TO, x_TI)
-        by_input = (by_output_TO @ fused.weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        return by_input, None, None, None, *(None for _ in fused.copies)
+        grad_input = (by_output_TO @ fused.weight).view(x.shape) if ctx.needs_input_grad[0] else None
+        return grad_input, None, None, None, *(None for _ in fused.copies)
 
 
 @dataclass

@@ -174,22 +174,22 @@ class _FusedNorm(torch.autograd.Function):
         from crossling.training.fast import kernels
 
         z, residual = z.contiguous(), residual.contiguous()
-        output, mean, scale = kernels.normalise(z, residual, gamma, beta, how.seed, rate=how.rate, eps=how.eps)
-        ctx.save_for_backward(z, residual, gamma, mean, scale)
+        output, means, rstds = kernels.normalise(z, residual, gamma, beta, how.seed, rate=how.rate, eps=how.eps)
+        ctx.save_for_backward(z, residual, gamma, means, rstds)
         ctx.how = how
         return output
 
     @staticmethod
-    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         from crossling.training.fast import kernels
 
-        z, residual, gamma, mean, scale = ctx.saved_tensors
+        z, residual, gamma, means, rstds = ctx.saved_tensors
         how: _Norm = ctx.how
-        by_z, by_residual, sums = kernels.normalise_backward(
-            by_output.contiguous(), z, residual, gamma, how.seed, mean, scale, rate=how.rate
+        grad_z, grad_residual, sums = kernels.normalise_backward(
+            grad_output.contiguous(), z, residual, gamma, how.seed, means, rstds, rate=how.rate
         )
         add_to_gradients(sums, how.targets, how.side)
-        return by_z, by_residual, None, None, None
+        return grad_z, grad_residual, None, None, None
 
 
 def add_to_gradients(sums: Tensor, targets: list[Tensor | None], side: SideStream) -> None:

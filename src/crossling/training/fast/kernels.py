@@ -35,18 +35,18 @@ every chunk's begin at a multiple of 16 bytes."""
 
 
 @triton.jit
-def _draw_kept(seed, row, BLOCK: tl.constexpr, dropped):
-    """Whether each of a row's columns is kept: one call of Philox decides about eight."""
+def _draw_dropout_mask(seed, row, BLOCK: tl.constexpr, threshold):
+    """The dropout mask of a row, true where a column is kept: one call of Philox decides about eight."""
     place = row * (BLOCK // 8) + tl.arange(0, BLOCK // 8)
     a, b, c, d = tl.randint4x(seed, place, n_rounds=ROUNDS)
     four = tl.join(tl.join(a, b), tl.join(c, d)).to(tl.uint32, bitcast=True)
     eight = tl.join(four & 0xFFFF, four >> 16).to(tl.int32)
-    return tl.reshape(eight, (BLOCK,)) >= dropped
+    return tl.reshape(eight, (BLOCK,)) >= threshold
 
 
-@triton.jit(do_not_specialize=["dropped"], do_not_specialize_on_alignment=["seed"])
+@triton.jit(do_not_specialize=["threshold"], do_not_specialize_on_alignment=["seed"])
 def _norm_forward(
-    z, residual, gamma, beta, seed, output, mean, scale, dropped, factor, eps,
+    z, residual, gamma, beta, seed, output, means, rstds, threshold, factor, eps,
     D: tl.constexpr, BLOCK: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """One row of LayerNorm(dropout(z) + residual)."""
@@ -56,21 +56,21 @@ def _norm_forward(
     place = row.to(tl.int64) * D + columns
     x = tl.load(z + place, mask=inside, other=0.0).to(tl.float32)
     if DROPOUT:
-        x = tl.where(_draw_kept(tl.load(seed), row, BLOCK, dropped), x * factor, 0.0)
+        x = tl.where(_draw_dropout_mask(tl.load(seed), row, BLOCK, threshold), x * factor, 0.0)
     x += tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
-    average = tl.sum(x, 0) / D
-    x = tl.where(inside, x - average, 0.0)
-    inverse = 1.0 / tl.sqrt(tl.sum(x * x, 0) / D + eps)
+    mean = tl.sum(x, 0) / D
+    x = tl.where(inside, x - mean, 0.0)
+    rstd = 1.0 / tl.sqrt(tl.sum(x * x, 0) / D + eps)
     weight = tl.load(gamma + columns, mask=inside, other=0.0).to(tl.float32)
     shift = tl.load(beta + columns, mask=inside, other=0.0).to(tl.float32)
-    tl.store(output + place, (x * inverse * weight + shift).to(output.dtype.element_ty), mask=inside)
-    tl.store(mean + row, average)
-    tl.store(scale + row, inverse)
+    tl.store(output + place, (x * rstd * weight + shift).to(output.dtype.element_ty), mask=inside)
+    tl.store(means + row, mean)
+    tl.store(rstds + row, rstd)
 
 
-@triton.jit(do_not_specialize=["rows", "dropped", "steps"], do_not_specialize_on_alignment=["seed"])
+@triton.jit(do_not_specialize=["rows", "threshold", "steps"], do_not_specialize_on_alignment=["seed"])
 def _norm_backward(
-    by_output, z, residual, gamma, seed, mean, scale, by_z, by_residual, sums, rows, dropped, factor, steps,
+    grad_output, z, residual, gamma, seed, means, rstds, grad_z, grad_residual, sums, rows, threshold, factor, steps,
     D: tl.constexpr, BLOCK: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Gradients of this block's rows, one by one; sums over them of those of gamma, beta and the bias inside z."""
@@ -85,26 +85,26 @@ def _norm_backward(
         row = block * steps + step
         there = inside & (row < rows)
         place = row.to(tl.int64) * D + columns
-        gradient = tl.load(by_output + place, mask=there, other=0.0).to(tl.float32)
+        gradient = tl.load(grad_output + place, mask=there, other=0.0).to(tl.float32)
         x = tl.load(z + place, mask=there, other=0.0).to(tl.float32)
         if DROPOUT:
-            kept = _draw_kept(tl.load(seed), row, BLOCK, dropped)
-            x = tl.where(kept, x * factor, 0.0)
+            mask = _draw_dropout_mask(tl.load(seed), row, BLOCK, threshold)
+            x = tl.where(mask, x * factor, 0.0)
         x += tl.load(residual + place, mask=there, other=0.0).to(tl.float32)
-        average = tl.load(mean + row, mask=row < rows, other=0.0)
-        inverse = tl.load(scale + row, mask=row < rows, other=0.0)
-        x = tl.where(there, (x - average) * inverse, 0.0)
+        mean = tl.load(means + row, mask=row < rows, other=0.0)
+        rstd = tl.load(rstds + row, mask=row < rows, other=0.0)
+        x = tl.where(there, (x - mean) * rstd, 0.0)
         weighted = gradient * weight
-        along = tl.sum(weighted * x, 0) / D
-        level = tl.sum(weighted, 0) / D
-        by_x = (weighted - x * along - level) * inverse
-        tl.store(by_residual + place, by_x.to(by_residual.dtype.element_ty), mask=there)
+        projection = tl.sum(weighted * x, 0) / D
+        offset = tl.sum(weighted, 0) / D
+        grad_x = (weighted - x * projection - offset) * rstd
+        tl.store(grad_residual + place, grad_x.to(grad_residual.dtype.element_ty), mask=there)
         if DROPOUT:
-            by_x = tl.where(kept, by_x * factor, 0.0)
-        tl.store(by_z + place, by_x.to(by_z.dtype.element_ty), mask=there)
+            grad_x = tl.where(mask, grad_x * factor, 0.0)
+        tl.store(grad_z + place, grad_x.to(grad_z.dtype.element_ty), mask=there)
         sum_gamma += gradient * x
         sum_beta += gradient
-        sum_bias += by_x
+        sum_bias += grad_x
     into = sums + block.to(tl.int64) * 3 * D + columns
     tl.store(into, sum_gamma, mask=inside)
     tl.store(into + D, sum_beta, mask=inside)
@@ -135,7 +135,7 @@ def _add_sums(
 
 
 @triton.jit
-def _find(address, KIND: tl.constexpr, EVEN: tl.constexpr):
+def _load_pointer(address, KIND: tl.constexpr, EVEN: tl.constexpr):
     """The numbers at an address; of even ones, four are read by one instruction."""
     found = tl.load(address).to(tl.pointer_type(KIND))
     return tl.multiple_of(found, 4 * KIND.primitive_bitwidth // 8) if EVEN else found
@@ -145,7 +145,7 @@ def _find(address, KIND: tl.constexpr, EVEN: tl.constexpr):
 def _sum_squares(chunks, sums, CHUNK: tl.constexpr, EVEN: tl.constexpr):
     """The sum of a chunk's squared gradients: 0 only if all of them are 0."""
     about = chunks + tl.program_id(0).to(tl.int64) * FIELDS
-    gradient = _find(about + 1, tl.float32, EVEN)
+    gradient = _load_pointer(about + 1, tl.float32, EVEN)
     count = tl.load(about + 6).to(tl.int32)
     count = tl.multiple_of(count, 16) if EVEN else count
     total = tl.zeros((TILE,), tl.float32)
@@ -162,18 +162,18 @@ def _sum_squares(chunks, sums, CHUNK: tl.constexpr, EVEN: tl.constexpr):
 
 @triton.jit(do_not_specialize=["blocks", "tensors"])
 def _prepare_update(
-    sums, blocks, steps, tensors, clip, divisor, corrections, log_beta1, log_beta2,
+    sums, blocks, steps, tensors, clip, grad_scale, bias_corrections, log_beta1, log_beta2,
     CLIP: tl.constexpr, BLOCK: tl.constexpr, TENSORS: tl.constexpr,
 ):  # fmt: skip
-    """What all gradients are divided by; the step of each tensor, counted up, and its corrections of both moments."""
+    """What clipping divides gradients by; each tensor's step, counted up, and the bias corrections of its moments."""
     if CLIP:
         total = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, blocks, BLOCK):
             place = start + tl.arange(0, BLOCK)
             total += tl.load(sums + place, mask=place < blocks, other=0.0)
-        tl.store(divisor, tl.maximum((tl.sqrt(tl.sum(total, 0)) + 1e-6) / clip, 1.0))
+        tl.store(grad_scale, tl.maximum((tl.sqrt(tl.sum(total, 0)) + 1e-6) / clip, 1.0))
     else:
-        tl.store(divisor, 1.0)
+        tl.store(grad_scale, 1.0)
     beta1 = tl.load(log_beta1)
     beta2 = tl.load(log_beta2)
     for start in range(0, tensors, TENSORS):
@@ -184,8 +184,8 @@ def _prepare_update(
         tl.store(counter, step, mask=there)
         # In float64: 1 - beta^step loses most of float32's digits in the first steps.
         wide = step.to(tl.float64)
-        tl.store(corrections + place * 2, (1.0 - tl.exp(wide * beta1)).to(tl.float32), mask=there)
-        tl.store(corrections + place * 2 + 1, tl.sqrt(1.0 - tl.exp(wide * beta2)).to(tl.float32), mask=there)
+        tl.store(bias_corrections + place * 2, (1.0 - tl.exp(wide * beta1)).to(tl.float32), mask=there)
+        tl.store(bias_corrections + place * 2 + 1, tl.sqrt(1.0 - tl.exp(wide * beta2)).to(tl.float32), mask=there)
 
 
 @triton.jit
@@ -199,38 +199,39 @@ def _draw_bits(seed, step, draw, TILE: tl.constexpr):
 
 
 @triton.jit
-def _round_randomly(values, bits):
-    """bfloat16 whose expectation is the number: see ``bf16_states.round_randomly``."""
+def _round_stochastically(values, bits):
+    """Stochastic rounding to bfloat16, as ``bf16_states.round_stochastically`` does it."""
     whole = values.to(tl.uint32, bitcast=True) + tl.where(values == values, bits, 0)  # else NaN might become 0
     return (whole >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
 
 
 @triton.jit
 def _update(
-    chunks, sums, decays, divisor, corrections, steps, seed, beta1, beta2, rest1, rest2, eps,
+    chunks, sums, weight_decays, grad_scale, bias_corrections, steps, seed,
+    beta1, beta2, one_minus_beta1, one_minus_beta2, eps,
     COPY: tl.constexpr, CHUNK: tl.constexpr, EVEN: tl.constexpr, SUMMED: tl.constexpr, ROUNDED: tl.constexpr,
 ):  # fmt: skip
     """AdamW on one chunk: weight, moments, the weight's copy for the passes; the gradient becomes 0.
 
     Gradients of 0 are neither read nor cleared: of an embedding table a batch reaches few rows. ``ROUNDED``: moments
-    are stored in bfloat16, rounded at random by the step that ``_prepare_update`` has counted.
+    are stored in bfloat16, rounded stochastically by the step that ``_prepare_update`` has counted.
     """
     about = chunks + tl.program_id(0).to(tl.int64) * FIELDS
-    weight, gradient = _find(about, tl.float32, EVEN), _find(about + 1, tl.float32, EVEN)
+    weight, gradient = _load_pointer(about, tl.float32, EVEN), _load_pointer(about + 1, tl.float32, EVEN)
     if ROUNDED:
-        first, second = _find(about + 2, tl.bfloat16, EVEN), _find(about + 3, tl.bfloat16, EVEN)
+        first, second = _load_pointer(about + 2, tl.bfloat16, EVEN), _load_pointer(about + 3, tl.bfloat16, EVEN)
     else:
-        first, second = _find(about + 2, tl.float32, EVEN), _find(about + 3, tl.float32, EVEN)
-    copy = _find(about + 4, COPY, EVEN)
+        first, second = _load_pointer(about + 2, tl.float32, EVEN), _load_pointer(about + 3, tl.float32, EVEN)
+    copy = _load_pointer(about + 4, COPY, EVEN)
     has_copy = tl.load(about + 4) != 0
-    rate = tl.load(_find(about + 5, tl.float32, False))
+    lr = tl.load(_load_pointer(about + 5, tl.float32, False))
     count = tl.load(about + 6).to(tl.int32)
     count = tl.multiple_of(count, 16) if EVEN else count
     tensor = tl.load(about + 7)
-    shrunk = 1.0 - rate * tl.load(decays + tensor)
-    size = rate / tl.load(corrections + tensor * 2)
-    root_correction = tl.load(corrections + tensor * 2 + 1)
-    divided = tl.load(divisor)
+    decay_factor = 1.0 - lr * tl.load(weight_decays + tensor)
+    step_size = lr / tl.load(bias_corrections + tensor * 2)
+    root_correction = tl.load(bias_corrections + tensor * 2 + 1)
+    scale = tl.load(grad_scale)
     if ROUNDED:
         key = tl.load(seed)
         step = tl.load(tl.load(steps + tensor).to(tl.pointer_type(tl.float32))).to(tl.int32)
@@ -239,15 +240,15 @@ def _update(
     for start in range(0, CHUNK, TILE):
         place = start + tl.arange(0, TILE)
         there = place < count
-        g = tl.load(gradient + place, mask=there & has_gradient, other=0.0) / divided
-        m = tl.load(first + place, mask=there, other=0.0).to(tl.float32) * beta1 + g * rest1
-        v = tl.load(second + place, mask=there, other=0.0).to(tl.float32) * beta2 + g * g * rest2
-        p = tl.load(weight + place, mask=there, other=0.0) * shrunk
-        p -= size * m / (tl.sqrt(v) / root_correction + eps)
+        g = tl.load(gradient + place, mask=there & has_gradient, other=0.0) / scale
+        m = tl.load(first + place, mask=there, other=0.0).to(tl.float32) * beta1 + g * one_minus_beta1
+        v = tl.load(second + place, mask=there, other=0.0).to(tl.float32) * beta2 + g * g * one_minus_beta2
+        p = tl.load(weight + place, mask=there, other=0.0) * decay_factor
+        p -= step_size * m / (tl.sqrt(v) / root_correction + eps)
         if ROUNDED:
             bits = _draw_bits(key, step, draw + start // 4, TILE)
-            m = _round_randomly(m, bits & 0xFFFF)
-            v = _round_randomly(v, bits >> 16)
+            m = _round_stochastically(m, bits & 0xFFFF)
+            v = _round_stochastically(v, bits >> 16)
         tl.store(first + place, m, mask=there)
         tl.store(second + place, v, mask=there)
         tl.store(weight + place, p, mask=there)
@@ -262,23 +263,23 @@ def normalise(
     width = z.shape[-1]
     rows = z.numel() // width
     output = torch.empty_like(z)
-    mean, scale = (torch.empty(rows, dtype=torch.float32, device=z.device) for _ in range(2))
-    dropped, factor = find_levels(rate)
+    means, rstds = (torch.empty(rows, dtype=torch.float32, device=z.device) for _ in range(2))
+    threshold, factor = find_dropout_threshold(rate)
     _norm_forward[(rows,)](
-        z, residual, gamma, beta, seed, output, mean, scale, dropped, factor, eps,
-        D=width, BLOCK=find_block(width), DROPOUT=dropped > 0, num_warps=4,
+        z, residual, gamma, beta, seed, output, means, rstds, threshold, factor, eps,
+        D=width, BLOCK=find_block(width), DROPOUT=threshold > 0, num_warps=4,
     )  # fmt: skip
-    return output, mean, scale
+    return output, means, rstds
 
 
 def normalise_backward(
-    by_output: Tensor,
+    grad_output: Tensor,
     z: Tensor,
     residual: Tensor,
     gamma: Tensor,
     seed: Tensor,
-    mean: Tensor,
-    scale: Tensor,
+    means: Tensor,
+    rstds: Tensor,
     *,
     rate: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -287,14 +288,14 @@ def normalise_backward(
     rows = z.numel() // width
     steps = triton.cdiv(rows, MOST_BLOCKS)
     blocks = triton.cdiv(rows, steps)
-    dropped, factor = find_levels(rate)
-    by_z, by_residual = torch.empty_like(z), torch.empty_like(z)
+    threshold, factor = find_dropout_threshold(rate)
+    grad_z, grad_residual = torch.empty_like(z), torch.empty_like(z)
     sums = torch.empty(blocks, 3, width, dtype=torch.float32, device=z.device)
     _norm_backward[(blocks,)](
-        by_output, z, residual, gamma, seed, mean, scale, by_z, by_residual, sums, rows, dropped, factor, steps,
-        D=width, BLOCK=find_block(width), DROPOUT=dropped > 0, num_warps=4,
+        grad_output, z, residual, gamma, seed, means, rstds, grad_z, grad_residual, sums,
+        rows, threshold, factor, steps, D=width, BLOCK=find_block(width), DROPOUT=threshold > 0, num_warps=4,
     )  # fmt: skip
-    return by_z, by_residual, sums
+    return grad_z, grad_residual, sums
 
 
 def add_sums(sums: Tensor, targets: Sequence[Tensor | None]) -> None:
@@ -312,27 +313,28 @@ def find_block(width: int) -> int:
     return max(8, int(triton.next_power_of_2(width)))
 
 
-def find_levels(rate: float) -> tuple[int, float]:
-    """Values of a random number at which an element is dropped, and the factor that keeps the mean."""
-    dropped = round(rate * LEVELS)
-    return dropped, LEVELS / (LEVELS - dropped) if dropped < LEVELS else 0.0
+def find_dropout_threshold(rate: float) -> tuple[int, float]:
+    """Random numbers of 16 bits below this drop an element; and the factor for the others, which keeps the mean."""
+    threshold = round(rate * LEVELS)
+    return threshold, LEVELS / (LEVELS - threshold) if threshold < LEVELS else 0.0
 
 
 def update_weights(table: Any) -> None:
-    """Clip and update all weights that a :class:`~crossling.training.fast.fused_adamw.Table` describes."""
-    parts = [(begin, end, even) for begin, end, even in table.parts if end > begin]
+    """Clip and update all weights that a :class:`~crossling.training.fast.fused_adamw.ChunkTable` describes."""
+    ranges = [(begin, end, even) for begin, end, even in table.ranges if end > begin]
     if table.clip:
-        for begin, end, even in parts:
+        for begin, end, even in ranges:
             _sum_squares[(end - begin,)](table.chunks[begin:], table.sums[begin:], CHUNK=CHUNK, EVEN=even, num_warps=4)
     _prepare_update[(1,)](
-        table.sums, len(table.sums), table.steps, len(table.steps), table.clip, table.divisor, table.corrections,
-        table.logs[0:], table.logs[1:], CLIP=table.clip > 0, BLOCK=4096, TENSORS=256, num_warps=8,
+        table.sums, len(table.sums), table.steps, len(table.steps), table.clip,
+        table.grad_scale, table.bias_corrections, table.log_betas[0:], table.log_betas[1:],
+        CLIP=table.clip > 0, BLOCK=4096, TENSORS=256, num_warps=8,
     )  # fmt: skip
     beta1, beta2 = table.betas
     kind = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}[table.copied]
-    for begin, end, even in parts:
+    for begin, end, even in ranges:
         _update[(end - begin,)](
-            table.chunks[begin:], table.sums[begin:], table.decays, table.divisor, table.corrections,
+            table.chunks[begin:], table.sums[begin:], table.weight_decays, table.grad_scale, table.bias_corrections,
             table.steps, table.seed, beta1, beta2, 1 - beta1, 1 - beta2, table.eps,
             COPY=kind, CHUNK=CHUNK, EVEN=even, SUMMED=table.clip > 0, ROUNDED=table.rounded, num_warps=4,
         )  # fmt: skip
