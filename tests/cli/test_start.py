@@ -10,7 +10,7 @@ import pytest
 
 from crossling.cli import main as cli
 from crossling.recipe.recipe import load_recipe
-from crossling.study import start_data
+from crossling.study import memory_fit, start_data
 from crossling.study.choices import Ingredient, TaskChoices, load_choices
 from phrasebook_files import write_rows, write_text
 
@@ -364,6 +364,24 @@ def test_average_of_fine_tuned_models_reads_no_text_and_memory_is_that_of_traini
     training = checked.partition("stage.0 about ")[2].partition(" GB")[0]
     assert float(training) > float(checked.partition("stage.1 about ")[2].partition(" GB")[0])
     assert f"memory: about {training} GB" in out
+
+
+def test_recipe_fits_into_the_memory_of_the_machine(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = write_rows(tmp_path, "qa", "en", "train", 40).name
+    words = ("start", "qa", "--language", "de", "--labels", labels)
+    assert crossling(*words)[0] == 0
+    assert (load_recipe("qa-de.toml").stage[0].batch, load_recipe("qa-de.toml").stage[0].accumulate) == (32, 1)
+    monkeypatch.setattr(memory_fit, "find_main_memory", lambda: 1e3)  # so that nothing fits
+    _, out, _ = crossling("check", "qa-de.toml")
+    assert "--set stage.0.batch=1 --set stage.0.accumulate=32" in out
+    code, out, err = crossling(*words, "--force")
+    assert code == 0, err
+    (finetune,) = load_recipe("qa-de.toml").stage
+    assert (finetune.batch, finetune.accumulate) == (1, 32)
+    assert "# An update reads 32 rows, in parts that fit" in Path("qa-de.toml").read_text(encoding="utf-8")
+    assert "activations of 1 x" in out
 
 
 def test_text_beyond_what_was_measured_is_sampled(crossling: Start, tmp_path: Path) -> None:

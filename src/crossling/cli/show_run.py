@@ -29,12 +29,14 @@ def show_run(summary: RunSummary, folder: Path, *, program: str = "crossling") -
     print_message(f"next:    {program} {summary.next_command.removeprefix('crossling ')}")
 
 
-def show_check(report: Inspection) -> None:
+def show_check(report: Inspection, notes: Sequence[str] = ()) -> None:
     """A resolved recipe, its data, its memory."""
     out.print(escape(report.recipe), soft_wrap=True)
     sets = tuple((role, rows.name, rows.language, f"{len(rows):,}", str(rows.skipped)) for role, rows in report.data)
     out.print(Table("", ("role", "data set", "language", "rows", "skipped"), sets, names=3).to_rich())
     print_facts(report.forecast)
+    for note in notes:
+        print_message(note)
 
 
 def choose_writer(output: str) -> Callable[[Iterable[dict[str, Any]]], None]:

@@ -54,12 +54,11 @@ def start(
 
     Looks through your files and the catalogue, says what more data would bring, and how long it will take here.
     """
-    import tomllib
+    from functools import partial
 
     from crossling.cli.show_start import show_found, show_languages, show_recipe_summary
     from crossling.errors import UserError
     from crossling.files import write_atomic
-    from crossling.recipe.recipe import parse_recipe
     from crossling.store.artefacts import find_store
     from crossling.study.start_data import Request, find_available_data, measure_languages
 
@@ -75,15 +74,13 @@ def start(
 
     from crossling.encoders.loading import load_encoder
     from crossling.report.terminal import TerminalProgress
-    from crossling.study.memory import inspect_recipe
-    from crossling.study.start_recipe import forecast_hours, suggest_data, write_recipe
+    from crossling.study.start_recipe import fit_recipe, forecast_hours, suggest_data, write_recipe
 
     coverage = measure_languages(available, load_encoder(encoder))
     show_languages(available, coverage)
-    recipe = write_recipe(available, encoder=encoder, coverage=coverage, command=name_command(), name=str(place))
-    parsed = parse_recipe(tomllib.loads(recipe), where=str(place), folder=place.parent)
+    write = partial(write_recipe, available, encoder=encoder, coverage=coverage, command=name_command(), place=place)
     with TerminalProgress() as progress:
-        inspection = inspect_recipe(parsed, store=folder, progress=progress)
+        recipe, parsed, inspection = fit_recipe(write, place=place, store=folder, progress=progress)
     hours = forecast_hours(parsed, store=folder, out=Path("runs") / place.stem)
     write_atomic(place, recipe)
     show_recipe_summary(available, parsed, inspection, suggestions=suggest_data(available), hours=hours, place=place)

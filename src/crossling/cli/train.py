@@ -80,10 +80,13 @@ def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOptio
     from crossling.cli.show_run import show_check
     from crossling.report.terminal import TerminalProgress
     from crossling.study.memory import inspect_recipe
+    from crossling.study.memory_fit import find_main_memory, suggest_batches
+    from crossling.training.distributed import setup_distributed
 
     with TerminalProgress() as progress:
         found = inspect_recipe(loaded, store=find_store(store), progress=progress)
-    show_check(found)
+    on_cpu = setup_distributed(loaded.run).device.type == "cpu"
+    show_check(found, suggest_batches(loaded, found.needs, find_main_memory()) if on_cpu else ())
 
 
 def run(

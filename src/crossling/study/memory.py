@@ -95,8 +95,14 @@ class Inspection:
     recipe: str
     data: list[tuple[str, Rows]]
     forecast: dict[str, str]
-    largest: str = ""
-    """The stage that takes the most memory."""
+    needs: tuple[Need, ...] = ()
+    """Main memory of each stage, in bytes."""
+
+    @property
+    def largest(self) -> str:
+        """The name in the forecast of the stage that takes the most memory."""
+        totals = [need.total for need in self.needs]
+        return f"stage.{totals.index(max(totals))}"
 
 
 @dataclass(frozen=True)
@@ -149,10 +155,9 @@ def inspect_recipe(recipe: Recipe, *, store: Path, progress: Progress | None = N
         loads.append(measure_load(settings, read, encoder))
         data += [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     data += [(f"evaluate.{recipe.evaluate.index(entry)}", rows) for entry, _, rows in targets]
-    totals = [need.total for need in forecast_needs(recipe, encoders, loads)]
-    largest = f"stage.{totals.index(max(totals))}" if totals else ""
+    needs = tuple(forecast_needs(recipe, encoders, loads))
     forecast = forecast_memory(recipe, encoders, loads)
-    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast, largest)
+    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast, needs)
 
 
 def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder) -> Load:

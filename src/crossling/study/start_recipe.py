@@ -5,7 +5,8 @@ takes.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +16,23 @@ from crossling.data.declarations import load_declaration
 from crossling.data.languages import name_of
 from crossling.data.spec import parse_spec
 from crossling.recipe.overrides import format_value
+from crossling.recipe.recipe import parse_recipe
 from crossling.study.choices import Ingredient, choose_best
 from crossling.study.start_data import AvailableData
 from crossling.study.start_files import Found, Spec
+from crossling.training.settings import OptimiserSettings
 
 if TYPE_CHECKING:
     from crossling.encoders.coverage import Coverage
+    from crossling.progress import Progress
     from crossling.recipe.recipe import Recipe
+    from crossling.study.memory import Inspection
 
 WIDTH = 100
 """Of comments, and of lists on one line."""
 SAMPLE_SEED = 1
+BATCH = int(OptimiserSettings.model_fields["batch"].default)
+"""Rows of an update, unless a recipe says otherwise."""
 AVERAGED = "One model, whose weights are the mean of those of three models that began with the same head."
 
 
@@ -67,10 +74,37 @@ def _write_value(name: str, value: Any) -> str:
     return "\n".join([f"{name} = [", *(f"    {format_value(one)}," for one in value), "]"])
 
 
+def fit_recipe(
+    write: Callable[[int], str], *, place: Path, store: Path, progress: Progress
+) -> tuple[str, Recipe, Inspection]:
+    """A recipe as text and parsed, and what it reads; written anew, with batches in parts, where a CPU's memory is too
+    small for it."""
+    from crossling.study.memory import inspect_recipe
+    from crossling.study.memory_fit import find_main_memory, split_batches
+    from crossling.training.distributed import setup_distributed
+
+    def inspect(accumulate: int) -> tuple[str, Recipe, Inspection]:
+        text = write(accumulate)
+        recipe = parse_recipe(tomllib.loads(text), where=str(place), folder=place.parent)
+        return text, recipe, inspect_recipe(recipe, store=store, progress=progress)
+
+    text, recipe, inspection = inspect(1)
+    parts = split_batches(recipe, inspection.needs, find_main_memory())
+    if parts and setup_distributed(recipe.run).device.type == "cpu":
+        return inspect(max(parts.values()))
+    return text, recipe, inspection
+
+
 def write_recipe(
-    available: AvailableData, *, encoder: str, coverage: Mapping[str, Coverage], command: str, name: str
+    available: AvailableData,
+    accumulate: int,
+    *,
+    encoder: str,
+    coverage: Mapping[str, Coverage],
+    command: str,
+    place: Path,
 ) -> str:
-    """A recipe with the best known choices for what there is."""
+    """A recipe with the best known choices for what there is; batches in ``accumulate`` parts, if memory is short."""
     used, _ = available.choose()
     languages = ", ".join(f"{name_of(code)} ({code})" for code in available.languages)
     labels = ", ".join(dict.fromkeys(name_of(found.language) for found in available.labels))
@@ -79,19 +113,19 @@ def write_recipe(
         [
             f"{available.choices.what.capitalize()} in {languages}, learnt from labels in {labels}.",
             f"Written by: {command}",
-            f"Check it: crossling check {name}; run it: crossling run {name}",
+            f"Check it: crossling check {place}; run it: crossling run {place}",
         ],
         {"seeds": [1], **({"source": available.source} if available.source != "en" else {})},
     )
     head.comments.append("More seeds, [1, 2, 3], give a mean with its spread, and take that many times as long.")
     covered = [f"{name_of(code)}: {one.judge()}." for code, one in coverage.items()]
     blocks = [head, Block("[encoder]", covered, {"name": encoder})]
-    blocks += _write_stages(available, used)
+    blocks += _write_stages(available, used, accumulate)
     blocks += _write_evaluation(available)
     return "\n\n".join(block.write() for block in blocks) + "\n"
 
 
-def _write_stages(available: AvailableData, used: Ingredient | None) -> list[Block]:
+def _write_stages(available: AvailableData, used: Ingredient | None, accumulate: int) -> list[Block]:
     before = _write_before(available, used) if used else []
     after = _fill_first(used.after, _name_text(available, used)) if used and used.after else []
     if used is not None and used.replaces_words:
@@ -100,6 +134,9 @@ def _write_stages(available: AvailableData, used: Ingredient | None) -> list[Blo
     finetune = blocks[len(before)]
     rows = sum(len(found.rows) for found in available.labels)
     finetune.comments.append(f"Fine-tuning on {rows:,} labelled rows.")
+    if accumulate > 1:
+        finetune.values |= {"batch": BATCH // accumulate, "accumulate": accumulate}
+        finetune.comments.append(f"An update reads {BATCH} rows, in parts that fit into the memory of this machine.")
     if finetune.values.get("select") == "last":
         reason = "the dev set is taught on" if available.dev else "there is no dev set in the source language"
         finetune.comments.append(f"The last epoch is kept, since {reason}.")
