@@ -122,7 +122,7 @@ def collect(encoder: str, task_name: str, data: str, limit: int, distributed: Di
     task = build_task(settings, build_task(settings, ()).collect_labels([rows]))
     groups = model.encoder.layers * model.encoder.heads
     start = time.perf_counter()
-    stored, sites = collect_features(
+    stored, positions = collect_features(
         model,
         task,
         rows,
@@ -134,7 +134,7 @@ def collect(encoder: str, task_name: str, data: str, limit: int, distributed: Di
         context=AnalysisContext(distributed, store),
     )
     taken = time.perf_counter() - start
-    labels = torch.from_numpy(sites.gold).to(distributed.device)
+    labels = torch.from_numpy(positions.gold).to(distributed.device)
     return Examples(torch.cat(list(stored.parts(4_096))), labels, len(task.labels), taken)
 
 

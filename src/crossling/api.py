@@ -141,7 +141,7 @@ def evaluate(
     store: str | Path | None = None,
     progress: Shown = True,
 ) -> dict[str, dict[str, float]]:
-    """Scores of a model by language: ``evaluate(model, "panx", ["de", "hi"])["hi"]["span_f1"]``, as shares of 1.
+    """Scores of a model by language: ``evaluate(model, "panx", ["de", "hi"])["hi"]["span_f1"]``, as fractions.
 
     Rows in memory are of the one language that is named, or of the source language.
     """
@@ -180,7 +180,7 @@ def predict(model: Predictor, inputs: str | Sequence[Input], *, language: str | 
 
 
 def to_frame(results: Mapping[str, Mapping[str, float]] | Sequence[Mapping[str, Any]] | RunSummary) -> Any:
-    """Results as a frame of pandas: scores of :func:`evaluate` by language, predictions by input, or the scores of
+    """Results as a pandas DataFrame: scores of :func:`evaluate` by language, predictions by input, or the scores of
     :func:`run` by data set, language and seed."""
     import pandas
 

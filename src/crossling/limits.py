@@ -120,7 +120,7 @@ class DecompressedStream(io.RawIOBase):
         self._total = 0
 
     def readable(self) -> bool:
-        """It is there to be read."""
+        """True: bytes can be read from it."""
         return True
 
     def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]

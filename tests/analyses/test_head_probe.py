@@ -55,7 +55,7 @@ def test_every_head_is_its_own_probe(tmp_path: Path) -> None:
         context = AnalysisContext(ONE_PROCESS, tmp_path)
 
         def collect(rows: Any, probed: Any = probed, context: Any = context) -> Any:
-            stored, sites = collect_features(
+            stored, positions = collect_features(
                 model,
                 probed.task,
                 rows,
@@ -66,12 +66,14 @@ def test_every_head_is_its_own_probe(tmp_path: Path) -> None:
                 folder=tmp_path / "own",
                 context=context,
             )
-            return torch.cat(list(stored.parts(64))), sites
+            return torch.cat(list(stored.parts(64))), positions
 
-        features, sites = collect(probed.train)
+        features, positions = collect(probed.train)
         for head in range(6):
             alone = InMemory(features[:, head : head + 1])
-            probe = train_probes(alone, torch.from_numpy(sites.gold), classes=len(probed.task.labels), tolerance=1e-6)
+            probe = train_probes(
+                alone, torch.from_numpy(positions.gold), classes=len(probed.task.labels), tolerance=1e-6
+            )
             for language, rows in probed.tests.items():
                 there, test = collect(rows)
                 predicted = apply_probes(probe, InMemory(there[:, head : head + 1]))[:, 0, 0].numpy()

@@ -19,7 +19,7 @@ from crossling.analyses._probes.features import (
     extract_texts,
     extract_words,
     find_folder,
-    find_sites,
+    find_labelled_positions,
 )
 from crossling.analyses._probes.probing import (
     ProbePredictions,
@@ -62,7 +62,7 @@ def collect(
 ) -> Any:
     task = make_task(kind, rows, **settings)
     context = AnalysisContext(ONE_PROCESS, folder, batch=5)
-    stored, sites = collect_features(
+    stored, positions = collect_features(
         model,
         task,
         rows,
@@ -75,7 +75,7 @@ def collect(
     )
     return (
         torch.cat(list(stored.parts(7))),
-        sites,
+        positions,
         encode_rows(task, [rows], model.encoder, cache=folder / "encoded", labels=task.labels),
     )
 
@@ -93,7 +93,7 @@ def encode_alone(model: Model, examples: Any, number: int, *, layer: int) -> tor
 @pytest.mark.parametrize("layer", [None, 1])
 def test_words_are_read_at_their_first_subword(tmp_path: Path, layer: int | None) -> None:
     model, rows = make_model(), make_rows(TaggedSentence)
-    features, sites, examples = collect(model, "tag", rows, tmp_path, extract=extract_words(layer))
+    features, positions, examples = collect(model, "tag", rows, tmp_path, extract=extract_words(layer))
     expected, gold = [], []
     with torch.no_grad():
         for number in range(len(examples)):
@@ -101,8 +101,8 @@ def test_words_are_read_at_their_first_subword(tmp_path: Path, layer: int | None
             expected.append(hidden[examples.get("firsts", number).copy()])
             gold += [rows.labels().index(tag) for tag in rows[number].tags]
     torch.testing.assert_close(features[:, 0], torch.cat(expected), atol=3e-3, rtol=3e-3)
-    assert sites.gold.tolist() == gold
-    assert np.bincount(sites.row).tolist() == [len(record.words) for record in rows]
+    assert positions.gold.tolist() == gold
+    assert np.bincount(positions.row).tolist() == [len(record.words) for record in rows]
 
 
 def test_words_of_a_sentence_that_is_split_stay_in_their_order(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_words_of_a_sentence_that_is_split_stay_in_their_order(tmp_path: Path) -
         {"words": [words, ["cat"]], "tags": [[f"T{n % 3}" for n in range(16)], ["T0"]]}, schema=SCHEMAS[TaggedSentence]
     )
     rows = Rows(table, TaggedSentence, language="en", name="long:en", fingerprint="long")
-    features, sites, examples = collect(make_model(), "tag", rows, tmp_path, extract=extract_words(None), length=12)
+    features, positions, examples = collect(make_model(), "tag", rows, tmp_path, extract=extract_words(None), length=12)
     assert len(examples) > 2
-    assert sites.gold.tolist() == [*(n % 3 for n in range(16)), 0]
-    assert sites.row.tolist() == [*[0] * 16, 1]
+    assert positions.gold.tolist() == [*(n % 3 for n in range(16)), 0]
+    assert positions.row.tolist() == [*[0] * 16, 1]
     assert len(features) == 17
 
 
@@ -122,7 +122,7 @@ def test_words_of_a_sentence_that_is_split_stay_in_their_order(tmp_path: Path) -
 @pytest.mark.parametrize("how", ["first", "mean", "auto"])
 def test_texts_are_read_as_a_classifier_reads_them(tmp_path: Path, kind: str, how: Any) -> None:
     model, rows = make_model(pooler=True), make_rows(KINDS[kind])
-    features, sites, examples = collect(model, kind, rows, tmp_path, extract=extract_texts(None, how))
+    features, positions, examples = collect(model, kind, rows, tmp_path, extract=extract_texts(None, how))
     with torch.no_grad():
         for number in range(len(examples)):
             hidden = encode_alone(model, examples, number, layer=3)[None]
@@ -131,7 +131,7 @@ def test_texts_are_read_as_a_classifier_reads_them(tmp_path: Path, kind: str, ho
             )
             wanted = hidden[0, 0] if how == "first" else pooled[0]
             torch.testing.assert_close(features[number, 0], wanted, atol=3e-3, rtol=3e-3)
-    assert sites.gold.tolist() == [rows.labels().index(record.label) for record in rows]
+    assert positions.gold.tolist() == [rows.labels().index(record.label) for record in rows]
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-r", "distilbert", "modernbert"])
@@ -179,7 +179,7 @@ def test_values_beyond_half_precision_are_cut_off(tmp_path: Path) -> None:
         "tag",
         make_rows(TaggedSentence),
         tmp_path,
-        extract=lambda m, b: torch.full((len(b["sites"]), 16), 1e6),
+        extract=lambda m, b: torch.full((len(b["positions"]), 16), 1e6),
     )
     assert torch.isfinite(features).all()
 
@@ -341,9 +341,11 @@ def test_a_label_that_training_never_saw_counts_as_wrong() -> None:
     probed = ProbeTask("x", make_task("classify", rows.head(1)), rows.head(1), {"de": rows})
     assert probed.labels[:1] == probed.task.labels and set(probed.labels) == {"cat", "none"}
     gold = np.array([probed.labels.index(record.label) for record in rows])
-    from crossling.analyses._probes.features import Sites
+    from crossling.analyses._probes.features import LabelledPositions
 
-    answers = ProbePredictions("de", "x:de", Sites(np.arange(7), gold, np.arange(6)), np.zeros((6, 1, 1), np.int16), 6)
+    answers = ProbePredictions(
+        "de", "x:de", LabelledPositions(np.arange(7), gold, np.arange(6)), np.zeros((6, 1, 1), np.int16), 6
+    )
     scored = {row["score"]: row["value"] for row in probe.score_answers(probed, [answers], own=False)}
     assert scored["accuracy"] == np.mean(gold == 0) < 1
 
@@ -379,5 +381,5 @@ def test_no_examples_have_no_sites_and_no_features(tmp_path: Path) -> None:
     from crossling.data.batching import write_examples
 
     examples = write_examples(tmp_path / "e.arrow", [{"ids": [], "gold": np.zeros(0, np.int32)}])
-    assert len(find_sites(examples)) == 0
+    assert len(find_labelled_positions(examples)) == 0
     assert list(OnDisk(tmp_path / "e.arrow", (0, 1, 4), ONE_PROCESS.device).parts(5)) == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from crossling.analyses._probes.results import (
-    Result,
+    ProbingResult,
     choose_from_results,
     choose_tasks,
     estimate_results,
@@ -61,14 +61,16 @@ def test_gain_equal_to_min_gain_is_enough() -> None:
     assert not choose_tasks({"pos": -1.14}, {"pos": -0.65})[0].chosen
 
 
-def make_results(task: str = "ner") -> list[Result]:
+def make_results(task: str = "ner") -> list[ProbingResult]:
     """The paper's figures of one task as results of two models, with the task itself among the probes."""
     found = []
     for model, values in zip(("cross", "multi"), PUBLISHED[task], strict=True):
         for probe, value in {task: 50.0, **values}.items():
             own = probe == task
             for language in ("all", "en", "de"):
-                found.append(Result(model, "1", probe, own, language, "macro_f1", 0, 60 + value, "mbert", 60.0, 10))
+                found.append(
+                    ProbingResult(model, "1", probe, own, language, "macro_f1", 0, 60 + value, "mbert", 60.0, 10)
+                )
     return found
 
 

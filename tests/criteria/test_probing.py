@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crossling.analyses._probes.results import Result, results_to_csv
+from crossling.analyses._probes.results import ProbingResult, results_to_csv
 from crossling.criteria import ChoiceContext, probing
 from crossling.errors import RecipeError
 from crossling.recipe.recipe import parse_recipe
@@ -30,7 +30,7 @@ def make_recipe(*auxiliary: str) -> Any:
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "probe.csv"
     results = [
-        Result(model, "", probe, probe == "ner", "all", "macro_f1", 0, 50 + value, "mbert", 50.0, 9)
+        ProbingResult(model, "", probe, probe == "ner", "all", "macro_f1", 0, 50 + value, "mbert", 50.0, 9)
         for model, values in RESULTS.items()
         for probe, value in {"ner": 9.0, **values}.items()
     ]

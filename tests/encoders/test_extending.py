@@ -81,7 +81,7 @@ def test_new_rows_are_the_mean_of_their_parts_and_old_ones_keep_their_bits(famil
     before, after = old.tokenizer.get_vocab(), new.tokenizer.get_vocab()
     assert before.items() <= after.items()
     added = new_ids(old.tokenizer, new.tokenizer)
-    assert added == list(range(len(before), len(before) + 8)) and report.characters + report.joins == 8
+    assert added == list(range(len(before), len(before) + 8)) and report.characters + report.merges == 8
     assert new.vocabulary == new.model.config.vocab_size == max(old.vocabulary, len(after)) == report.rows[1]
     assert torch.equal(table_of(new)[: len(before)], table_of(old)[: len(before)])
     for index in added:
@@ -144,14 +144,14 @@ def test_unwritable_characters_come_first(family: str, tmp_path: Path) -> None:
     unknown = old.tokenizer.unk_token_id
     assert unknown in encode(old.tokenizer, "ßॐa") and unknown not in encode(new.tokenizer, "ßॐa aß ॐ")
     forms = ["ß", "##ॐ", "##ß", "ॐ"] if family == "bert" else ["ß", "ॐ"]
-    assert report.characters == len(forms) and report.joins > 0
+    assert report.characters == len(forms) and report.merges > 0
     first = len(old.tokenizer)
     assert sorted(new.tokenizer.convert_ids_to_tokens(list(range(first, first + len(forms))))) == sorted(forms)
     for index in range(first, first + len(forms)):
         assert torch.equal(table_of(new)[index], table_of(old)[unknown])
     assert report.before.unknown_words > 0.5 and report.after.unknown_words == 0
     few = extend_on(str(tmp_path / "old"), tmp_path / "text.txt", pieces=2, out=tmp_path / "few")
-    assert (few.characters, few.joins) == (2, 0)
+    assert (few.characters, few.merges) == (2, 0)
 
 
 def test_new_inner_character_starts_from_initial_one(tmp_path: Path) -> None:

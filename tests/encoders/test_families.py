@@ -125,7 +125,7 @@ def test_states_of_all_layers_equal_those_of_transformers(label: str) -> None:
         weights = model.state_dict()
         model = type(model)(config).eval()
         model.load_state_dict(weights)
-    elif encoder.is_changed:  # and this one where the mask says what is visible
+    elif encoder.has_changed_attention:  # and this one where the mask says what is visible
         given = mask[:, None, None, :].bool().expand(-1, 1, ids.shape[1], -1)
     with torch.no_grad():
         expected = model(input_ids=ids, attention_mask=given, output_hidden_states=True)
@@ -150,7 +150,7 @@ def test_model_that_was_trained_in_both_directions_is_read_in_both() -> None:
     torch.testing.assert_close(
         run(encoder, ids, mask)[LAYERS][mask.bool()], expected[mask.bool()], rtol=1e-4, atol=1e-4
     )
-    assert (encoder.attention, encoder.is_changed, encoder.has_cls) == ("bidirectional", False, True)
+    assert (encoder.attention, encoder.has_changed_attention, encoder.has_cls) == ("bidirectional", False, True)
 
 
 @pytest.mark.parametrize("family", ["albert", "t5", "gemma3_text"])
@@ -159,7 +159,7 @@ def test_extended_encoder_reads_new_subwords(family: str, tmp_path: Path) -> Non
     (tmp_path / "text").write_text("Hamburg sleeps in Hamburg\n" * 5, encoding="utf-8")
     found = extend_on(str(tmp_path / "base"), tmp_path / "text", pieces=2, out=tmp_path / "larger")
     encoder, larger = load_encoder(str(tmp_path / "base")), load_encoder(str(tmp_path / "larger"))
-    assert found.joins > 0 and type(larger.model.get_input_embeddings()) is type(encoder.model.get_input_embeddings())
+    assert found.merges > 0 and type(larger.model.get_input_embeddings()) is type(encoder.model.get_input_embeddings())
     ids, mask = read(encoder)
     assert torch.equal(run(larger, ids, mask)[LAYERS], run(encoder, ids, mask)[LAYERS])
 

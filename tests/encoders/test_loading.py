@@ -185,7 +185,7 @@ def test_externally_extended_vocabulary_is_loaded(tmp_path: Path) -> None:
     assert encoder.tokenizer.encode("कमल", add_special_tokens=False)[0] == known + 1
     assert encoder.tokenizer.tokenize("किताब London") == ["क", "##ि", "##ताब", "London"]  # not lower-cased
     extended = extend_on(str(folder), write(tmp_path / "text.txt", HINDI), pieces=3, out=tmp_path / "new")
-    assert extended.joins == 3 and len(load_encoder(str(tmp_path / "new")).tokenizer) == known + 5
+    assert extended.merges == 3 and len(load_encoder(str(tmp_path / "new")).tokenizer) == known + 5
 
 
 def test_vocabulary_without_capitals_is_lower_cased(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from crossling.errors import UserError
 from crossling.papers.facts import compare_facts
-from crossling.papers.published import PublishedTable, find_table, list_figures, list_tables, parse_figure
+from crossling.papers.published import PublishedTable, find_table, list_figures, list_tables, parse_value
 
 LANGUAGES = ("en", "de", "es", "fr")
 
@@ -54,10 +54,10 @@ def test_first_tables_agree_with_what_is_known_of_languages_and_sets(
 
 
 def test_figure_keeps_its_marks_and_decimals() -> None:
-    found = parse_figure("71.26**")
+    found = parse_value("71.26**")
     assert (found.value, found.decimals, found.mark) == (71.26, 2, "**")
-    assert (parse_figure("+0.5").value, parse_figure("-0.14").value, parse_figure("18").decimals) == (0.5, -0.14, 0)
-    assert parse_figure("").value is None, "an unreadable figure differs from a missing one"
+    assert (parse_value("+0.5").value, parse_value("-0.14").value, parse_value("18").decimals) == (0.5, -0.14, 0)
+    assert parse_value("").value is None, "an unreadable figure differs from a missing one"
     squad = find_table("adjustment/8")
     assert squad.value("Original", "SQuAD hi") == squad.value("Original", "SQuAD es") == 89.26, "printed once for four"
     assert ("POS: +FA", "en") not in find_table("knowledge/6").figures, "a cell that the paper leaves out"

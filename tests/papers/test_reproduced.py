@@ -17,7 +17,7 @@ from crossling.analyses.result import AnalysisTable, find_results
 from crossling.cli import main as cli
 from crossling.cli.show_papers import lay_out, list_cells
 from crossling.papers.measures import MEASURES, Results
-from crossling.papers.published import parse_figure
+from crossling.papers.published import parse_value
 from crossling.papers.reproduce import ReproducedCell, ReproducedTable, collect_figures, reproduce_table
 from crossling.papers.tables import Cell, CellSource, plan_table
 from crossling.scores.predictions import read_predictions
@@ -253,7 +253,7 @@ def test_our_marks_are_shown_beside_our_figures(tmp_path: Path, monkeypatch: pyt
 
 def test_unreadable_figure_is_a_question_mark() -> None:
     plan = plan_table("layer-fusion/6", "small")
-    unreadable = Cell("XNLI: D_11", "Avg C.S.", parse_figure(""), plan.cells[0].source)
+    unreadable = Cell("XNLI: D_11", "Avg C.S.", parse_value(""), plan.cells[0].source)
     (table,) = lay_out(ReproducedTable(plan, (ReproducedCell(unreadable, 0.7, None, 1),), Path()))
     assert table.rows[0] == ("XNLI: D_11", "?", "0.70", "–")
     assert "?: no number can be read in the paper." in table.to_markdown()

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crossling
-from crossling.analyses._probes.results import Result, read_csv, results_to_csv
+from crossling.analyses._probes.results import ProbingResult, read_csv, results_to_csv
 from crossling.analyses.result import table_to_csv
 from crossling.report.table import Table, neutralise, restore_cell
 
@@ -57,7 +57,7 @@ def test_every_cell_is_read_back(cell: str) -> None:
 def test_analyses_write_text_and_read_it_back(tmp_path: Path) -> None:
     table = pa.table({"word": ["=1+1", "plain", None], "n": [-1, 2, 3]})
     assert table_to_csv(table).splitlines() == ['"word","n"', '"\'=1+1",-1', '"plain",2', ",3"]
-    result = Result("=evil()", "1", "@probe", True, "de", "accuracy", 0, 0.5, "-base", 0.25, 100)
+    result = ProbingResult("=evil()", "1", "@probe", True, "de", "accuracy", 0, 0.5, "-base", 0.25, 100)
     (tmp_path / "probe.csv").write_text(results_to_csv([result]), encoding="utf-8")
     assert "'=evil()" in (tmp_path / "probe.csv").read_text(encoding="utf-8")
     assert read_csv(tmp_path / "probe.csv") == [result]

@@ -103,7 +103,7 @@ def test_subwords_in_use_are_extrapolated_from_a_sample(tiny_folder: Path, monke
 def test_memory_falls_with_trimming_and_recomputing_and_rises_with_batches(tiny_folder: Path) -> None:
     encoder = load_encoder(str(tiny_folder))
 
-    def need(load: Load, trim: bool, **changes: Any) -> memory.Need:
+    def need(load: Load, trim: bool, **changes: Any) -> memory.MemoryForecast:
         tables = make_tables(tiny_folder, **changes)
         tables["encoder"]["trim"] = trim
         return forecast_stage(parse_recipe(tables), 0, encoder, load)
@@ -124,7 +124,7 @@ def test_adapters_frozen_layers_and_rounded_states_are_counted(tiny_folder: Path
     the weights once more."""
     load = Load(batch=32, length=128, subwords=50)
 
-    def need(**changes: Any) -> memory.Need:
+    def need(**changes: Any) -> memory.MemoryForecast:
         tables = make_tables(tiny_folder, **changes)
         tables["encoder"]["trim"] = False
         return forecast_stage(parse_recipe(tables), 0, load_encoder(str(tiny_folder)), load)

@@ -152,8 +152,8 @@ def test_unsuitable_machine_is_left_out_unless_it_is_the_first() -> None:
 def test_lost_task_is_reported_and_three_failed_starts_end_the_study() -> None:
     pool = RayPool("head:6379")
     for _ in range(2):
-        assert pool._handle_loss(Task("k", None), "no module").kind == "not_started"
+        assert pool._handle_lost_task(Task("k", None), "no module").kind == "not_started"
     with pytest.raises(UserError, match="no worker can start on the cluster: no module"):
-        pool._handle_loss(Task("k", None), "no module")
-    lost = pool._handle_loss(Task("k", None, is_started=True), "node died")
+        pool._handle_lost_task(Task("k", None), "no module")
+    lost = pool._handle_lost_task(Task("k", None, is_started=True), "node died")
     assert (lost.kind, "node died" in lost.error) == ("died", True)

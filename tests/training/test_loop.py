@@ -315,7 +315,7 @@ def test_gradient_checkpointing_changes_no_result(tmp_path: Path) -> None:
     assert torch.allclose(finals[0], finals[1], atol=1e-6)
 
 
-def test_learning_rate_rises_and_falls() -> None:
+def test_learning_rate_warms_up_and_decays_linearly() -> None:
     settings = _settings(lr=1.0, warmup=0.1)
     rates = [learning_rate_at(step, 100, settings) for step in range(100)]
     assert rates[0] == pytest.approx(1 / 11)

@@ -35,7 +35,7 @@ BLOCK = 8192
 """Pairs that are tokenized at a time; batches of similar length are made within."""
 TOKENS = 8192
 """At most this number of subwords on one side of a batch."""
-FAR = -1e9
+MASKED_SCORE = -1e9
 """The logarithm of zero, finite so that the difference of two is defined."""
 SINKHORN_ROUNDS = 50
 
@@ -214,7 +214,7 @@ def _write_rows(out: IntArray, starts: IntArray, values: Any, counts: IntArray) 
 
 def _mask_padding(score_BWV: Tensor, source_BW: Tensor, target_BV: Tensor) -> Tensor:
     """Exclude padding from every argmax."""
-    return score_BWV.masked_fill(~(source_BW[:, :, None] & target_BV[:, None, :]), FAR)
+    return score_BWV.masked_fill(~(source_BW[:, :, None] & target_BV[:, None, :]), MASKED_SCORE)
 
 
 def iterate_argmax(
@@ -232,7 +232,7 @@ def iterate_argmax(
     for _ in range(rounds):
         linked = grid_BWV.any(2)[:, :, None].int() + grid_BWV.any(1)[:, None, :].int()
         factor_BWV = torch.where(linked == 1, discount, 1.0).masked_fill(linked == 2, 0.0)
-        score_BWV = (closeness_BWV * factor_BWV).masked_fill(~real_BWV, FAR)
+        score_BWV = (closeness_BWV * factor_BWV).masked_fill(~real_BWV, MASKED_SCORE)
         forward_BWV = torch.zeros_like(grid_BWV).scatter(1, score_BWV.argmax(1, keepdim=True), value=True)
         backward_BWV = torch.zeros_like(grid_BWV).scatter(2, score_BWV.argmax(2, keepdim=True), value=True)
         grid_BWV |= forward_BWV & backward_BWV & (linked < 2) & real_BWV
@@ -252,7 +252,7 @@ def transport_words(cosine_BWV: Tensor, source_BW: Tensor, target_BV: Tensor, *,
     left_BW, right_BV = torch.zeros_like(weight_BW), torch.zeros_like(weight_BV)
     for _ in range(SINKHORN_ROUNDS):
         left_BW = weight_BW - torch.logsumexp(log_kernel_BWV + right_BV[:, None, :], 2)
-        left_BW = left_BW.masked_fill(~source_BW, FAR)
+        left_BW = left_BW.masked_fill(~source_BW, MASKED_SCORE)
         right_BV = weight_BV - torch.logsumexp(log_kernel_BWV + left_BW[:, :, None], 1)
-        right_BV = right_BV.masked_fill(~target_BV, FAR)
+        right_BV = right_BV.masked_fill(~target_BV, MASKED_SCORE)
     return _mask_padding(log_kernel_BWV + left_BW[:, :, None] + right_BV[:, None, :], source_BW, target_BV)

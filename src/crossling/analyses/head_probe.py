@@ -143,7 +143,9 @@ def score_heads(probed: ProbeTask, answers: Iterable[ProbePredictions], *, heads
     counted: dict[str, Array] = {}
     for one in answers:
         groups, samples = one.predicted.shape[1:]
-        counts_PLL = count_confusions(one.sites.gold, one.predicted.reshape(-1, groups * samples), len(probed.labels))
+        counts_PLL = count_confusions(
+            one.positions.gold, one.predicted.reshape(-1, groups * samples), len(probed.labels)
+        )
         counted[one.language] = counts_PLL.reshape(groups, samples, *counts_PLL.shape[1:])
     if len(counted) > 1:
         counted[ALL] = np.sum(list(counted.values()), axis=0)

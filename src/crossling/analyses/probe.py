@@ -29,7 +29,7 @@ from crossling.analyses._probes.probing import (
 from crossling.analyses._probes.results import (
     MIN_GAIN,
     Estimates,
-    Result,
+    ProbingResult,
     choose_from_results,
     estimate_results,
     find_languages,
@@ -195,10 +195,10 @@ def _predict(probed: ProbeTask, answers: Sequence[ProbePredictions], sample: int
     """ProbePredictions as predictions, whose rows are counted through all sets."""
     starts = np.cumsum([0, *(one.rows for one in answers)])
     columns = {
-        "row": np.concatenate([one.sites.row + start for one, start in zip(answers, starts[:-1], strict=True)]),
-        "gold": np.concatenate([one.sites.gold for one in answers]),
+        "row": np.concatenate([one.positions.row + start for one, start in zip(answers, starts[:-1], strict=True)]),
+        "gold": np.concatenate([one.positions.gold for one in answers]),
         "predicted": np.concatenate([one.predicted[:, 0, sample] for one in answers]),
-        "confidence": np.ones(sum(len(one.sites) for one in answers)),
+        "confidence": np.ones(sum(len(one.positions) for one in answers)),
     }
     kind: Kind = "tags" if probed.of_words else "classes"
     scheme: Scheme = getattr(probed.task.settings, "scheme", "none")
@@ -207,7 +207,7 @@ def _predict(probed: ProbeTask, answers: Sequence[ProbePredictions], sample: int
     return Predictions(kind, language, data, pa.table(columns).cast(SCHEMAS[kind]), probed.labels, scheme, meta)
 
 
-def find_results(found: AnalysisTable[AnalysisSettings]) -> list[Result]:
+def find_results(found: AnalysisTable[AnalysisSettings]) -> list[ProbingResult]:
     """The probing results of all models that are compared with another."""
     return subtract_bases(drop_errors(found.table), found.bases)
 
@@ -246,7 +246,7 @@ def tabulate_scores(rows: Sequence[Mapping[str, Any]], *, score: str) -> Table:
 
 
 def tabulate_results(
-    results: Sequence[Result], *, score: str, estimates: Estimates | None = None, notes: tuple[str, ...] = ()
+    results: Sequence[ProbingResult], *, score: str, estimates: Estimates | None = None, notes: tuple[str, ...] = ()
 ) -> Table:
     """Table 3: a line for each model, a column for each task; in brackets what a model was trained for itself."""
     values, samples = (list_results(results, score=score, samples=choice) for choice in (False, True))
@@ -271,7 +271,7 @@ def tabulate_results(
     )
 
 
-def tabulate_languages(results: Sequence[Result], *, score: str, estimates: Estimates | None = None) -> Table:
+def tabulate_languages(results: Sequence[ProbingResult], *, score: str, estimates: Estimates | None = None) -> Table:
     """The same in each language, with the scores that they are differences of."""
     lines = []
     chosen = [one for one in results if one.score == score and one.sample == 0]
@@ -296,12 +296,12 @@ def tabulate_languages(results: Sequence[Result], *, score: str, estimates: Esti
     return Table("By language", head, tuple(lines), names=3)
 
 
-def _describe(results: Sequence[Result]) -> str:
+def _describe(results: Sequence[ProbingResult]) -> str:
     languages = find_languages(results)
     return f"{', '.join(languages[1:])} together" if languages[0] == ALL else languages[0]
 
 
-def _explain(results: Sequence[Result], *, own: bool, estimates: Estimates) -> tuple[str, ...]:
+def _explain(results: Sequence[ProbingResult], *, own: bool, estimates: Estimates) -> tuple[str, ...]:
     bases = ", ".join(dict.fromkeys(one.against for one in results))
     notes = [
         "Percentage points by which a linear probe on a model's frozen encoder (the ceiling) is better than one on "
@@ -318,7 +318,7 @@ def _explain(results: Sequence[Result], *, own: bool, estimates: Estimates) -> t
     return tuple(notes)
 
 
-def draw_results(results: Sequence[Result], *, score: str) -> str:
+def draw_results(results: Sequence[ProbingResult], *, score: str) -> str:
     """Table 3 as a figure: all languages together, then each, blue where training helped the probe."""
     panels = []
     for language in find_languages(results):

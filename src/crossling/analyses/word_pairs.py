@@ -105,16 +105,16 @@ def _draw_unrelated(
 ) -> Array:
     """For each source word a target word that it is not related to; the few go without one that find none."""
     found = np.full(len(source), -1, np.int64)
-    seeking = np.arange(len(source))
+    pending = np.arange(len(source))
     for _ in range(ATTEMPTS):
-        drawn = draw(seeking)
-        fine = ~relations.hold(source.take(seeking), target.take(drawn), one_sentence=one_sentence)
-        found[seeking[fine]] = drawn[fine]
-        seeking = seeking[~fine]
-        if not len(seeking):
+        drawn = draw(pending)
+        unrelated = ~relations.hold(source.take(pending), target.take(drawn), one_sentence=one_sentence)
+        found[pending[unrelated]] = drawn[unrelated]
+        pending = pending[~unrelated]
+        if not len(pending):
             break
-    happy = np.flatnonzero(found >= 0)
-    return np.stack([happy, found[happy]], 1)
+    matched = np.flatnonzero(found >= 0)
+    return np.stack([matched, found[matched]], 1)
 
 
 class _Relations:

@@ -52,10 +52,10 @@ def _name_place(entry: SetDescription) -> str:
 
 def show_rows(rows: Rows, count: int) -> None:
     """The first rows of a data set, and how often each label occurs."""
-    losses = rows.describe_losses()
+    left_out = rows.describe_left_out()
     print_message(
         f"{rows.name}: {len(rows):,} rows of {rows.kind.__name__}, language {rows.language}"
-        + (f"; {losses}" if losses else "")
+        + (f"; {left_out}" if left_out else "")
     )
     for row, record in zip(range(count), rows, strict=False):
         out.print(f"[bold]{row}[/]")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crossling.files import write_atomic
-from crossling.papers.published import PAPERS, Figure, load_paper
+from crossling.papers.published import PAPERS, PublishedValue, load_paper
 from crossling.report.table import Table
 from crossling.report.terminal import out, print_message
 from crossling.scores.significance.results import MARKS
@@ -216,7 +216,7 @@ def _show(one: ReproducedCell | None) -> tuple[str, str, str]:
     return figure.text or UNREADABLE, ours + (one.mark and f" {one.mark}"), format_value(difference, figure, sign=True)
 
 
-def format_value(value: float | None, figure: Figure, *, sign: bool = False) -> str:
+def format_value(value: float | None, figure: PublishedValue, *, sign: bool = False) -> str:
     """With as many decimals as the paper's figure has; where none can be read, with two."""
     if value is None:
         return MISSING

@@ -95,8 +95,10 @@ def suggest(
         chosen = suggest_file(
             find_model(run, seed=seed), file, out, count=count, language=language, words=words, by=by, progress=progress
         )
-    doubts = [one.uncertainty for one in chosen]
-    print_message(f"{out}: {len(chosen):,} texts to label, uncertainty {min(doubts):.2f} to {max(doubts):.2f}")
+    uncertainties = [one.uncertainty for one in chosen]
+    print_message(
+        f"{out}: {len(chosen):,} texts to label, uncertainty {min(uncertainties):.2f} to {max(uncertainties):.2f}"
+    )
 
 
 def export(

@@ -143,7 +143,7 @@ def open_cached(
     elif rows.skipped:
         _warn_of_skipped(name, rows.skipped)
     if not len(rows):
-        raise DataError(f"{name}: there are no rows ({rows.describe_losses() or 'the files are empty'})")
+        raise DataError(f"{name}: there are no rows ({rows.describe_left_out() or 'the files are empty'})")
     return rows
 
 

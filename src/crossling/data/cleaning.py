@@ -86,7 +86,7 @@ def clean_rows(rows: Rows, values: Mapping[str, Any], *, store: Path) -> Rows:
     cleaned = open_cached(
         hash_text(json.dumps(parts)), read, kind=rows.kind, language=rows.language, name=rows.name, store=store
     )
-    return cleaned.add_losses(rows)
+    return cleaned.add_left_out(rows)
 
 
 def split_languages(language: str) -> tuple[str, str]:

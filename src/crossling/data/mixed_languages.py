@@ -134,7 +134,7 @@ def _combine(
         store=store,
         on_error=on_error,
     )
-    return rows.add_losses(first).add_losses(second)
+    return rows.add_left_out(first).add_left_out(second)
 
 
 def _match_rows(first: Rows, second: Rows, bad: BadRows) -> Iterator[tuple[int, Any, Any]]:

@@ -88,8 +88,8 @@ class Rows:
         return int(self._table.num_rows)
 
     def __repr__(self) -> str:
-        losses = f", {self.describe_losses()}" if self.skipped or self.dropped else ""
-        return f"Rows({self.name!r}, {len(self)} x {self.kind.__name__}, language={self.language!r}{losses})"
+        left_out = f", {self.describe_left_out()}" if self.skipped or self.dropped else ""
+        return f"Rows({self.name!r}, {len(self)} x {self.kind.__name__}, language={self.language!r}{left_out})"
 
     def __getitem__(self, index: int) -> Record:
         """The record at a position; negative positions count from the end."""
@@ -106,13 +106,13 @@ class Rows:
         build: Callable[..., Record] = self.kind
         return build(*map(_freeze, values))
 
-    def describe_losses(self) -> str:
+    def describe_left_out(self) -> str:
         """Which rows of the files were left out, in words; nothing if none was."""
-        losses = [f"{self.skipped:,} broken rows skipped"] if self.skipped else []
+        parts = [f"{self.skipped:,} broken rows skipped"] if self.skipped else []
         if self.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
-            losses.append(f"{sum(self.dropped.values()):,} left out ({reasons})")
-        return "; ".join(losses)
+            parts.append(f"{sum(self.dropped.values()):,} left out ({reasons})")
+        return "; ".join(parts)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -217,8 +217,8 @@ class Rows:
         """The same rows under the name by which the user asked for them."""
         return self._copy(name=name)
 
-    def add_losses(self, before: Rows) -> Rows:
-        """The same rows, with the losses of the rows that they were made from added."""
+    def add_left_out(self, before: Rows) -> Rows:
+        """The same rows, with those added that were left out of the rows they were made from."""
         dropped = Counter(before.dropped) + Counter(self.dropped)
         return self._copy(skipped=before.skipped + self.skipped, dropped=dict(dropped))
 
@@ -312,16 +312,16 @@ def write_rows(
                 gaps.append((number, count_skipped()))
             yield record
 
-    def count_losses() -> dict[str, str]:
+    def count_left_out() -> dict[str, str]:
         skipped = {"skipped": str(count_skipped()), "gaps": json.dumps(gaps)}
         return {**skipped, "dropped": json.dumps(dict(count_dropped()))}
 
     with replacing(path, seal=True) as partial, partial.open("wb") as stream:
-        return _write_stream(note_gaps(), stream, kind, count_losses)
+        return _write_stream(note_gaps(), stream, kind, count_left_out)
 
 
 def _write_stream(
-    records: Iterator[Record], stream: Any, kind: type[Record], count_losses: Callable[[], dict[str, str]]
+    records: Iterator[Record], stream: Any, kind: type[Record], count_left_out: Callable[[], dict[str, str]]
 ) -> int:
     schema = SCHEMAS[kind].with_metadata({"kind": kind.__name__})
     names = [field.name for field in fields(kind)]
@@ -331,9 +331,9 @@ def _write_stream(
             columns = {name: [getattr(record, name) for record in chunk] for name in names}
             writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=schema))
             total += len(chunk)
-        # The losses are known only now: they are the metadata of an empty last batch.
+        # The numbers of rows left out are known only now: they are the metadata of an empty last batch.
         empty = pa.RecordBatch.from_pydict({name: [] for name in names}, schema=schema)
-        writer.write_batch(empty, custom_metadata=count_losses())
+        writer.write_batch(empty, custom_metadata=count_left_out())
     return total
 
 

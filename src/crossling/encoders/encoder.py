@@ -87,7 +87,9 @@ class Encoder(nn.Module):
         if identity is None:
             self.identity = hash_weights(self)
         else:
-            self.identity = _hash_text(f"{identity} {self.attention}") if identity and self.is_changed else identity
+            self.identity = (
+                _hash_text(f"{identity} {self.attention}") if identity and self.has_changed_attention else identity
+            )
 
     @property
     def is_causal(self) -> bool:
@@ -95,7 +97,7 @@ class Encoder(nn.Module):
         return self.attention == "causal"
 
     @property
-    def is_changed(self) -> bool:
+    def has_changed_attention(self) -> bool:
         """Whether subwords see each other in another way than the model was trained with."""
         return self.is_causal != self.structure.is_decoder
 
@@ -288,7 +290,7 @@ def hash_weights(encoder: Encoder) -> str:
     settings = {key: value for key, value in encoder.model.config.to_dict().items() if key not in _PASSING}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     digest.update(encoder.tokenizer.backend_tokenizer.to_str().encode())
-    if encoder.is_changed:
+    if encoder.has_changed_attention:
         digest.update(encoder.attention.encode())
     for name, tensor in sorted(encoder.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())

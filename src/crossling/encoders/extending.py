@@ -46,7 +46,7 @@ class Extended:
     text: Path
     asked: int
     characters: int
-    joins: int
+    merges: int
     rows: tuple[int, int]
     """Rows of the table of subwords before and after."""
     before: Coverage
@@ -56,13 +56,13 @@ class Extended:
 
     def facts(self) -> dict[str, str]:
         """For showing: names and values in words."""
-        added = self.characters + self.joins
+        added = self.characters + self.merges
         fewer = f" of {self.asked:,} asked for: no others would be used" if added < self.asked else ""
         return {
             "encoder": str(self.out),
             "subwords added": f"{added:,}{fewer}",
             "characters that it could not write": f"{self.characters:,}",
-            "joins of subwords that it had": f"{self.joins:,}",
+            "merges of subwords that it had": f"{self.merges:,}",
             "rows of subwords": f"{self.rows[0]:,} -> {self.rows[1]:,}",
             "masked-word head": self.head,
             "compared on": f"{self.before.lines:,} lines",
@@ -103,7 +103,7 @@ def extend_on(name: str, text: Path, *, pieces: int, out: Path, progress: Progre
         text=text,
         asked=pieces,
         characters=characters,
-        joins=len(new) - characters,
+        merges=len(new) - characters,
         rows=(encoder.vocabulary, larger.vocabulary),
         before=before,
         after=measure_coverage(larger, text, limit=MEASURED, references={}),

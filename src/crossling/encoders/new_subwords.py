@@ -31,7 +31,7 @@ SPARE = 3
 ROUNDS = 6
 OWN_SCRIPT = 0.1
 """The share of a text's letters from which on a script is one that its language is written in."""
-JOIN_BONUS = 1e-4
+MERGE_BONUS = 1e-4
 """How much a Unigram subword scores above its parts, for each subword that it saves. It is far less than the score
 difference of two ways to split a word, so only subwords that were adjacent before are joined. float32 can hold it."""
 UNKNOWN_PENALTY = 10.0
@@ -137,7 +137,7 @@ def _add_unigram(model: dict[str, Any], pieces: Sequence[Piece]) -> dict[str, An
     new = [
         [piece.text, unknown]
         if piece.character
-        else [piece.text, sum(scores[part] for part in piece.parts) + JOIN_BONUS * (len(piece.parts) - 1)]
+        else [piece.text, sum(scores[part] for part in piece.parts) + MERGE_BONUS * (len(piece.parts) - 1)]
         for piece in pieces
     ]
     return model | {"vocab": [*model["vocab"], *new]}

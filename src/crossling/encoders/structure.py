@@ -19,7 +19,7 @@ from crossling.errors import EncoderError
 
 UNLIMITED = 1 << 20
 """The longest input, in subwords, of a model whose positions are relative and have no limit."""
-HIDDEN = torch.finfo(torch.float16).min  # finite in every precision, and exp of it is 0 in each
+MASKED_SCORE = torch.finfo(torch.float16).min  # finite in every precision, and exp of it is 0 in each
 """What is added to a score of attention that must not count."""
 
 Mask = Literal["scores", "places"]
@@ -202,7 +202,7 @@ def make_mask(structure: Structure, mask_BS: Tensor, direction: Direction, dtype
 
 def _make_additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """What is added to attention scores: 0 where a subword is visible, else a large negative number."""
-    return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, HIDDEN)
+    return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, MASKED_SCORE)
 
 
 def append_end_token(tokenizer: Any) -> None:

@@ -89,8 +89,8 @@ def open_checkpoint(name: str, *, revision: str | None = None) -> Checkpoint:
         raise EncoderError(f"encoder {name!r}: {folder} holds no config.json, so it is not an encoder's folder.")
     if list_weights(folder):
         return _describe(folder, name, files, has_tensors=True, source=folder)
-    with _without_values(folder, tensors or UNREAD) as hollow:
-        described = _describe(hollow, name, files, has_tensors=tensors is not None, source=folder)
+    with _without_values(folder, tensors or UNREAD) as without_values:
+        described = _describe(without_values, name, files, has_tensors=tensors is not None, source=folder)
     size = sum(BYTES.get(kind, 4) * math.prod(shape) for kind, shape in (tensors or {}).values())
     return replace(described, bytes_to_fetch=size or None)
 

@@ -159,10 +159,10 @@ def measure_uncertainty(found: Mapping[str, Any], by: By) -> float:
     """
     if "words" not in found:
         return 1.0 - float(found["confidence"])
-    doubts = [1.0 - float(word["confidence"]) for word in found["words"]]
-    if not doubts:
+    uncertainties = [1.0 - float(word["confidence"]) for word in found["words"]]
+    if not uncertainties:
         return 0.0
-    return max(doubts) if by == "least" else sum(doubts) / len(doubts)
+    return max(uncertainties) if by == "least" else sum(uncertainties) / len(uncertainties)
 
 
 def choose_diverse(doubt_N: Array, vectors_ND: Array, count: int) -> Array:

@@ -18,7 +18,7 @@ _FIGURE = re.compile(r"(?P<number>[+-]?\d+(\.(?P<decimals>\d+))?)(?P<mark>\**)")
 
 
 @dataclass(frozen=True)
-class Figure:
+class PublishedValue:
     """A number as it was printed."""
 
     text: str
@@ -41,7 +41,7 @@ class PublishedTable:
     unit: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    figures: Mapping[tuple[str, str], Figure]
+    figures: Mapping[tuple[str, str], PublishedValue]
     """By row and column; a cell that the paper leaves out is missing here too."""
     contradictions: tuple[str, ...]
     """Where the paper says of this table what it does not hold, or says two things."""
@@ -125,14 +125,14 @@ def _split_cells(text: str) -> list[list[str]]:
 
 def _parse_table(paper: str, number: int | str, table: Mapping[str, Any]) -> PublishedTable:
     head, *lines = _split_cells(table["figures"])
-    figures: dict[tuple[str, str], Figure] = {}
+    figures: dict[tuple[str, str], PublishedValue] = {}
     for row, *cells in lines:
         assert len(cells) == len(head) - 1, f"{paper}/{number}: {row} has {len(cells)} cells"
         for place, (column, text) in enumerate(zip(head[1:], cells, strict=True)):
             if text == "<":  # printed once for several columns
                 figures[row, column] = figures[row, head[place]]
             elif text != "-":
-                figures[row, column] = parse_figure(text)
+                figures[row, column] = parse_value(text)
     return PublishedTable(
         paper,
         number,
@@ -145,10 +145,10 @@ def _parse_table(paper: str, number: int | str, table: Mapping[str, Any]) -> Pub
     )
 
 
-def parse_figure(text: str) -> Figure:
+def parse_value(text: str) -> PublishedValue:
     """A printed number with its marks; an empty one could not be read."""
     if not text:
-        return Figure("", None)
+        return PublishedValue("", None)
     match = _FIGURE.fullmatch(text)
     assert match is not None, f"{text!r} is no figure"
-    return Figure(text, float(match["number"]), len(match["decimals"] or ""), match["mark"])
+    return PublishedValue(text, float(match["number"]), len(match["decimals"] or ""), match["mark"])

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from crossling.analyses.settings import AnalysisSettings, parse_settings
 from crossling.errors import RecipeError, UserError, nearest
-from crossling.papers.published import FOLDER, Figure, PublishedTable, find_table, read_data
+from crossling.papers.published import FOLDER, PublishedTable, PublishedValue, find_table, read_data
 from crossling.recipe.identity import content_hash
 from crossling.recipe.overrides import apply_overrides, parse_value, read_toml
 from crossling.recipe.recipe import FrozenSettings, Recipe, validate_table
@@ -138,7 +138,7 @@ class Cell:
 
     row: str
     column: str
-    figure: Figure
+    figure: PublishedValue
     source: CellSource | None
     """None: it is not run."""
 

@@ -1,6 +1,6 @@
 """Recipes: an encoder, the stages that train it, and what to evaluate it on; read from TOML, validated whole.
 
-The envelope is validated here; each stage's table is handed to the settings of its kind. All problems are collected
+Top-level keys are validated here; each stage's table is handed to the settings of its kind. All problems are collected
 and shown at once.
 """
 
@@ -238,15 +238,15 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str = "recipe", folder: Pa
     Plugins are loaded first, from ``folder`` where their paths are relative.
     """
     problems: list[str] = []
-    stages, envelope = [], dict(tables)
-    envelope["plugins"] = load_plugins(tables.get("plugins", {}), folder or Path(), problems)
-    raw_stages = envelope.get("stage", [])
+    stages, top_level = [], dict(tables)
+    top_level["plugins"] = load_plugins(tables.get("plugins", {}), folder or Path(), problems)
+    raw_stages = top_level.get("stage", [])
     if isinstance(raw_stages, list):
         for number, table in enumerate(raw_stages):
             stages.append(parse_kind("stages", table, key=f"stage.{number}", problems=problems))
-        envelope["stage"] = ()
+        top_level["stage"] = ()
         _complete_stages(stages, problems)
-    recipe = validate_table(Recipe, envelope, "", problems)
+    recipe = validate_table(Recipe, top_level, "", problems)
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise RecipeError(f"{where}: {count}\n" + "\n".join(f"  {problem}" for problem in problems))

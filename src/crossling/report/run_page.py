@@ -275,7 +275,7 @@ def _show_text(sample: TextSample) -> _Example:
 
 
 def _show_answer(sample: AnswerSample) -> _Example:
-    asked_in = find_language(sample.question_language) if sample.question_language else None
+    question_language = find_language(sample.question_language) if sample.question_language else None
     return _Example(
         "answer",
         sample.predicted in sample.gold,
@@ -285,7 +285,7 @@ def _show_answer(sample: AnswerSample) -> _Example:
         confidence=_show_confidence(sample.confidence),
         pieces=mark_answers(sample.context, gold=sample.gold, predicted=sample.predicted),
         question_code=sample.question_language,
-        question_direction=asked_in.direction if asked_in else "",
+        question_direction=question_language.direction if question_language else "",
     )
 
 

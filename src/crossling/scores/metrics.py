@@ -92,7 +92,7 @@ _EXPLANATIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """How often each gold label was predicted as each label: `counts[gold, predicted]`."""
+    """A confusion matrix, how often each gold label was predicted as each label: `counts[gold, predicted]`."""
 
     gold: tuple[str, ...]
     predicted: tuple[str, ...]
@@ -139,7 +139,7 @@ def per_example(predictions: Predictions, name: str) -> Array:
 
 
 def confusion(predictions: Predictions) -> Confusion:
-    """Gold against predicted labels, with a row for gold labels never seen in training if there are any."""
+    """The confusion matrix, with a row for gold labels never seen in training if there are any."""
     if predictions.kind == "answers":
         raise UserError("answers have no labels and so no confusion of them")
     gold, predicted = predictions.column("gold"), predictions.column("predicted")

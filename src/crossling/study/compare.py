@@ -47,7 +47,7 @@ Finished = Mapping[str, Mapping[int, CellMarker]]
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskComparison:
     """The comparison of one task."""
 
     task: str
@@ -60,7 +60,7 @@ class StudyComparison:
     """All that ``crossling study compare`` shows and writes."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[TaskComparison, ...]
     choices: tuple[Choice, ...]
     lines: tuple[str, ...]
     """What a reader must not miss: choices, missing cells, different machines."""
@@ -191,11 +191,11 @@ def leave_out_values(result: StudyComparison, plan: StudyPlan) -> StudyCompariso
             systems=tuple(name for name in part.comparison.systems if name in wanted),
             results=correct_results(results, part.comparison.settings),
         )
-        parts.append(Part(part.task, comparison, comparison_tables(comparison)))
+        parts.append(TaskComparison(part.task, comparison, comparison_tables(comparison)))
     return replace(result, parts=tuple(parts))
 
 
-def _load_part(table: dict[str, Any]) -> Part:
+def _load_part(table: dict[str, Any]) -> TaskComparison:
     known = {key: table[key] for key in ("baseline", "second")}
     results = []
     for one in table["results"]:
@@ -208,7 +208,7 @@ def _load_part(table: dict[str, Any]) -> Part:
         settings=TestSettings(**{"interval": "bootstrap", **table["settings"]}),  # older versions had no other
         notes=tuple(table["notes"]),
     )
-    return Part(table["task"], comparison, comparison_tables(comparison))
+    return TaskComparison(table["task"], comparison, comparison_tables(comparison))
 
 
 def read_finished(plan: StudyPlan, out: Path) -> Finished:
@@ -265,7 +265,7 @@ def _compare_task(
     groups: Sequence[str],
     score: str | None,
     settings: TestSettings,
-) -> tuple[Part | None, list[str]]:
+) -> tuple[TaskComparison | None, list[str]]:
     recipes = {system.name: files.load_recipe(system.folder) for system in systems}
     predictions = {
         system.name: _read_predictions(files, system.folder, sorted(finished[system.folder]))
@@ -295,7 +295,7 @@ def _compare_task(
         groups=groups,
         settings=settings,
     )
-    return Part(task, comparison, comparison_tables(comparison)), notes
+    return TaskComparison(task, comparison, comparison_tables(comparison)), notes
 
 
 def _note_further_labels(further: Mapping[str, set[str]], task: str) -> list[str]:

@@ -20,7 +20,7 @@ from crossling.models.model import Model, ModelCard, load_model
 from crossling.models.standalone import write_standalone
 from crossling.report.readme import describe_transformers, write_readme
 from crossling.study.model_facts import describe_model
-from crossling.study.precision_scores import describe_loss, measure_precisions, tabulate
+from crossling.study.precision_scores import describe_cost, measure_precisions, tabulate
 from crossling.study.run_record import find_model
 
 Vocabulary = Literal["whole", "used"]
@@ -70,7 +70,7 @@ def export_model(
                 lines.append(f"transformers has no class for {reason}: its users must import crossling first")
         if precision == "int8":
             found = measure_precisions(model, card, place, on=measure, store=store) if measure else []
-            lines.append(describe_loss(found))
+            lines.append(describe_cost(found))
             known = replace(facts, limits=(lines[0], *facts.limits), sections=(tabulate(found),))
         (place / "README.md").write_text(write_readme(known), encoding="utf-8")
 

@@ -119,7 +119,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryForecast:
     """Bytes of main memory that a stage takes at most, by what takes them."""
 
     weights: float
@@ -129,7 +129,7 @@ class Need:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Weights, activations and the rest."""
         return self.weights + self.activations + self.rest
 
 
@@ -263,13 +263,13 @@ def _describe_size(encoder: Encoder) -> str:
     return f"{encoder.name}: {_count_parameters(encoder) / 1e6:.1f} million parameters"
 
 
-def _forecast_labelling(student: Encoder, teacher: Encoder, load: Load) -> Need:
+def _forecast_labelling(student: Encoder, teacher: Encoder, load: Load) -> MemoryForecast:
     """Before a student is trained, a teacher of another encoder predicts while the student's is loaded."""
     weights = float(WEIGHT * (_count_parameters(student) + _count_parameters(teacher)))
-    return Need(weights, _prediction_bytes(teacher, TEACHER_BATCH, load.length), OVERHEAD, False)
+    return MemoryForecast(weights, _prediction_bytes(teacher, TEACHER_BATCH, load.length), OVERHEAD, False)
 
 
-def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) -> Need:
+def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) -> MemoryForecast:
     """The most bytes that a stage, and predicting with what it made, hold in main memory."""
     settings, whole = recipe.stage[number], _count_parameters(encoder)
     trims = _is_trimmed(recipe, number)
@@ -277,14 +277,16 @@ def forecast_stage(recipe: Recipe, number: int, encoder: Encoder, load: Load) ->
     left_out = (encoder.vocabulary - load.subwords) * width if trims else 0
     batch = max((entry.batch for entry in recipe.evaluate), default=1)
     if settings.kind == "average":  # nothing is trained: the mean, one model after the other, and room to read it
-        return Need(12.0 * whole, _prediction_bytes(encoder, batch, load.length), OVERHEAD + 4.0 * whole, False)
+        return MemoryForecast(
+            12.0 * whole, _prediction_bytes(encoder, batch, load.length), OVERHEAD + 4.0 * whole, False
+        )
     activations = max(_activation_bytes(settings, encoder, load), _prediction_bytes(encoder, batch, load.length))
     trained = count_trained(settings, encoder, left_out=left_out)
     held = float(WEIGHT * (whole - left_out))
     # Where gradients and means take less than the weights, most is needed once they are gone: for a copy of these.
     weights = held + max(trained.count_bytes(settings), held)
     # Once more the whole encoder: the best epoch's weights are read back, and what predicts is not trimmed.
-    return Need(weights, activations, OVERHEAD + 4.0 * whole, trims)
+    return MemoryForecast(weights, activations, OVERHEAD + 4.0 * whole, trims)
 
 
 class Trained(NamedTuple):

@@ -18,7 +18,7 @@ from crossling.tasks import restore_task
 
 @dataclass(frozen=True)
 class PrecisionScore:
-    """The main score of a model on one data set, as shares of 1."""
+    """The main score of a model on one data set, as fractions."""
 
     name: str
     language: str
@@ -28,7 +28,7 @@ class PrecisionScore:
     int8: float
 
     @property
-    def loss(self) -> float:
+    def cost(self) -> float:
         """Points of 100 that 8 bits cost; negative where the score rose."""
         return 100 * (self.float32 - self.int8)
 
@@ -51,12 +51,12 @@ def measure_precisions(
     ]
 
 
-def describe_loss(found: Sequence[PrecisionScore]) -> str:
+def describe_cost(found: Sequence[PrecisionScore]) -> str:
     """A sentence on what was measured, or that nothing was."""
     what = "Weights and what they are multiplied with are rounded to 8 bits."
     if not found:
         return f"{what} What that costs was not measured; the scores are those of float32."
-    mean = sum(one.loss for one in found) / len(found)
+    mean = sum(one.cost for one in found) / len(found)
     cost = f"costs {mean:.2f}" if mean > 0 else f"does not lower it; it gains {-mean:.2f}"
     return (
         f"{what} On the mean of {len(found)} data sets that {cost} points of {found[0].score}; other scores are those "
@@ -70,12 +70,12 @@ def tabulate(found: Sequence[PrecisionScore]) -> str:
         return ""
     columns = ("data set", "language", "rows", "float32", "int8", "loss")
     rows = [
-        (one.name, name_of(one.language), f"{one.rows:,}", *_show(one.float32, one.int8, one.loss)) for one in found
+        (one.name, name_of(one.language), f"{one.rows:,}", *_show(one.float32, one.int8, one.cost)) for one in found
     ]
-    means = (sum(values) / len(found) for values in zip(*((o.float32, o.int8, o.loss) for o in found), strict=True))
+    means = (sum(values) / len(found) for values in zip(*((o.float32, o.int8, o.cost) for o in found), strict=True))
     rows.append(("mean", "", f"{sum(one.rows for one in found):,}", *_show(*means)))
     return Table(f"Scores in 8 bits ({found[0].score})", columns, tuple(rows), names=2).to_markdown()
 
 
-def _show(float32: float, int8: float, loss: float) -> tuple[str, str, str]:
-    return f"{100 * float32:.2f}", f"{100 * int8:.2f}", f"{loss:+.2f}"
+def _show(float32: float, int8: float, cost: float) -> tuple[str, str, str]:
+    return f"{100 * float32:.2f}", f"{100 * int8:.2f}", f"{cost:+.2f}"

@@ -200,7 +200,7 @@ class RayPool:
             self.tasks.pop(task.key, None)
         except ray.exceptions.RayError as error:
             self.tasks.pop(task.key, None)
-            yield self._handle_loss(task, _first_line(error))
+            yield self._handle_lost_task(task, _first_line(error))
 
     def _handle_start(self, task: Task, start: TaskStart) -> Message:
         """A machine that cannot run tasks is left out, unless it is the first: then nothing can be right."""
@@ -216,7 +216,7 @@ class RayPool:
         self.tasks.pop(task.key, None)
         return Message("not_started", task.key, error=problem)
 
-    def _handle_loss(self, task: Task, reason: str) -> Message:
+    def _handle_lost_task(self, task: Task, reason: str) -> Message:
         if task.is_started or self._has_started:
             return Message("died", task.key, error=f"its worker, or its machine, was lost: {reason}")
         self._failed_starts += 1

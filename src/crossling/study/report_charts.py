@@ -18,7 +18,7 @@ from crossling.report.terminal import format_seconds
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import StudyFiles, score_cells
 from crossling.study.choose import group_variants
-from crossling.study.compare import Finished, Part, StudyComparison
+from crossling.study.compare import Finished, StudyComparison, TaskComparison
 from crossling.study.folder import PlannedVariant, StudyPlan, name_file, read_events
 from crossling.study.grid import name_values
 
@@ -104,7 +104,7 @@ def draw_sweeps(plan: StudyPlan, scores: Scores, comparison: StudyComparison) ->
 
 
 def _draw_sweep(
-    part: Part, data: str, system: str, axis: str, groups: Sequence[Sequence[PlannedVariant]], scores: Scores
+    part: TaskComparison, data: str, system: str, axis: str, groups: Sequence[Sequence[PlannedVariant]], scores: Scores
 ) -> Sweep | None:
     curves: dict[str, list[tuple[float, Figures]]] = {}
     for variants in groups:

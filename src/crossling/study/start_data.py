@@ -235,12 +235,12 @@ def _add_tests(available: AvailableData, request: Request, reader: FileReader) -
         if spec is None:
             continue
         found = reader.open(spec, given=False)
-        strange = _list_labels(found) - known
-        if not strange:
+        unknown = _list_labels(found) - known
+        if not unknown:
             available.tests.append(found)
         elif language != available.source:
             available.notes.append(
-                f"{spec} has labels that yours lack ({', '.join(sorted(strange)[:5])}), so it cannot be scored on"
+                f"{spec} has labels that yours lack ({', '.join(sorted(unknown)[:5])}), so it cannot be scored on"
             )
 
 

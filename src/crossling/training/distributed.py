@@ -42,7 +42,7 @@ class Distributed:
         return self.rank == 0
 
     def sum_gradients(self, model: nn.Module) -> None:
-        """Add up the gradients of all processes: losses are already divided by the global count.
+        """All-reduce: add up the gradients of all processes; losses are already divided by the global count.
 
         The messages depend on what a step trains, never on a batch, and nothing here is read by the CPU. So a CUDA
         graph can capture it, and what other processes do at the same step, in a graph or not, fits to it.
@@ -84,7 +84,7 @@ class Distributed:
         return values
 
     def wait(self) -> None:
-        """Wait for all processes."""
+        """Wait for all processes, as a barrier does."""
         if self.group is not None:
             torch.distributed.barrier()
 

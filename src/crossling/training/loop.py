@@ -319,7 +319,7 @@ def delay_by_one(items: Iterable[T]) -> Iterator[T]:
 
 
 def learning_rate_at(step: int, total: int, settings: OptimiserSettings) -> float:
-    """The learning rate of a step: a linear rise, then a linear fall to 0 or none."""
+    """The learning rate of a step: linear warm-up, then linear decay to 0, or none."""
     warm = round(settings.warmup * total)
     if step < warm:
         return settings.lr * (step + 1) / (warm + 1)

@@ -41,7 +41,7 @@ class AuxiliaryStream:
 
 @dataclass(frozen=True)
 class ReplayStream:
-    """A stream that adds a few examples, drawn with replacement, to every step."""
+    """Experience replay: a stream that adds a few examples, drawn with replacement, to every step."""
 
     stream: Stream
     batch: int

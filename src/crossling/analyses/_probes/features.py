@@ -50,7 +50,7 @@ class OnDisk:
     def parts(self, rows: int) -> Iterator[Tensor]:
         """All features in their order; a part is read when it is asked for.
 
-        Extract, not mapped: what is mapped counts as this program's memory for as long as the system cares to keep it.
+        Read, not mapped: what is mapped counts as this program's memory for as long as the system keeps it.
         """
         count, groups, width = self.shape
         with self.path.open("rb") as file:
@@ -62,49 +62,49 @@ class OnDisk:
 
 
 @dataclass(frozen=True)
-class Sites:
+class LabelledPositions:
     """What has labels: the words of examples, or the examples themselves."""
 
     starts: Array
-    """The first site of each example, and the number of all."""
+    """The first position of each example, and the number of all."""
     gold: Array
-    """The label's code at each site, -1 where training never saw it."""
+    """The label's code at each position, -1 where training never saw it."""
     row: Array
-    """The row of the data set at each site."""
+    """The row of the data set at each position."""
 
     def __len__(self) -> int:
         return len(self.gold)
 
 
-def find_sites(examples: Examples) -> Sites:
+def find_labelled_positions(examples: Examples) -> LabelledPositions:
     """Every word of taggers' examples, in the order of the text; every text of classifiers'."""
     if "firsts" not in examples.columns:
         gold = examples.scalars("gold").astype(np.int64)
-        return Sites(np.arange(len(gold) + 1), gold, np.arange(len(gold)))
+        return LabelledPositions(np.arange(len(gold) + 1), gold, np.arange(len(gold)))
     golds = [examples.get("gold", number) for number in range(len(examples))]
     counts = np.array([len(gold) for gold in golds], np.int64)
     starts = np.concatenate([[0], np.cumsum(counts)])
     gold = np.concatenate([*golds, np.zeros(0, np.int32)]).astype(np.int64)
-    return Sites(starts, gold, np.repeat(examples.scalars("row"), counts))
+    return LabelledPositions(starts, gold, np.repeat(examples.scalars("row"), counts))
 
 
 Extract = Callable[["Model", "dict[str, Tensor]"], Tensor]
-"""From a batch to features: n x (G * D), a row for each of its sites."""
+"""From a batch to features: n x (G * D), a row for each of its positions."""
 
 
 @dataclass
 class FeatureObjective:
-    """The features of each site; padding takes no part."""
+    """The features of each position; padding takes no part."""
 
     extract: Extract
 
     def collate(self, examples: Examples, plan: Batch, *, size: int) -> Arrays:
-        """Inputs, and the sites as places in the flattened batch."""
+        """Inputs, and the positions as places in the flattened batch."""
         places = []
         for place, row in enumerate(plan.rows):
             firsts = examples.get("firsts", int(row)) if "firsts" in examples.columns else np.zeros(1, np.int64)
             places.append(place * plan.length + firsts.astype(np.int64))
-        return {**collate_inputs(examples, plan, size=size), "sites": np.concatenate(places)}
+        return {**collate_inputs(examples, plan, size=size), "positions": np.concatenate(places)}
 
     def predict(self, model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"features": self.extract(model, batch).clamp(-LARGEST, LARGEST).half()}
@@ -115,7 +115,7 @@ def extract_words(layer: int | None) -> Extract:
 
     def extract(model: Model, batch: dict[str, Tensor]) -> Tensor:
         hidden_BSD = _encode(model, batch, layer)
-        return hidden_BSD.flatten(0, 1).index_select(0, batch["sites"])
+        return hidden_BSD.flatten(0, 1).index_select(0, batch["positions"])
 
     return extract
 
@@ -137,8 +137,8 @@ def extract_heads(model: Model, batch: dict[str, Tensor]) -> Tensor:
     """The output of every head of every layer at a word's first subword, or at a text's first token."""
     with capture_heads(model.encoder) as seen:
         _encode(model, batch, None)
-    sites = batch["sites"]
-    return torch.stack([heads_BSD.flatten(0, 1).index_select(0, sites) for heads_BSD in seen], dim=1).flatten(1)
+    positions = batch["positions"]
+    return torch.stack([heads_BSD.flatten(0, 1).index_select(0, positions) for heads_BSD in seen], dim=1).flatten(1)
 
 
 def _encode(model: Model, batch: dict[str, Tensor], layer: int | None) -> Tensor:
@@ -163,15 +163,15 @@ def collect_features(
     labels: Sequence[str],
     folder: Path,
     context: AnalysisContext,
-) -> tuple[OnDisk, Sites]:
-    """The features of every site of a data set, from ``folder`` where they were computed before.
+) -> tuple[OnDisk, LabelledPositions]:
+    """The features of every position of a data set, from ``folder`` where they were computed before.
 
     ``key`` is what they depend on besides the rows, the task and the model, whose own folder it is.
     """
     examples = encode_rows(task, [rows], model.encoder, cache=context.encoded, labels=labels)
-    sites = find_sites(examples)
+    positions = find_labelled_positions(examples)
     width = model.encoder.width if groups == 1 else model.encoder.layers * model.encoder.width
-    shape = (len(sites), groups, width // groups)
+    shape = (len(positions), groups, width // groups)
     settings = task.settings.model_dump(mode="json")
     name = content_hash([VERSION, list(key), rows.fingerprint, settings])
     path = folder / f"{name}.f16"
@@ -186,20 +186,22 @@ def collect_features(
             plan=plan_prediction(examples.lengths, context.batch),
             progress=context.progress,
         )
-        write_features(path, outputs, sites, width)
+        write_features(path, outputs, positions, width)
         context.progress.end()
-    return OnDisk(path, shape, device), sites
+    return OnDisk(path, shape, device), positions
 
 
-def write_features(path: Path, outputs: Iterator[tuple[Batch, dict[str, Any]]], sites: Sites, width: int) -> None:
+def write_features(
+    path: Path, outputs: Iterator[tuple[Batch, dict[str, Any]]], positions: LabelledPositions, width: int
+) -> None:
     """Write each example's features in their place, whatever the order of the batches; complete or not at all."""
-    size = 2 * len(sites) * width
+    size = 2 * len(positions) * width
     with replacing(path, seal=True, needed=size) as partial, partial.open("wb") as file:
         reserve(file, size)
         for batch, arrays in outputs:
             start = 0
             for example in batch.rows.tolist():
-                first, last = int(sites.starts[example]), int(sites.starts[example + 1])
+                first, last = int(positions.starts[example]), int(positions.starts[example + 1])
                 block = arrays["features"][start : start + last - first]
                 os.pwrite(file.fileno(), block.tobytes(), 2 * first * width)
                 start += last - first

@@ -50,7 +50,7 @@ class ProbeLosses:
         self.shares = counts_RC / counts_RC.sum(1, keepdim=True)
 
     def start(self) -> Tensor:
-        """Probes that know how frequent the classes are, and nothing of the features."""
+        """Where training starts: weights of 0, and the log frequencies of the classes as biases."""
         groups, width = self.correlation.shape[:2]
         point_GRCE = torch.zeros(groups, *self.shares.shape, width + 1, dtype=torch.float64, device=self.shares.device)
         point_GRCE[..., -1] = self.shares.log()
@@ -132,7 +132,7 @@ class ProbeLosses:
         return replace(self, features=self.features.subsample(step), labels=labels, weights=weights, l2=l2)
 
     def make_prior_preconditioner(self) -> PriorPreconditioner:
-        """The inverse Hessian where probes know the classes' shares alone."""
+        """The inverse Hessian where training starts: predictions are the classes' frequencies."""
         values_GD, vectors_GDD = torch.linalg.eigh(self.correlation)
         curve_RC1 = (self.shares * (1 - self.shares)).clamp(min=LEAST_SHARE)[..., None]
         penalty_R11 = (self.l2 / self.totals)[:, None, None]

@@ -23,7 +23,7 @@ from crossling.tasks import learn_labels, parse_task
 
 if TYPE_CHECKING:
     from crossling.analyses import AnalysisContext
-    from crossling.analyses._probes.features import Extract, Sites
+    from crossling.analyses._probes.features import Extract, LabelledPositions
     from crossling.models.model import Model, ModelCard
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -193,7 +193,7 @@ class ProbePredictions:
 
     language: str
     data: str
-    sites: Sites
+    positions: LabelledPositions
     predicted: Array
     """Codes: N examples x G groups x R samples, the first of which has every training row."""
     rows: int
@@ -235,12 +235,12 @@ def probe_task(
         return found
 
     try:
-        features, sites = collect(probed.train)
-        context.progress.begin(f"training probes for {probed.name} on {len(sites):,} examples", groups)
-        weights_RN = draw_samples(sites.row, len(probed.train), settings.samples, seed=settings.seed)
+        features, positions = collect(probed.train)
+        context.progress.begin(f"training probes for {probed.name} on {len(positions):,} examples", groups)
+        weights_RN = draw_samples(positions.row, len(probed.train), settings.samples, seed=settings.seed)
         probes = train_probes(
             features,
-            torch.from_numpy(sites.gold),
+            torch.from_numpy(positions.gold),
             classes=len(probed.task.labels),
             weights_RN=torch.from_numpy(weights_RN) if settings.samples else None,
             l2=settings.l2,
@@ -250,8 +250,8 @@ def probe_task(
         )
         context.progress.end()
         for language, rows in probed.tests.items():
-            features, sites = collect(rows)
-            yield ProbePredictions(language, rows.name, sites, apply_probes(probes, features).numpy(), len(rows))
+            features, positions = collect(rows)
+            yield ProbePredictions(language, rows.name, positions, apply_probes(probes, features).numpy(), len(rows))
     finally:
         if not keep:
             for path in files:

@@ -29,7 +29,7 @@ MIN_GAIN = 0.5
 
 
 @dataclass(frozen=True)
-class Result:
+class ProbingResult:
     """One model, one seed of it, one task's probe, one language, one score, one sample of the training rows."""
 
     model: str
@@ -54,7 +54,7 @@ class Result:
         return self.ceiling - self.base
 
 
-def subtract_bases(rows: Iterable[Mapping[str, Any]], bases: Mapping[str, str]) -> list[Result]:
+def subtract_bases(rows: Iterable[Mapping[str, Any]], bases: Mapping[str, str]) -> list[ProbingResult]:
     """Results of all models that are compared with another: ``bases`` maps a model's name to the other's.
 
     ``rows`` are an analysis's: ``task``, ``model``, ``seed`` and a probe's columns. Where the other has several seeds,
@@ -76,7 +76,7 @@ def subtract_bases(rows: Iterable[Mapping[str, Any]], bases: Mapping[str, str]) 
                 "learnt from different languages are compared with encoders probed in them: name one --source for all"
             )
         results.append(
-            Result(
+            ProbingResult(
                 name,
                 "" if row["seed"] is None else str(row["seed"]),
                 str(row["probe"]),
@@ -107,9 +107,9 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["probe"], row["language"], row["score"], row["sample"]
 
 
-def results_to_csv(results: Sequence[Result]) -> str:
+def results_to_csv(results: Sequence[ProbingResult]) -> str:
     """Every result on a line."""
-    head = (*(field.name for field in fields(Result)), "result")
+    head = (*(field.name for field in fields(ProbingResult)), "result")
     lines = []
     for one in results:
         numbers = {name: f"{getattr(one, name):.4f}" for name in ("ceiling", "base", "result")}
@@ -118,7 +118,7 @@ def results_to_csv(results: Sequence[Result]) -> str:
     return Table("", head, tuple(lines)).to_csv()
 
 
-def read_csv(path: Path) -> list[Result]:
+def read_csv(path: Path) -> list[ProbingResult]:
     """What :func:`results_to_csv` wrote."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -132,8 +132,8 @@ def read_csv(path: Path) -> list[Result]:
         ) from None
 
 
-def _read_row(row: Mapping[str, str]) -> Result:
-    return Result(
+def _read_row(row: Mapping[str, str]) -> ProbingResult:
+    return ProbingResult(
         model=row["model"],
         seed=row["seed"],
         probe=row["probe"],
@@ -148,14 +148,14 @@ def _read_row(row: Mapping[str, str]) -> Result:
     )
 
 
-def find_languages(results: Sequence[Result]) -> list[str]:
+def find_languages(results: Sequence[ProbingResult]) -> list[str]:
     """The languages, all together first where there are several."""
     found = list(dict.fromkeys(one.language for one in results))
     return [ALL, *(code for code in found if code != ALL)] if ALL in found else found
 
 
 def list_results(
-    results: Sequence[Result], *, score: str, language: str = "", samples: bool = False
+    results: Sequence[ProbingResult], *, score: str, language: str = "", samples: bool = False
 ) -> dict[tuple[str, str], list[float]]:
     """Each seed's result by model and probe, from all training rows; or from their bootstrap ``samples``."""
     chosen = language or find_languages(results)[0]
@@ -230,7 +230,7 @@ def choose_tasks(
 
 
 def choose_from_results(
-    results: Sequence[Result], *, cross: str, multi: str, score: str, min_gain: float = MIN_GAIN
+    results: Sequence[ProbingResult], *, cross: str, multi: str, score: str, min_gain: float = MIN_GAIN
 ) -> TaskChoice:
     """Choose by two models' results; a task that one of them was trained for itself is not auxiliary to it."""
     values = list_results(results, score=score)
@@ -245,7 +245,7 @@ def choose_from_results(
     return TaskChoice(cross, multi, gains, min_gain, name_labels(results))
 
 
-def name_labels(results: Sequence[Result]) -> str:
+def name_labels(results: Sequence[ProbingResult]) -> str:
     """Whose labels probing results took, in words."""
     languages = [code for code in find_languages(results) if code != ALL]
     return f"labels of the target languages: the probes' tests in {', '.join(languages)}"

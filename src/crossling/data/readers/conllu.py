@@ -141,9 +141,9 @@ def _fuse(sentence: _Sentence) -> TaggedSentence:
     number = 1
     while number <= len(sentence.words):
         last, form = tokens.get(number, (number, sentence.words[number - 1]))
-        speaker = min(range(number, last + 1), key=lambda i: (_find_depth(sentence, i), _rank(sentence, i)))
+        head = min(range(number, last + 1), key=lambda i: (_find_depth(sentence, i), _rank(sentence, i)))
         words.append(form.replace(" ", "").replace("\u200c", "") or form)
-        tags.append(sentence.tags[speaker - 1])
+        tags.append(sentence.tags[head - 1])
         number = last + 1
     return TaggedSentence(tuple(words), tuple(tags))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FAMILIES = ("bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
 """Those that a graph can be written for."""
 INT32 = 6
-_HIDDEN = -65504.0
+_MASKED_SCORE = -65504.0
 """What is added to a score of attention that must not count; finite, so that a row of padding is no NaN."""
 
 
@@ -176,7 +176,9 @@ def _make_window_mask(graph: Graph, window: int) -> str:
     )
     apart = graph.add("Abs", graph.add("Sub", rows, columns))
     far = graph.add("Greater", apart, graph.add_initializer(np.int64(window)))
-    mask = graph.add("Where", far, graph.add_initializer(np.float32(_HIDDEN)), graph.add_initializer(np.float32(0)))
+    mask = graph.add(
+        "Where", far, graph.add_initializer(np.float32(_MASKED_SCORE)), graph.add_initializer(np.float32(0))
+    )
     return graph.add("Unsqueeze", mask, graph.add_initializer(np.array([0, 1], np.int64)))
 
 

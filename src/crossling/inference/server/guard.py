@@ -1,4 +1,4 @@
-"""What every request passes: host, token, headers of the answer, one line in the log, counters."""
+"""ASGI middleware that every request passes: host, token, headers of the answer, one line in the log, counters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a fault
 
 
 class Guard:
-    """Wraps the application; no exception passes it."""
+    """Middleware around the application; no exception passes it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Dropout masks of recomputed layers on a GPU: the same ones in both passes, inside a CUDA graph too.
+"""Dropout masks under gradient checkpointing on a GPU: the same ones in both passes, inside a CUDA graph too.
 
 Gradient checkpointing would store torch's random state and restore it before a layer is recomputed, which a CUDA graph
 cannot hold. Here the n-th layer of a pass has two random states of its own that begin alike, one for its forward pass
