@@ -23,7 +23,7 @@ from crossling.models.model import build_model
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import parse_recipe
 from crossling.study import memory
-from crossling.study.memory import Load, forecast_memory, forecast_stage, inspect_recipe, measure_load
+from crossling.study.memory import Load, describe_memory, forecast_stage, inspect_recipe, measure_load
 from crossling.training.eight_bit import SMALLEST
 from crossling.training.settings import TrainingSettings
 from crossling.training.steps import build_optimiser
@@ -188,10 +188,10 @@ def test_gpu_forecast_of_a_stage_counts_weights_copies_and_activations(tiny_fold
 def test_forecast_lists_weights_activations_and_overhead(tiny_folder: Path) -> None:
     encoder = load_encoder(str(tiny_folder))
     tables = make_tables(tiny_folder)
-    line = forecast_memory(parse_recipe(tables), [encoder], [Load(32, 24, 70)])["stage.0"]
+    line = describe_memory(parse_recipe(tables), [encoder], [Load(32, 24, 70)])["stage.0"]
     assert re.match(r"about 0\.8 GB on a CPU: .* activations of 32 x 24 subwords, .*; trimmed to about 70 of 229", line)
     tables["stage"][0]["weight_decay"] = 0.01
-    assert "trimmed" not in forecast_memory(parse_recipe(tables), [encoder], [Load(32, 24, 70)])["stage.0"]
+    assert "trimmed" not in describe_memory(parse_recipe(tables), [encoder], [Load(32, 24, 70)])["stage.0"]
 
 
 @pytest.mark.slow

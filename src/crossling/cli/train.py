@@ -86,7 +86,7 @@ def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOptio
     with TerminalProgress() as progress:
         found = inspect_recipe(loaded, store=find_store(store), progress=progress)
     on_cpu = setup_distributed(loaded.run).device.type == "cpu"
-    show_check(found, suggest_batches(loaded, found.needs, find_main_memory()) if on_cpu else ())
+    show_check(found, suggest_batches(loaded, found.memory, find_main_memory()) if on_cpu else ())
 
 
 def run(

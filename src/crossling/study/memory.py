@@ -95,13 +95,13 @@ class Inspection:
     recipe: str
     data: list[tuple[str, Rows]]
     forecast: dict[str, str]
-    needs: tuple[Need, ...] = ()
+    memory: tuple[MemoryForecast, ...] = ()
     """Main memory of each stage, in bytes."""
 
     @property
     def largest(self) -> str:
         """The name in the forecast of the stage that takes the most memory."""
-        totals = [need.total for need in self.needs]
+        totals = [one.total for one in self.memory]
         return f"stage.{totals.index(max(totals))}"
 
 
@@ -155,9 +155,9 @@ def inspect_recipe(recipe: Recipe, *, store: Path, progress: Progress | None = N
         loads.append(measure_load(settings, read, encoder))
         data += [(f"stage.{number}: {role}", rows) for role, rows in opened.described()]
     data += [(f"evaluate.{recipe.evaluate.index(entry)}", rows) for entry, _, rows in targets]
-    needs = tuple(forecast_needs(recipe, encoders, loads))
-    forecast = forecast_memory(recipe, encoders, loads)
-    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast, needs)
+    memory = tuple(forecast_stages(recipe, encoders, loads))
+    forecast = describe_memory(recipe, encoders, loads)
+    return Inspection(to_toml(recipe.model_dump(mode="json")), data, forecast, memory)
 
 
 def measure_load(settings: StageSettings, data: Sequence[Rows], encoder: Encoder) -> Load:
@@ -228,30 +228,32 @@ def _extrapolate(examples: Sequence[np.ndarray[Any, Any]], distinct: int, *, sha
     return float(distinct * share**power)
 
 
-def forecast_needs(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence[Load]) -> list[Need]:
+def forecast_stages(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence[Load]) -> list[MemoryForecast]:
     """For each stage and its encoder, the most memory that training on a CPU and predicting afterwards take."""
-    needs = []
+    forecasts = []
     for number, (encoder, load) in enumerate(zip(encoders, loads, strict=True)):
-        need = forecast_stage(recipe, number, encoder, load)
+        forecast = forecast_stage(recipe, number, encoder, load)
         if number and recipe.own_encoder(number - 1):
-            need = max(need, _forecast_labelling(encoder, encoders[number - 1], load), key=lambda one: one.total)
-        needs.append(need)
-    return needs
+            forecast = max(
+                forecast, _forecast_labelling(encoder, encoders[number - 1], load), key=lambda one: one.total
+            )
+        forecasts.append(forecast)
+    return forecasts
 
 
-def forecast_memory(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence[Load]) -> dict[str, str]:
+def describe_memory(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence[Load]) -> dict[str, str]:
     """For each stage, in words, the memory that it takes, and what takes it."""
     facts = {"encoder": _describe_size(encoders[-1])}
-    needs = forecast_needs(recipe, encoders, loads)
-    for number, (encoder, load, need) in enumerate(zip(encoders, loads, needs, strict=True)):
+    forecasts = forecast_stages(recipe, encoders, loads)
+    for number, (encoder, load, forecast) in enumerate(zip(encoders, loads, forecasts, strict=True)):
         if recipe.own_encoder(number):
             facts[f"stage.{number}.encoder"] = _describe_size(encoder)
         facts[f"stage.{number}"] = (
-            f"about {need.total / 1e9:.1f} GB on a CPU: {need.weights / 1e9:.1f} weights and optimiser, "
-            f"{need.activations / 1e9:.1f} activations of {load.batch} x {load.length} subwords, "
-            f"{need.rest / 1e9:.1f} Python and the encoder that predicts"
+            f"about {forecast.total / 1e9:.1f} GB on a CPU: {forecast.weights / 1e9:.1f} weights and optimiser, "
+            f"{forecast.activations / 1e9:.1f} activations of {load.batch} x {load.length} subwords, "
+            f"{forecast.rest / 1e9:.1f} Python and the encoder that predicts"
         )
-        if need.is_trimmed:
+        if forecast.is_trimmed:
             facts[f"stage.{number}"] += f"; trimmed to about {load.subwords:,} of {encoder.vocabulary:,} subwords"
         if recipe.stage[number].kind != "average":
             on_gpu = GPU_OVERHEAD + forecast_gpu_stage(recipe, number, encoder, load)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crossling.recipe.recipe import Recipe
-from crossling.study.memory import Need
+from crossling.study.memory import MemoryForecast
 
 SHARE = 0.9
 """Of main memory that a stage may take; the rest is the system's."""
@@ -26,27 +26,29 @@ def find_main_memory() -> int:
     return min(found)
 
 
-def split_batches(recipe: Recipe, needs: Sequence[Need], memory: float) -> dict[int, int]:
+def split_batches(recipe: Recipe, forecasts: Sequence[MemoryForecast], memory: float) -> dict[int, int]:
     """By number of each stage that does not fit: in how many parts its batches must be read.
 
     Activations grow with the batch, and nothing else does. Gradients of the parts are added up (``accumulate``), so
     that an update reads as many examples as before.
     """
     parts: dict[int, int] = {}
-    for number, (settings, need) in enumerate(zip(recipe.stage, needs, strict=True)):
+    for number, (settings, forecast) in enumerate(zip(recipe.stage, forecasts, strict=True)):
+        if settings.kind == "average":  # nothing is trained
+            continue
         batch: Any = getattr(settings, "batch", 1)
-        count = 1
-        while count < batch and need.weights + need.activations / count + need.rest > SHARE * memory:
-            count *= 2
+        room = SHARE * memory - forecast.weights - forecast.rest
+        divisors = [count for count in range(1, batch + 1) if batch % count == 0]
+        count = next((count for count in divisors if forecast.activations / count <= room), batch)
         if count > 1:
-            parts[number] = min(count, batch)
+            parts[number] = count
     return parts
 
 
-def suggest_batches(recipe: Recipe, needs: Sequence[Need], memory: float) -> list[str]:
+def suggest_batches(recipe: Recipe, forecasts: Sequence[MemoryForecast], memory: float) -> list[str]:
     """What to set for each stage that does not fit into memory."""
     lines = []
-    for number, count in split_batches(recipe, needs, memory).items():
+    for number, count in split_batches(recipe, forecasts, memory).items():
         settings: Any = recipe.stage[number]
         changes = {"batch": settings.batch // count, "accumulate": settings.accumulate * count}
         options = " ".join(f"--set stage.{number}.{name}={value}" for name, value in changes.items())

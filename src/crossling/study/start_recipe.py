@@ -89,7 +89,7 @@ def fit_recipe(
         return text, recipe, inspect_recipe(recipe, store=store, progress=progress)
 
     text, recipe, inspection = inspect(1)
-    parts = split_batches(recipe, inspection.needs, find_main_memory())
+    parts = split_batches(recipe, inspection.memory, find_main_memory())
     if parts and setup_distributed(recipe.run).device.type == "cpu":
         return inspect(max(parts.values()))
     return text, recipe, inspection
