@@ -32,6 +32,7 @@ def test_batches_are_split_until_nine_tenths_of_memory_hold_a_stage(activations:
 def test_suggestion_keeps_the_rows_of_an_update() -> None:
     tables = {"encoder": {"name": "x"}, "stage": [{**STAGES[0], "batch": 16, "accumulate": 2}, STAGES[1]]}
     forecast = MemoryForecast(0.0, 20 * GIGABYTE, 0.0, is_trimmed=False)
+    assert split_batches(parse_recipe(tables), [forecast, AVERAGE], 1.0) == {0: 16}, "an average reads no batches"
     (line,) = suggest_batches(parse_recipe(tables), [forecast, AVERAGE], 10 * GIGABYTE)
     assert "more than this machine's 10.0 GB" in line
     assert line.endswith("--set stage.0.batch=4 --set stage.0.accumulate=8")

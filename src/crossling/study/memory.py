@@ -234,9 +234,8 @@ def forecast_stages(recipe: Recipe, encoders: Sequence[Encoder], loads: Sequence
     for number, (encoder, load) in enumerate(zip(encoders, loads, strict=True)):
         forecast = forecast_stage(recipe, number, encoder, load)
         if number and recipe.own_encoder(number - 1):
-            forecast = max(
-                forecast, _forecast_labelling(encoder, encoders[number - 1], load), key=lambda one: one.total
-            )
+            labelling = _forecast_labelling(encoder, encoders[number - 1], load)
+            forecast = max(forecast, labelling, key=lambda one: one.total)
         forecasts.append(forecast)
     return forecasts
 
