@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,20 @@ def make_learner(
             if isinstance(part, torch.nn.Dropout):
                 part.p = 0.0
     return model, Stream(objective, examples)
+
+
+def update_matrix(
+    build: Callable[[list[dict[str, Any]]], torch.optim.Optimizer], steps: int
+) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
+    """A matrix after each update by the same made-up gradients, of very different sizes in each row."""
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.nn.Parameter(torch.randn(40, 300, generator=generator))
+    sizes = 10 ** torch.linspace(-3, 0, 40)[:, None]
+    optimiser = build([{"params": [weight], "lr": 1e-2, "weight_decay": 0.1}])
+    seen = []
+    for _ in range(steps):
+        weight.grad = sizes * (torch.randn(40, 300, generator=generator) + 0.5)
+        optimiser.grad_scale = torch.tensor(2.0)  # type: ignore[attr-defined]
+        optimiser.step()
+        seen.append(weight.detach().clone())
+    return seen, optimiser

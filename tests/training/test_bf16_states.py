@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from crossling.training.fast.fused_adamw import FusedAdamW
 from crossling.training.loop import Execution, fit
 from crossling.training.settings import TrainingSettings, drop_unused
 from crossling.training.steps import build_optimiser
-from learner import make_learner
+from learner import make_learner, update_matrix
 
 ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
+PLAIN = partial(torch.optim.AdamW, betas=(0.9, 0.999), eps=1e-8, fused=True)
+ROUNDED = partial(Bfloat16AdamW, betas=(0.9, 0.999), eps=1e-8, seed=1)
 
 
 def test_generator_gives_the_words_that_its_authors_published() -> None:
@@ -62,28 +65,9 @@ def test_expectation_of_a_rounded_number_is_the_number(value: float) -> None:
     assert float(found.mean()) == pytest.approx(float(number), rel=1e-12, abs=0)
 
 
-def _run(states: str, steps: int) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
-    """A matrix after each update by the same made-up gradients, of very different sizes in each row."""
-    generator = torch.Generator().manual_seed(1)
-    weight = torch.nn.Parameter(torch.randn(40, 300, generator=generator))
-    sizes = 10 ** torch.linspace(-3, 0, 40)[:, None]
-    group = {"params": [weight], "lr": 1e-2, "weight_decay": 0.1}
-    if states == "bfloat16":
-        optimiser: torch.optim.Optimizer = Bfloat16AdamW([group], betas=(0.9, 0.999), eps=1e-8, seed=1)
-    else:
-        optimiser = torch.optim.AdamW([group], betas=(0.9, 0.999), eps=1e-8, fused=True)
-    seen = []
-    for _ in range(steps):
-        weight.grad = sizes * (torch.randn(40, 300, generator=generator) + 0.5)
-        optimiser.grad_scale = torch.tensor(2.0)  # type: ignore[attr-defined]
-        optimiser.step()
-        seen.append(weight.detach().clone())
-    return seen, optimiser
-
-
 def test_first_update_equals_adamw_and_later_ones_stay_within_the_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bf16_states, "CHUNK", 1024)  # several chunks, the last one shorter
-    (expected, plain), (found, rounded) = _run("float32", 20), _run("bfloat16", 20)
+    (expected, plain), (found, rounded) = update_matrix(PLAIN, 20), update_matrix(ROUNDED, 20)
     torch.testing.assert_close(found[0], expected[0])
     moved = [(after - before).abs() for before, after in zip(expected, expected[1:], strict=False)]
     apart = [(one - other).abs() for one, other in zip(found, expected, strict=True)]
@@ -92,7 +76,7 @@ def test_first_update_equals_adamw_and_later_ones_stay_within_the_rounding(monke
     (ours,), (theirs,) = rounded.state.values(), plain.state.values()
     assert set(ours) == set(theirs) and ours["exp_avg"].dtype == ours["exp_avg_sq"].dtype == torch.bfloat16
     monkeypatch.setattr(bf16_states, "CHUNK", 1 << 20)
-    assert torch.equal(_run("bfloat16", 20)[0][-1], found[-1]), "chunks do not change what is drawn"
+    assert torch.equal(update_matrix(ROUNDED, 20)[0][-1], found[-1]), "chunks do not change what is drawn"
 
 
 def test_mean_of_squares_falls_as_fast_as_in_float32() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from crossling.training.distributed import Distributed
 from crossling.training.eight_bit import BLOCK, EightBitAdamW, dequantise, list_levels, quantise
 from crossling.training.loop import Execution, fit
 from crossling.training.settings import TrainingSettings
-from learner import make_learner
+from learner import make_learner, update_matrix
 
 ONE = Distributed(0, 1, torch.device("cpu"), torch.float32)
+PLAIN = partial(torch.optim.AdamW, betas=(0.9, 0.999), eps=1e-8, fused=True)
+ROUNDED = partial(EightBitAdamW, betas=(0.9, 0.999), eps=1e-8)
 
 
 @pytest.mark.parametrize(("signed", "half_step"), [(True, 0.9 / 128), (False, 0.9 / 256)])
@@ -42,28 +45,9 @@ def test_levels_cover_seven_decades_and_each_number_becomes_the_nearest(signed: 
     assert not dequantise(torch.zeros(BLOCK, dtype=torch.uint8), torch.zeros(1), signed=signed).any()
 
 
-def _run(kind: str, steps: int, **changes: float) -> list[torch.Tensor]:
-    """A matrix after each update by the same made-up gradients, of very different sizes in each row."""
-    generator = torch.Generator().manual_seed(1)
-    weight = torch.nn.Parameter(torch.randn(40, 300, generator=generator))
-    sizes = 10 ** torch.linspace(-3, 0, 40)[:, None]
-    group = {"params": [weight], "lr": 1e-2, "weight_decay": 0.1}
-    if kind == "8bit":
-        optimiser: torch.optim.Optimizer = EightBitAdamW([group], betas=(0.9, 0.999), eps=1e-8)
-    else:
-        optimiser = torch.optim.AdamW([group], betas=(0.9, 0.999), eps=1e-8, fused=True)
-    seen = []
-    for _ in range(steps):
-        weight.grad = sizes * (torch.randn(40, 300, generator=generator) + 0.5)
-        optimiser.grad_scale = torch.tensor(2.0)  # type: ignore[attr-defined]
-        optimiser.step()
-        seen.append(weight.detach().clone())
-    return seen
-
-
 def test_first_update_equals_adamw_and_later_ones_stay_within_the_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eight_bit, "CHUNK", 4 * BLOCK)  # several chunks, the last one shorter
-    expected, found = _run("float32", 20), _run("8bit", 20)
+    (expected, _), (found, _) = update_matrix(PLAIN, 20), update_matrix(ROUNDED, 20)
     torch.testing.assert_close(found[0], expected[0])
     moved = [(after - before).abs() for before, after in zip(expected, expected[1:], strict=False)]
     apart = [(one - other).abs() for one, other in zip(found, expected, strict=True)]
