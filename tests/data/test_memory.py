@@ -55,6 +55,7 @@ class TokenizerAlone:
     identity: str = "tokenizer alone"
     max_length: int = 512
     uses_token_types: bool = False
+    is_causal: bool = False
 
 def peak():  # of this program: getrusage would also count what the one that started it held
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))

@@ -136,6 +136,17 @@ def test_unknown_column_of_a_table_is_an_error_that_lists_those_there(
         open_data(table, store=tmp_path / "store")
 
 
+def test_damaged_name_of_a_column_is_a_data_error(tmp_path: Path, reviews: hub_datasets.Dataset) -> None:
+    reviews.save_to_disk(str(tmp_path / "saved"))
+    (part,) = (tmp_path / "saved").glob("*.arrow")
+    content = part.read_bytes()
+    assert b"\x06\x00\x00\x00tokens" in content
+    part.write_bytes(content.replace(b"\x06\x00\x00\x00tokens", b"\x06\x00\x00\x00\xff\xfekens"))
+    table = {"format": "datasets", "path": str(tmp_path / "saved"), "language": "en", "fields": FIELDS}
+    with pytest.raises(DataError, match="name of a column is no UTF-8"):
+        open_data(table, store=tmp_path / "store")
+
+
 def test_document_that_is_no_array_and_array_that_is_no_lines(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"rows": [{"text": "a", "label": "b"}]}')
     table = {"format": "json", "path": str(tmp_path / "a.json"), "language": "en"}

@@ -21,12 +21,16 @@ FAULTS = (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, Overflo
 
 def choose_columns(settings: NamedFieldsSettings, schema: pa.Schema, path: Path) -> type[Record]:
     """What the rows are: as the fields named, or as the columns are called."""
+    try:
+        names = schema.names
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: a damaged file: the name of a column is no UTF-8 ({error}); save it again") from error
     if settings.fields:
-        missing = [column for column in settings.fields.values() if column.partition(".")[0] not in schema.names]
-        missing = [column for column in missing if column not in schema.names]
+        missing = [column for column in settings.fields.values() if column.partition(".")[0] not in names]
+        missing = [column for column in missing if column not in names]
         if missing:
-            raise DataError(f"{path}: there is no column {missing[0]!r}, only {', '.join(schema.names)}")
-    return choose_kind(settings.fields, schema.names, where=f"{path}: the columns")
+            raise DataError(f"{path}: there is no column {missing[0]!r}, only {', '.join(names)}")
+    return choose_kind(settings.fields, names, where=f"{path}: the columns")
 
 
 def read_batches(
