@@ -61,12 +61,13 @@ seed, with a 95 % interval by Student's t over seeds, and p after Holm's correct
 p is 0.05 or more, the difference is inconclusive. Scores of every seed:
 [tables/adjustment-seeds.csv](tables/adjustment-seeds.csv).
 """
+XNLI, MIXED, FEW = "xnli-test--2000", "xnli@mixed-test--2000", "xquad-test--600"
 QUESTIONS = tuple(f"{code} XQuAD" for code in ("es", "ru", "vi", "hi"))
 COLUMNS = (
     Column("parts of speech", "pos", "ud"),
     Column("entities", "ner", "panx-dev--2000", table=3),
-    Column("inference", "nli", "xnli", table=2, group="Original XNLI: "),
-    Column("mixed inference", "nli", "xnli@mixed", table=2, group="Mixed-language NLI: "),
+    Column("inference", "nli", XNLI, table=2, group="Original XNLI: "),
+    Column("mixed inference", "nli", MIXED, table=2, group="Mixed-language NLI: "),
     Column("questions", "questions", "xquad", table=4, group="One language: ", columns=QUESTIONS),
     Column(
         "questions, text in English",
@@ -86,14 +87,14 @@ COLUMNS = (
         "Question in English: ",
         QUESTIONS,
     ),
-    Column("questions, few", "questions-few", "xquad"),
+    Column("questions, few", "questions-few", FEW),
 )
 ENGLISH = (
     Column("parts of speech", "pos", "ud", is_english),
     Column("entities", "ner", "panx-dev--2000", is_english),
-    Column("inference", "nli", "xnli", is_english),
+    Column("inference", "nli", XNLI, is_english),
     Column("questions", "questions", "xquad", is_english),
-    Column("questions, few", "questions-few", "xquad", is_english),
+    Column("questions, few", "questions-few", FEW, is_english),
 )
 KINDS = (
     Column("English news", "pos", "news", is_english),
@@ -105,10 +106,10 @@ KINDS = (
 REPLAYS = ("continual", "replayed", "everyday", "replayed-stay", "replayed-pull", "replayed-layer")
 SIZE_COLUMNS = (
     Column("entities", "ner", "panx-dev--2000"),
-    Column("inference", "nli", "xnli"),
-    Column("mixed inference", "nli", "xnli@mixed"),
+    Column("inference", "nli", XNLI),
+    Column("mixed inference", "nli", MIXED),
     Column("entities, English", "ner", "panx-dev--2000", is_english),
-    Column("inference, English", "nli", "xnli", is_english),
+    Column("inference, English", "nli", XNLI, is_english),
 )
 
 

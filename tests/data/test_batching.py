@@ -145,6 +145,22 @@ def test_padding_is_below_a_twentieth_in_a_few_shapes(shape: float, scale: float
     assert len({b.length for b in plan}) <= 40
 
 
+def test_short_training_has_fewer_lengths_and_the_same_batches() -> None:
+    """A length pays where it saves more padding, in all epochs together, than capturing it takes."""
+    lengths = np.minimum(np.random.default_rng(1).gamma(3, 9, 4_000) + 3, 128).astype(np.int32)
+    plans = [plan_epoch(lengths, 32, seed=1, epoch=0, epochs=epochs) for epochs in (1, 3, 10, 1_000, None)]
+    counts = [len({b.length for b in plan}) for plan in plans]
+    assert counts == sorted(counts) and counts[0] < counts[2] < counts[3] == counts[4]
+    for plan in plans[1:]:
+        assert all((a.rows == b.rows).all() for a, b in zip(plans[0], plan, strict=True))
+
+    def cost(plan: list[batching.Batch], epochs: int) -> int:
+        return len({b.length for b in plan}) * batching.CAPTURE + epochs * sum(32 * b.length for b in plan)
+
+    for place, epochs in enumerate((1, 3, 10)):
+        assert cost(plans[place], epochs) < min(cost(plan, epochs) for plan in (plans[3], plans[4]))
+
+
 def test_epochs_differ_and_repeat_exactly() -> None:
     lengths = np.random.default_rng(0).integers(3, 60, 5_000)
     first, again, other = (plan_epoch(lengths, 32, seed=1, epoch=e) for e in (0, 0, 1))

@@ -106,7 +106,7 @@ def _pretend_cuda(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     numbers = itertools.count()
     made: dict[str, Any] = {"Stream": lambda device: NoStream(), "stream": lambda stream: nullcontext()}
     made |= {"current_stream": NoStream, "graph_pool_handle": lambda: (0, next(numbers))}
-    made |= {"synchronize": lambda: None, "empty_cache": lambda: None}
+    made |= {"synchronize": lambda: None, "empty_cache": lambda: None, "mem_get_info": lambda device: (0, 1)}
     for name, function in made.items():
         replace(torch.cuda, name, function)
     replace(RepeatedGraph, "pools", {})

@@ -34,8 +34,12 @@ LENGTH_MULTIPLE = 2
 """Padded lengths are multiples of this: for an odd number of subwords, a GPU copies the attention mask."""
 
 SHARE, LEAST, MOST = 700, 300, 10_000
-"""What one more padded length must save: at least the SHARE-th part of all subwords, between LEAST and MOST subwords of
-padding. A GPU captures a step for each length, which takes as long as training on tens of thousands of subwords."""
+"""What one more padded length must save in an epoch: at least the SHARE-th part of all subwords, between LEAST and MOST
+subwords of padding."""
+
+CAPTURE = 20_000
+"""What it must save in the whole training: a GPU runs the first step of a length without a graph and captures another,
+which takes as long as training on this many subwords."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -271,16 +275,17 @@ def pad_length(length: int) -> int:
     return max(LENGTH_MULTIPLE, -(-int(length) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
 
 
-def choose_lengths(lengths: Array, batch: int) -> Array:
+def choose_lengths(lengths: Array, batch: int, *, epochs: int | None = None) -> Array:
     """The lengths that batches are padded to (length buckets): few, but dense where examples are many.
 
-    The choice assumes batches of examples that are adjacent in length, which is nearly so.
+    The choice assumes batches of examples that are adjacent in length, which is nearly so. ``epochs`` of the whole
+    training: a short one has fewer lengths; none: as many as pay in a long one.
     """
     if not len(lengths):
         return np.zeros(0, np.int64)
     longest = np.sort(lengths)[::-1][::batch]
     steps = -(-longest // LENGTH_MULTIPLE)
-    price = min(MOST, max(LEAST, int(lengths.sum()) // SHARE))
+    price = max(min(MOST, max(LEAST, int(lengths.sum()) // SHARE)), CAPTURE // epochs if epochs else 0)
     return np.array(_choose_buckets(tuple(np.bincount(steps)), price / (batch * LENGTH_MULTIPLE)))
 
 
@@ -302,13 +307,14 @@ def _choose_buckets(counts: tuple[int, ...], price: float) -> tuple[int, ...]:
     return tuple(sorted(set(ends)))
 
 
-def plan_epoch(lengths: Array, batch: int, *, seed: int, epoch: int) -> list[Batch]:
+def plan_epoch(lengths: Array, batch: int, *, seed: int, epoch: int, epochs: int | None = None) -> list[Batch]:
     """One epoch's batches: shuffled, of similar length within a window, in random order.
 
-    Every batch but the last of the epoch has exactly ``batch`` examples.
+    Every batch but the last of the epoch has exactly ``batch`` examples. ``epochs`` of the whole training decide on
+    padding alone (:func:`choose_lengths`).
     """
     generator = np.random.default_rng([seed, epoch])
-    allowed = choose_lengths(lengths, batch)
+    allowed = choose_lengths(lengths, batch, epochs=epochs)
     return batch_by_length(
         generator.permutation(len(lengths)), lengths, batch, allowed, epoch=epoch, generator=generator
     )

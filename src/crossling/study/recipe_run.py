@@ -51,9 +51,9 @@ from crossling.study.recipe_data import (
 )
 from crossling.study.run_record import DataRecord, RunRecord
 from crossling.tasks import Task, restore_task
+from crossling.training import loop
 from crossling.training.distributed import Distributed, setup_distributed
 from crossling.training.hardware import describe_hardware, measure_peak, release_memory
-from crossling.training.loop import VERSION as LOOP_VERSION
 from crossling.training.tracking import open_trackers
 
 PREDICTION_VERSION = 1
@@ -156,7 +156,8 @@ class RecipeRun:
             stage = load_stage(settings)
             first = self._find_start(number)
             start = identities[first] if first >= 0 else self.encoders.identify(self.recipe.encoder_of(number))
-            facts: dict[str, Any] = {"start": start, "seed": seed, "loop": LOOP_VERSION, **self._numerics()}
+            version = loop.VERSION if self.distributed.device.type == "cpu" else loop.GPU_VERSION
+            facts: dict[str, Any] = {"start": start, "seed": seed, "loop": version, **self._numerics()}
             if earlier := self.list_earlier(number, seed):
                 # Called so since teachers were the first models that a stage read: stored results are known by it.
                 facts["teachers"] = [self.identify_stages(other, count=number)[-1] for other in earlier]

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Array = np.ndarray[Any, np.dtype[Any]]
-VERSION = 2
-"""Raised whenever the same seed would give other weights, so that stored results of older code are not used."""
+VERSION, GPU_VERSION = 2, 3
+"""Raised whenever the same seed would give other weights, so that stored results of older code are not used; on GPUs
+also when batches are padded to other lengths, which changes dropout masks there."""
 REPORT_EVERY = 10
 """Steps between reports of the loss: reading it makes a GPU wait."""
 

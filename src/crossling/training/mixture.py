@@ -92,11 +92,12 @@ class Mixture:
         steps = _interleave(parts, seed=seed, epoch=epoch)
         if self.replay is None:
             return steps
-        replayed = _plan_replay(self.replay, len(steps), seed=seed, epoch=epoch)
+        replayed = _plan_replay(self.replay, len(steps), seed=seed, epoch=epoch, epochs=settings.epochs)
         return [(*step, batch) for step, batch in zip(steps, replayed, strict=True)]
 
     def _plan_main(self, settings: OptimiserSettings, *, seed: int, epoch: int) -> list[Step]:
-        plan = plan_epoch(self.main.examples.lengths, settings.batch, seed=seed, epoch=epoch)
+        lengths = self.main.examples.lengths
+        plan = plan_epoch(lengths, settings.batch, seed=seed, epoch=epoch, epochs=settings.epochs)
         batches = [StepBatch(self.main, batch, settings.batch) for batch in plan]
         return [tuple(batches[i : i + settings.accumulate]) for i in range(0, len(batches), settings.accumulate)]
 
@@ -116,19 +117,20 @@ def _plan_auxiliary(
     """An auxiliary stream's steps in an epoch of the main one: its own epochs may be longer or shorter."""
     wanted = _count_auxiliary(one, main)
     first = epoch * wanted * settings.accumulate
-    batches = _endless(one.stream.examples, settings.batch, seed=seed, place=place, skip=first)
+    batches = _endless(one.stream.examples, settings, seed=seed, place=place, skip=first)
     return [
         tuple(StepBatch(one.stream, next(batches), settings.batch) for _ in range(settings.accumulate))
         for _ in range(wanted)
     ]
 
 
-def _endless(examples: Examples, batch: int, *, seed: int, place: int, skip: int) -> Iterator[Batch]:
+def _endless(examples: Examples, settings: OptimiserSettings, *, seed: int, place: int, skip: int) -> Iterator[Batch]:
     """Batches of one epoch after the other, without the first ``skip``."""
-    epoch, rest = divmod(skip, -(-len(examples) // batch))
+    epoch, rest = divmod(skip, -(-len(examples) // settings.batch))
     own_seed = int(np.random.default_rng([seed, OTHER, place]).integers(2**31))
     while True:
-        yield from plan_epoch(examples.lengths, batch, seed=own_seed, epoch=epoch)[rest:]
+        plan = plan_epoch(examples.lengths, settings.batch, seed=own_seed, epoch=epoch, epochs=settings.epochs)
+        yield from plan[rest:]
         epoch, rest = epoch + 1, 0
 
 
@@ -142,13 +144,13 @@ def _interleave(parts: list[list[Step]], *, seed: int, epoch: int) -> list[Step]
     return [next(waiting[owner]) for owner in order]
 
 
-def _plan_replay(replay: ReplayStream, steps: int, *, seed: int, epoch: int) -> list[StepBatch]:
+def _plan_replay(replay: ReplayStream, steps: int, *, seed: int, epoch: int, epochs: int) -> list[StepBatch]:
     """A batch for each step of an epoch. Examples are drawn for many steps at once, and those of a batch are alike in
     length: drawn for each step alone, nearly half of what is computed would be padding."""
     lengths = replay.stream.examples.lengths
     generator = np.random.default_rng([seed, REPLAY, epoch])
     rows = generator.integers(len(lengths), size=steps * replay.batch)
     often = max(1, round(len(rows) / len(lengths)))
-    allowed = choose_lengths(np.repeat(lengths, often), replay.batch)
+    allowed = choose_lengths(np.repeat(lengths, often), replay.batch, epochs=epochs)
     plan = batch_by_length(rows, lengths, replay.batch, allowed, epoch=epoch, generator=generator)
     return [StepBatch(replay.stream, batch, replay.batch) for batch in plan]

@@ -32,6 +32,9 @@ from crossling.training.steps import Batches, PlainSteps, StepLosses, Weights
 if TYPE_CHECKING:
     from crossling.objectives import Objective
 
+SCARCE = 0.4
+"""Of a GPU's memory, what is little to be left: a launched pass may hold as much as the longest graph will."""
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Names = frozenset[str]
@@ -161,11 +164,14 @@ class CapturedSteps(PlainSteps):
     def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
         """Record into a graph; only this thread's calls, since another one fetches batches meanwhile.
 
-        What the launched pass took is given back first, since a graph has its own memory. ``torch.cuda.graph`` would
+        A graph has its own memory: where little is left, what launched passes took is given back first.
+        ``torch.cuda.graph`` would do so always, and the next launched pass would have to ask for it again; it would
         also collect Python's garbage, which takes longer than capturing. Where one process fails, all do.
         """
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(self.distributed.device)
+        if free < SCARCE * total:
+            torch.cuda.empty_cache()
         failure: RuntimeError | None = None
         try:
             with torch.cuda.stream(self.stream):
