@@ -17,7 +17,7 @@ from typing import Any
 import seed_tables
 from seed_tables import DEV, FOLDER, TABLES, BySeed, Gain, SeedScores, is_english, is_zero_shot
 
-from crossling.data.languages import group_of, name_of
+from crossling.data.languages import group_of
 from crossling.papers.published import find_table
 from crossling.report.figures import draw_figure
 
@@ -199,26 +199,13 @@ def measure_choice(scores: SeedScores, task: str, chosen: dict[int, str]) -> Gai
 
 
 def build_languages(scores: SeedScores) -> list[str]:
-    """Plain in each language, and the difference of the layer that English dev chooses, corrected over languages."""
-    columns: dict[str, dict[str, list[str]]] = {}
-    heads = []
+    """Plain in each language, and the difference of the layer that English dev chooses."""
+    columns = []
     for task, (_, _, name) in TASKS.items():
-        [data, *_] = scores.list_sets(task)
         chosen = choose_one(scores, task) or "plain"
-        plain, fused = (scores.values.get((task, system, data), {}) for system in ("plain", chosen))
-        heads += [f"{name} plain", SYSTEMS[chosen]]
-        gains = [seed_tables.measure_gain(fused.get(code, {}), values) for code, values in plain.items()]
-        marks = {"better": " ▲", "worse": " ▼"}
-        columns[task] = {
-            code: [seed_tables.show_mean(plain[code]), f"{gain or ''}{marks.get(seed_tables.decide(gain, p), '')}"]
-            for code, (gain, p) in zip(plain, correct(gains), strict=True)
-        }
-    codes = sorted({code for column in columns.values() for code in column}, key=lambda code: (code != "en", code))
-    rows = [
-        [f"{code} {name_of(code)}", *(cell for task in TASKS for cell in columns[task].get(code, ["", ""]))]
-        for code in codes
-    ]
-    return seed_tables.format_table(["language", *heads], rows)
+        data = scores.list_sets(task)[0]
+        columns.append(seed_tables.LanguageColumn((f"{name} plain", SYSTEMS[chosen]), task, data, "plain", chosen))
+    return seed_tables.build_languages(scores, columns)
 
 
 def build_published(scores: SeedScores) -> list[str]:

@@ -21,6 +21,7 @@ from statistics import fmean
 
 from scipy import stats
 
+from crossling.data.languages import name_of
 from crossling.report.table import format_mean, neutralise, restore_cell
 from crossling.scores.significance.holm import correct_holm
 from crossling.study.cell_scores import CHANGES
@@ -119,13 +120,48 @@ def format_gain(gain: Gain | None, p: float | None = None) -> str:
     """The difference with its interval; after a correction also p and the number of seeds."""
     if gain is None:
         return ""
-    return str(gain) if p is None else f"{gain}, p {p:.3f}"
+    if p is None:
+        return str(gain)
+    return f"{gain}, p {p:.3f}" if p >= 0.001 else f"{gain}, p < 0.001"
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A Markdown table, figures to the right."""
     lines = [f"| {' | '.join(head)} |", "| --- |" + " --: |" * (len(head) - 1)]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+@dataclass(frozen=True)
+class LanguageColumn:
+    """A baseline in every language of a set, and the difference of a system from it."""
+
+    heads: tuple[str, str]
+    task: str
+    data: str
+    baseline: str
+    system: str
+
+
+def build_languages(scores: SeedScores, columns: Sequence[LanguageColumn]) -> list[str]:
+    """A row for each language, English first; differences are corrected over the languages of their column."""
+    marks = {"better": " ▲", "worse": " ▼"}
+    cells: list[dict[str, list[str]]] = []
+    for column in columns:
+        found = [scores.values.get((column.task, name, column.data), {}) for name in (column.baseline, column.system)]
+        levels = {code: by_seed for code, by_seed in found[0].items() if "=" not in code}
+        gains = [measure_gain(found[1].get(code, {}), level) for code, level in levels.items()]
+        cells.append(
+            {
+                code: [show_mean(level), f"{gain or ''}{marks.get(decide(gain, p), '')}"]
+                for (code, level), gain, p in zip(levels.items(), gains, correct(gains), strict=True)
+            }
+        )
+    codes = sorted({code for column in cells for code in column}, key=lambda code: (not is_english(code), code))
+    rows = [
+        [f"{code} {name_of(code)}", *(cell for column in cells for cell in column.get(code, ["", ""]))]
+        for code in codes
+    ]
+    return format_table(["language", *(head for column in columns for head in column.heads)], rows)
 
 
 def read_scores(path: Path) -> SeedScores:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ import pytest
 from crossling.study.grid import load_study
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
+ARCHIVE = RESULTS / "tables"
 HEAD = ("task", "system", "seed", "data", "language", "score", "percent")
 
 
@@ -138,14 +140,22 @@ def test_systems_of_layer_fusion_that_are_shown_are_those_of_the_study(load) -> 
 def test_tables_on_the_page_of_layer_fusion_are_those_of_the_archived_scores(load) -> None:  # type: ignore[no-untyped-def]
     """If this fails: python docs/results/layer_fusion.py --write"""
     script, tables = load("layer_fusion"), load("seed_tables")
-    archived = RESULTS / "tables" / "layer-fusion.csv"
-    if not archived.exists():
-        pytest.skip(f"{archived} is not there: the study has not been run")
-    page, scores = script.PAGE.read_text(encoding="utf-8"), tables.read_scores(archived)
+    page, scores = script.PAGE.read_text(encoding="utf-8"), tables.read_scores(ARCHIVE / script.SCORES.name)
     for name in script.SECTIONS:
-        lines = script.build_section(name, scores)
-        block = "\n".join([f"<!-- {name}: written by docs/results -->", "", *lines, f"<!-- end of {name} -->"])
-        assert block in page, name
+        assert format_section(name, script.build_section(name, scores)) in page, name
+
+
+def test_tables_on_the_page_of_adjustment_are_those_of_the_archived_scores(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """If this fails: python docs/results/adjustment.py --write"""
+    for archived in ARCHIVE.glob("adjustment-*.csv"):
+        shutil.copy(archived, tmp_path)
+    page = (RESULTS / "adjustment.md").read_text(encoding="utf-8")
+    assert format_section("adjustment-seeds", load("adjustment").build_section()) in page
+
+
+def format_section(name: str, lines: list[str]) -> str:
+    """A section between its markers, as a script writes it into a page."""
+    return "\n".join([f"<!-- {name}: written by docs/results -->", "", *lines, f"<!-- end of {name} -->"])
 
 
 def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
