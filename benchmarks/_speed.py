@@ -23,6 +23,11 @@ TRAINED, READ = 3, 1
 """Passes that a subword costs: forward and twice as much backward, or forward alone."""
 
 
+LONG = 100
+"""Epochs of a long training, of which the first few are timed: in a short one batches are padded to fewer lengths,
+which takes less time to capture and more for each step."""
+
+
 @dataclass(frozen=True)
 class Scale:
     """How large everything is, so that a run takes minutes on its device."""
@@ -108,12 +113,12 @@ def build_run(
     folder: Path,
     *,
     batch: int,
-    epochs: int,
+    epochs: int = LONG,
     capture: bool = True,
     precision: Precision = "auto",
     **more: Any,
 ) -> Any:
-    """A trainer that has not begun; other settings are a recipe's defaults."""
+    """A trainer that has not begun, by default of a long training; other settings are a recipe's defaults."""
     from crossling.training.loop import Execution, Trainer
     from crossling.training.mixture import Mixture
     from crossling.training.settings import TrainingSettings

@@ -35,7 +35,7 @@ def measure_training(scale: Scale) -> Iterator[Row]:
         runs: dict[str, Any] = {}
         for name in PRECISIONS:
             model, stream = build_task(WORDS, scale, examples)
-            runs[name] = build_run(model, stream, scale, folder / name, batch=batch, epochs=1 + rounds, precision=name)
+            runs[name] = build_run(model, stream, scale, folder / name, batch=batch, precision=name)
         seconds = take_turns(runs, rounds, scale.device)
         speed = {name: len(examples) / statistics.median(found) for name, found in seconds.items()}
     yield Row(

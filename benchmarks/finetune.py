@@ -90,7 +90,7 @@ def time_crossling(kind: Kind, scale: Scale, *, capture: bool = True) -> tuple[f
         rows = make_rows(kind, steps * batch, scale.size.vocabulary, batch=batch)
         examples = write_rows(kind, rows, folder / "examples.arrow")
         model, stream = build_task(kind, scale, examples)
-        run = build_run(model, stream, scale, folder / "work", batch=batch, epochs=1 + epochs, capture=capture)
+        run = build_run(model, stream, scale, folder / "work", batch=batch, capture=capture)
         seconds = time_epochs(run, epochs, scale.device)
         facts = {
             "padding": measure_padding(examples, batch, scale.device),

@@ -66,7 +66,7 @@ def compare(scale: Scale, batch: int, rate: float, *, rounds: int, only: list[st
         model, stream = build_task(TEXTS, scale, examples)
         runs = {}
         for name in only:
-            more: Any = {"batch": batch, "epochs": WARM + rounds + 1, **VARIANTS[name]}
+            more: Any = {"batch": batch, **VARIANTS[name]}
             runs[name] = build_run(copy.deepcopy(model), stream, scale, folder / name, **more)
             for _ in range(WARM):
                 runs[name].train_epoch()

@@ -249,7 +249,7 @@ def measure_row(encoder: Any, size: Size, subwords: int, case: str, request: dic
             model.trim(np.arange(subwords))
         stream = Stream(objective, write_rows(TEXTS, rows, folder / "examples.arrow"))
         release_memory(scale.device)
-        run = build_run(model, stream, scale, folder / "work", batch=32, epochs=1 + TIMED, **CASES[case])
+        run = build_run(model, stream, scale, folder / "work", batch=32, **CASES[case])
         seconds = time_epochs(run, TIMED, scale.device)
     held = context = 0
     if scale.on_gpu:

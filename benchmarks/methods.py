@@ -131,7 +131,7 @@ def _compare(
         plain = (*build_task(kind, scale, examples), count_operations(scale.size, examples.lengths))
         prepared = {PLAIN: plain, "ours": prepare(examples, folder)}
         runs = {
-            key: build_run(model, program, scale, folder / key, batch=batch, epochs=scale.rounds + 1)
+            key: build_run(model, program, scale, folder / key, batch=batch)
             for key, (model, program, _) in prepared.items()
         }
         seconds = take_turns(runs, scale.rounds, scale.device)
@@ -172,7 +172,7 @@ def measure_adjustment(scale: Scale, matrix_rate: float) -> Row:
         model = build_model(build_encoder(PAIRS, scale.size), {"kind": "last"})
         model.trim(pairs.distinct_ids())
         stream = Stream(_build_pull(model, scale, "words", pull=1.0), pairs)
-        run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=1 + scale.epochs)
+        run = build_run(model, stream, scale, folder / "work", batch=scale.batch)
         rate = len(pairs) / time_epochs(run, scale.epochs, scale.device)
         cost = _cost(scale, pairs)
     return Row(
@@ -225,7 +225,7 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
         model = build_model(encoder, {"kind": "last"})
         model.heads["words"] = build_head(encoder)
         stream = Stream(Objective("words", MaskingSettings(), encoder, seed=1), examples)
-        run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=1 + scale.epochs)
+        run = build_run(model, stream, scale, folder / "work", batch=scale.batch)
         rate = len(examples) / time_epochs(run, scale.epochs, scale.device)
         lengths = examples.lengths
     head = 0.15 * lengths.mean() * (scale.size.vocabulary * scale.size.width + scale.size.width**2) * 2 * 3
