@@ -106,7 +106,8 @@ def _pretend_cuda(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     numbers = itertools.count()
     made: dict[str, Any] = {"Stream": lambda device: NoStream(), "stream": lambda stream: nullcontext()}
     made |= {"current_stream": NoStream, "graph_pool_handle": lambda: (0, next(numbers))}
-    made |= {"synchronize": lambda: None, "empty_cache": lambda: None, "mem_get_info": lambda device: (0, 1)}
+    made |= {"synchronize": lambda device=None: None, "empty_cache": lambda: None}
+    made |= {"mem_get_info": lambda device: (0, 1), "memory_reserved": lambda device: 0}
     for name, function in made.items():
         replace(torch.cuda, name, function)
     replace(RepeatedGraph, "pools", {})
@@ -208,6 +209,22 @@ def test_head_that_a_step_does_not_reach_stays_as_it_is(tmp_path: Path, monkeypa
         moved.append({name for name, head in model.heads.items() if not head.linear.weight.equal(before[name])})
     assert moved == [{"other"}] * 2 + [{"main"}] * 3 + [{"other"}] * 2
     assert steps.can_capture and len(steps.finishes) == 2
+
+
+@pytest.mark.parametrize(("free", "reserved", "emptied"), [(50, 30, False), (50, 60, True), (39, 10, True)])
+def test_cache_is_given_back_before_a_capture_where_memory_may_not_suffice(
+    free: int, reserved: int, emptied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph needs as much as a launched pass holds, and of 100 bytes 40 are little."""
+    calls: list[str] = []
+    _pretend_cuda(monkeypatch.setattr)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("emptied"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
+    model, _ = make_learner(tmp_path, count=8)
+    steps = RepeatedSteps(model, build_optimiser(model, SETTINGS, CPU), SETTINGS, Distributed(0, 1, CPU, torch.float32))
+    steps._record()
+    assert calls == ["emptied"] * emptied
 
 
 def test_buckets_hold_all_gradients_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from crossling.objectives import Objective
 
 SCARCE = 0.4
-"""Of a GPU's memory, what is little to be left: a launched pass may hold as much as the longest graph will."""
+"""Of a GPU's memory, what is little to be left on a card that others may use, too."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -164,13 +164,15 @@ class CapturedSteps(PlainSteps):
     def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
         """Record into a graph; only this thread's calls, since another one fetches batches meanwhile.
 
-        A graph has its own memory: where little is left, what launched passes took is given back first.
-        ``torch.cuda.graph`` would do so always, and the next launched pass would have to ask for it again; it would
-        also collect Python's garbage, which takes longer than capturing. Where one process fails, all do.
+        A graph has its own memory, as much as a launched pass: where less than that may be left, what launched passes
+        took is given back first, since a capture cannot do so itself. ``torch.cuda.graph`` would do so always, and the
+        next launched pass would have to ask for it again; it would also collect Python's garbage, which takes longer
+        than capturing. Where one process fails, all do.
         """
-        torch.cuda.synchronize()
-        free, total = torch.cuda.mem_get_info(self.distributed.device)
-        if free < SCARCE * total:
+        device = self.distributed.device
+        torch.cuda.synchronize(device)
+        free, total = torch.cuda.mem_get_info(device)
+        if free < max(torch.cuda.memory_reserved(device), SCARCE * total):
             torch.cuda.empty_cache()
         failure: RuntimeError | None = None
         try:
