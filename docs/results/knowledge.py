@@ -31,20 +31,12 @@ PUBLISHED = {
 """The paper's points from its cross-lingual model, mean of de, es, fr (tables 2 and 6)."""
 INTRO = """## Five seeds
 
-The same studies with five seeds, three epochs of tagging, and entities scored on the first 2,000 dev rows of each
-language:
+    crossling study run recipes/studies/knowledge-ner-5000.toml    # and -pos, -sentiment, -paraphrase
 
-    settings=(--set 'seeds=[1,2,3,4,5]' --set stage.1.lr=5e-5 --set stage.0.vocabulary=seen --set stage.0.epochs=3)
-    crossling study run recipes/studies/knowledge-pos.toml "${settings[@]}" --set stage.1.epochs=3
-    crossling study run recipes/studies/knowledge-ner-5000.toml "${settings[@]}" --set stage.1.epochs=3 \\
-      --set 'evaluate.0.split=dev[:2000]'
-    crossling study run recipes/studies/knowledge-sentiment.toml "${settings[@]}"
-    crossling study run recipes/studies/knowledge-paraphrase.toml "${settings[@]}" --set stage.1.epochs=10
-
-Heads and perplexities as in [knowledge.sh](knowledge.sh), the latter on 200 rows of each task's own test text.
-Percent ± standard deviation over seeds; points from cross are paired by seed, with a 95 % interval by
-Student's t over seeds, and p after Holm's correction over the systems of a task. Where p is 0.05 or more, the
-difference is inconclusive. Scores of every seed: [tables/knowledge-seeds.csv](tables/knowledge-seeds.csv).
+Three epochs of tagging; entities are scored on the first 2,000 dev rows of each language. Percent ± standard deviation
+over seeds; points from cross are paired by seed, with a 95 % interval by Student's t over seeds, and p after Holm's
+correction over the systems of a task. Where p is 0.05 or more, the difference is inconclusive. Scores of every seed:
+[tables/knowledge-seeds.csv](tables/knowledge-seeds.csv).
 """
 TOP = "60"
 
@@ -66,8 +58,9 @@ def build_scores(scores: SeedScores, task: str) -> list[str]:
         paper = PUBLISHED[task].get(system)
         verdict = "" if system == "cross" else seed_tables.decide(gain, p)
         printed = "" if paper is None else f"{paper:+.1f}"
-        rows.append((system, *means, seed_tables.format_gain(gain, p), verdict, printed))
-    head = ("system", "English", "mean of de, es, fr", "from cross", "", "paper")
+        seeds = str(len(scores.average(task, system, data, is_zero_shot)))
+        rows.append((system, seeds, *means, seed_tables.format_gain(gain, p), verdict, printed))
+    head = ("system", "seeds", "English", "mean of de, es, fr", "from cross", "", "paper")
     return [f"{TASKS[task].capitalize()}, macro F1:", "", *seed_tables.format_table(head, rows)]
 
 
@@ -156,12 +149,18 @@ def build_section() -> list[str]:
     for task in TASKS:
         if scores.list_sets(task):
             lines += build_scores(scores, task)
+    missing = [title for task, title in TASKS.items() if not scores.list_sets(task)]
+    if missing:
+        lines += [f"Not run with five seeds yet: {', '.join(missing)}.", ""]
     lines += ["What helped, without a correction:", "", *build_methods(scores)]
     if HEADS.exists():
         lines += ["Attention heads that training helped most:", "", *build_heads(HEADS)]
     if any(name_perplexities(task).exists() for task in TASKS):
-        note = "Pseudo-perplexity, geometric mean of de, es, fr; ratios with a 95 % interval by Student's t over seeds:"
-        lines += [note, "", *build_perplexities()]
+        note = [
+            "Pseudo-perplexity on rows of each task's own test text, geometric mean of de, es, fr; ratios with a 95 %",
+            "interval by Student's t over seeds:",
+        ]
+        lines += [*note, "", *build_perplexities()]
     return lines
 
 

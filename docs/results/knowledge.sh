@@ -2,11 +2,9 @@
 # The commands behind knowledge.md, in order. Needs CROSSLING_DATA and a GPU; `crossling trim` first if the whole
 # encoder is too large to copy (--set encoder.name=FOLDER on every study).
 set -euo pipefail
-settings=(--set stage.1.lr=5e-5 --set stage.0.vocabulary=seen --set stage.0.epochs=3)
-for study in pos ner-5000 sentiment; do
-    crossling study run "recipes/studies/knowledge-$study.toml" "${settings[@]}"
+for study in pos ner-5000 sentiment paraphrase; do
+    crossling study run "recipes/studies/knowledge-$study.toml"
 done
-crossling study run recipes/studies/knowledge-paraphrase.toml "${settings[@]}" --set stage.1.epochs=10
 for study in pos ner-5000 sentiment paraphrase; do
     crossling study compare "studies/knowledge-$study"
 done
@@ -30,8 +28,14 @@ crossling analyse head_updates "${models[@]}" --compare pos:pos-multi --compare 
 crossling analyse head_probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300
 crossling analyse head_probe "${models[@]}" "${tasks[@]}" --rows 1000 --test-rows 300 --null residuals_in_layers \
     --out analyses/head_probe-in-layers.csv
-crossling analyse perplexity original=multilingual-e5-small "${models[@]}" pos+DA=studies/knowledge-pos/pos/DA \
-    ner+FA=studies/knowledge-ner-5000/ner/FA ner+DA=studies/knowledge-ner-5000/ner/DA \
-    pos-adapted=studies/knowledge-pos/pos/DA@0 ner-adapted=studies/knowledge-ner-5000/ner/DA@0 \
-    --on ud --languages en_ewt,de_gsd,es_gsd,fr_gsd --sentences 200 \
-    --set 'training.train=["ud:en_ewt:train","ud:de_gsd:dev","ud:es_gsd:dev","ud:fr_gsd:dev","panx:en:train[:10000]","panx:de:train[:10000]","panx:es:train[:10000]","panx:fr:train[:10000]"]'
+train='training.train=["ud:en_ewt:train","ud:de_gsd:dev","ud:es_gsd:dev","ud:fr_gsd:dev","panx:en:train[:10000]","panx:de:train[:10000]","panx:es:train[:10000]","panx:fr:train[:10000]"]'
+score() { # TASK STUDY DATA LANGUAGES …: each task's own test text, adapted encoders with their own heads
+    local task=$1 cells=studies/$2/$1
+    crossling analyse perplexity original=multilingual-e5-small "$task=$cells/cross" "$task-multi=$cells/multi" \
+        "$task+DA=$cells/DA" "$task-adapted=$cells/DA@0" --on "$3" --languages "$4" --sentences 200 --set "$train" \
+        --out "analyses/perplexity-$task.csv" "${@:5}"
+}
+score pos knowledge-pos ud en_ewt,de_gsd,es_gsd,fr_gsd
+score ner knowledge-ner-5000 panx en,de,es,fr --split dev
+score sentiment knowledge-sentiment umsab en,de,es,fr
+score paraphrase knowledge-paraphrase pawsx en,de,es,fr --split 'dev[1600:]'

@@ -145,12 +145,13 @@ def test_tables_on_the_page_of_layer_fusion_are_those_of_the_archived_scores(loa
         assert format_section(name, script.build_section(name, scores)) in page, name
 
 
-def test_tables_on_the_page_of_adjustment_are_those_of_the_archived_scores(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """If this fails: python docs/results/adjustment.py --write"""
-    for archived in ARCHIVE.glob("adjustment-*.csv"):
+@pytest.mark.parametrize("name", ["adjustment", "knowledge"])
+def test_tables_on_the_page_are_those_of_the_archived_scores(name: str, load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """If this fails: python docs/results/NAME.py --write"""
+    for archived in ARCHIVE.glob(f"{name}-*.csv"):
         shutil.copy(archived, tmp_path)
-    page = (RESULTS / "adjustment.md").read_text(encoding="utf-8")
-    assert format_section("adjustment-seeds", load("adjustment").build_section()) in page
+    page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    assert format_section(f"{name}-seeds", load(name).build_section()) in page
 
 
 def format_section(name: str, lines: list[str]) -> str:
@@ -232,8 +233,8 @@ def test_knowledge_has_scores_heads_and_ratios_of_perplexities(load, tmp_path: P
     (tmp_path / "analyses" / "perplexity-sentiment.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     script.gather(tmp_path)
     text = "\n".join(script.build_section())
-    assert "| multi | 66.00 ± 3.00 | 66.00 ± 3.00 | +4.00 [-0.97, +8.97], p 0.148 | inconclusive | +13.9 |" in text
-    assert "| +DA | 62.00 ± 1.00 | 62.00 ± 1.00 | +0.00 [+0.00, +0.00], p 1.000 | inconclusive | +11.0 |" in text
+    assert "| multi | 3 | 66.00 ± 3.00 | 66.00 ± 3.00 | +4.00 [-0.97, +8.97], p 0.148 | inconclusive | +13.9 |" in text
+    assert "| +DA | 3 | 62.00 ± 1.00 | 62.00 ± 1.00 | +0.00 [+0.00, +0.00], p 1.000 | inconclusive | +11.0 |" in text
     assert "| pos | ner | 30.0 | 27.5 | 0.400 | 55.0 | 20 |" in text
     assert "2.00 [2.00, 2.00]" in text
 
