@@ -21,6 +21,7 @@ from crossling.papers.published import find_table
 
 SCORES = TABLES / "adjustment-seeds.csv"
 SIZES = TABLES / "adjustment-size-seeds.csv"
+LAYER = TABLES / "replay-layer.csv"
 CHANGES = TABLES / "adjustment-english-words.csv"
 DISTANCES = {name: TABLES / f"adjustment-seeds-distances-{name}.csv" for name in ("ner", "nli")}
 MEASURES = ("related", "unrelated", "relative", "auc", "same_sentence_auc")
@@ -115,10 +116,13 @@ KINDS = (
     Column("other languages, news", "pos", "news"),
     Column("other languages, Wikipedia", "pos", "wikipedia"),
 )
+NAMES = ("original", "replayed at layer 8")
 LANGUAGES = tuple(
     seed_tables.LanguageColumn((column.title, "adjusted"), column.task, column.data, ORIGINAL, "adjusted")
     for column in COLUMNS[:5]
 )
+REPLAYED = ("de", "es", "hi", "ja", "ru", "vi", "zh")
+"""Languages of the replayed text."""
 REPLAYS = ("continual", "replayed", "everyday", "replayed-stay", "replayed-pull", "replayed-layer")
 SIZE_COLUMNS = (
     Column("entities", "ner", "panx-dev--2000"),
@@ -194,6 +198,36 @@ def build_paper(scores: SeedScores) -> list[str]:
     return seed_tables.format_table(("", "paper, adjusted", "here", "paper, continual", "here"), rows)
 
 
+def build_replay_at_layer(scores: SeedScores) -> list[str]:
+    """Replay at layer 8 in both of its studies: on average, by whether the language's text was replayed, and by
+    language."""
+    groups = {
+        "twelve languages": is_zero_shot,
+        "replayed text": lambda language: language in REPLAYED,
+        "none": lambda language: is_zero_shot(language) and language not in REPLAYED,
+        "English": is_english,
+    }
+    again = seed_tables.read_scores(LAYER)
+    columns = {
+        "6,000 sentences, GPU": (scores, seed_tables.LanguageColumn(NAMES, "pos", "ud", ORIGINAL, "replayed-layer")),
+        "2,000 sentences, CPU": (
+            again,
+            seed_tables.LanguageColumn(NAMES, "pos", again.list_sets("pos")[0], "plain", "replayed"),
+        ),
+    }
+    rows, tables = [], []
+    for title, (found, column) in columns.items():
+        gains = [
+            seed_tables.measure_gain(
+                *(found.average("pos", name, column.data, keep) for name in (column.system, column.baseline))
+            )
+            for keep in groups.values()
+        ]
+        rows.append((title, *map(seed_tables.format_gain, gains)))
+        tables += [f"{title}:", "", *seed_tables.build_languages(found, [column])]
+    return [*seed_tables.format_table(("", *groups), rows), *tables]
+
+
 def build_changes(path: Path) -> list[str]:
     """How far English words moved in every adjust stage: means over seeds."""
     with path.open(encoding="utf-8", newline="") as stream:
@@ -251,6 +285,13 @@ def build_section() -> list[str]:
         "",
         *build_paper(scores),
     ]
+    if LAYER.exists():
+        note = [
+            "Replay at layer 8 without adjustment, parts of speech: above, and once more on a CPU in float32",
+            "(`recipes/studies/replay-layer.toml`: 300 sentences of each test set). Points from the original, by",
+            "whether text of the language was replayed, not corrected; then by language, corrected as above:",
+        ]
+        lines += [*note, "", *build_replay_at_layer(scores)]
     if CHANGES.exists():
         lines += ["English words after the stage, compared with the original encoder:", "", *build_changes(CHANGES)]
     for name, path in DISTANCES.items():
@@ -267,6 +308,8 @@ def gather(results: Path) -> None:
     count = seed_tables.gather_scores(results, ("adjustment",), SCORES)
     sys.stdout.write(f"{SCORES}: {count} scores\n")
     seed_tables.gather_changes(results, "adjustment", CHANGES)
+    if seed_tables.locate_csv(results, "replay-layer", "seed-scores.csv"):
+        seed_tables.gather_scores(results, ("replay-layer",), LAYER)
     size = "adjustment-size-tatoeba"
     if any((results / place).exists() for place in (f"{size}-seed-scores.csv", f"{size}/seed-scores.csv")):
         seed_tables.gather_scores(results, (size,), SIZES)
