@@ -21,7 +21,7 @@ from crossling.papers.published import find_table
 
 SCORES = TABLES / "adjustment-seeds.csv"
 SIZES = TABLES / "adjustment-size-seeds.csv"
-LAYER = TABLES / "replay-layer.csv"
+LAYER = TABLES / "adjustment-replay-layer.csv"
 CHANGES = TABLES / "adjustment-english-words.csv"
 DISTANCES = {name: TABLES / f"adjustment-seeds-distances-{name}.csv" for name in ("ner", "nli")}
 MEASURES = ("related", "unrelated", "relative", "auc", "same_sentence_auc")
@@ -289,7 +289,8 @@ def build_section() -> list[str]:
         note = [
             "Replay at layer 8 without adjustment, parts of speech: above, and once more on a CPU in float32",
             "(`recipes/studies/replay-layer.toml`: 300 sentences of each test set). Points from the original, by",
-            "whether text of the language was replayed, not corrected; then by language, corrected as above:",
+            "whether text of the language was replayed, not corrected; then by language, corrected as above. Scores of",
+            "every seed: [tables/adjustment-replay-layer.csv](tables/adjustment-replay-layer.csv).",
         ]
         lines += [*note, "", *build_replay_at_layer(scores)]
     if CHANGES.exists():
