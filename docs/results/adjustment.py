@@ -1,6 +1,6 @@
 """Tables of adjustment.md, from the scores of every seed: python docs/results/adjustment.py
 
-python docs/results/adjustment.py --gather RESULTS   # scores of the studies adjustment and adjustment-size-tatoeba
+python docs/results/adjustment.py --gather RESULTS   # scores of three studies, and distances
 python docs/results/adjustment.py                    # the tables, from tables/adjustment-seeds.csv and others
 python docs/results/adjustment.py --write            # into adjustment.md
 """
@@ -23,7 +23,12 @@ SCORES = TABLES / "adjustment-seeds.csv"
 SIZES = TABLES / "adjustment-size-seeds.csv"
 LAYER = TABLES / "adjustment-replay-layer.csv"
 CHANGES = TABLES / "adjustment-english-words.csv"
+STUDIES = ("adjustment", "adjustment-more-seeds")
 DISTANCES = {name: TABLES / f"adjustment-seeds-distances-{name}.csv" for name in ("ner", "nli")}
+DISTANCE_TITLES = {
+    "ner": "entities, five seeds (**tuned**: the original fine-tuned, **both**: adjusted and fine-tuned)",
+    "nli": "inference",
+}
 MEASURES = ("related", "unrelated", "relative", "auc", "same_sentence_auc")
 """Columns of `crossling analyse distances` that are shown; the last: unlinked words of the same sentence."""
 ORIGINAL = "original"
@@ -58,7 +63,7 @@ class Column:
 
 INTRO = """## Controls, five seeds, and a reader that reads
 
-    crossling study run recipes/studies/adjustment.toml
+    crossling study run recipes/studies/adjustment.toml             # and adjustment-more-seeds.toml
 
 - **original**: the encoder as it came. **adjusted**: the paper's stage before fine-tuning. **continual**: and with
   replay.
@@ -70,8 +75,8 @@ INTRO = """## Controls, five seeds, and a reader that reads
 
 Percent of the original ± standard deviation over seeds, then points from it: paired by seed, with a 95 % interval by
 Student's t over seeds, and p after Holm's correction over the systems of a column. Where p is 0.05 or more, the
-difference is inconclusive. **Columns of `questions` have four seeds**, since one cell of the original was not
-finished; all others have five.
+difference is inconclusive. Five seeds; ten where differences are about a point, for the systems that decide there: on
+inference the original, adjusted, continual, held, kept and relative, on entities the first three.
 Scores of every seed: [tables/adjustment-seeds.csv](tables/adjustment-seeds.csv).
 """
 XNLI, MIXED, FEW = "xnli-test--2000", "xnli@mixed-test--2000", "xquad-test--600"
@@ -123,6 +128,18 @@ LANGUAGES = tuple(
 )
 REPLAYED = ("de", "es", "hi", "ja", "ru", "vi", "zh")
 """Languages of the replayed text."""
+BETWEEN = (
+    ("adjusted", "held"),
+    ("kept keep=direction", "kept keep=scale"),
+    ("kept keep=direction", "held"),
+    ("adjusted", "relative"),
+    ("continual", "adjusted"),
+)
+"""What is compared with what besides the original."""
+BETWEEN_SIZES = (
+    ("adjusted sentences=5000", "adjusted sentences=1000"),
+    ("adjusted sentences=15000", "adjusted sentences=1000"),
+)
 REPLAYS = ("continual", "replayed", "everyday", "replayed-stay", "replayed-pull", "replayed-layer")
 SIZE_COLUMNS = (
     Column("entities", "ner", "panx-dev--2000"),
@@ -155,6 +172,20 @@ def build_differences(scores: SeedScores, columns: tuple[Column, ...], systems: 
             cells.setdefault(system, []).append(seed_tables.format_gain(gain, p))
     rows = [(system, *found) for system, found in cells.items() if any(found)]
     return seed_tables.format_table(("system", *(column.title for column in columns)), rows)
+
+
+def build_between(scores: SeedScores, columns: tuple[Column, ...], pairs: tuple[tuple[str, str], ...]) -> list[str]:
+    """Differences of systems from one another; Holm's correction over the pairs of a column."""
+    cells: dict[tuple[str, str], list[str]] = {pair: [] for pair in pairs}
+    for column in columns:
+        gains = [
+            seed_tables.measure_gain(average(scores, one, column), average(scores, other, column))
+            for one, other in pairs
+        ]
+        for pair, gain, p in zip(pairs, gains, seed_tables.correct(gains), strict=True):
+            cells[pair].append(seed_tables.format_gain(gain, p))
+    rows = [(f"{one} less {other}", *found) for (one, other), found in cells.items()]
+    return seed_tables.format_table(("", *(column.title for column in columns)), rows)
 
 
 def build_contrasts(scores: SeedScores) -> list[str]:
@@ -272,6 +303,9 @@ def build_section() -> list[str]:
         "English:",
         "",
         *build_differences(scores, ENGLISH, systems),
+        "Between systems; p after Holm's correction over the lines of a column:",
+        "",
+        *build_between(scores, COLUMNS[1:4], BETWEEN),
         "Every language, the original and the difference of the adjusted encoder; ▲ better, ▼ worse: p < 0.05 after",
         "Holm's correction over the languages of a column:",
         "",
@@ -297,16 +331,22 @@ def build_section() -> list[str]:
         lines += ["English words after the stage, compared with the original encoder:", "", *build_changes(CHANGES)]
     for name, path in DISTANCES.items():
         if path.exists():
-            lines += [f"Distances of words, Tatoeba's es, ru, vi, hi, models of `{name}`:", "", *build_distances(path)]
+            lines += [f"Distances of words, models of {DISTANCE_TITLES[name]}:", "", *build_distances(path)]
     if SIZES.exists():
         sizes = seed_tables.read_scores(SIZES)
         table = build_differences(sizes, SIZE_COLUMNS, list_systems(sizes, SIZE_COLUMNS))
-        lines += ["How much text, Tatoeba's in es, ru, vi, hi:", "", *table]
+        note = [
+            "How much text (table 5): Tatoeba's everyday sentences in es, ru, vi, hi, so many of each where there are",
+            "as many (`recipes/studies/adjustment-size-tatoeba.toml`; Hindi has 9,252, Vietnamese 5,782); means of",
+            "these languages, ten seeds; p after Holm's correction over the lines of a column. Scores of every seed:",
+            "[tables/adjustment-size-seeds.csv](tables/adjustment-size-seeds.csv).",
+        ]
+        lines += [*note, "", *table, *build_between(sizes, SIZE_COLUMNS, BETWEEN_SIZES)]
     return lines
 
 
 def gather(results: Path) -> None:
-    count = seed_tables.gather_scores(results, ("adjustment",), SCORES)
+    count = seed_tables.gather_scores(results, STUDIES, SCORES)
     sys.stdout.write(f"{SCORES}: {count} scores\n")
     seed_tables.gather_changes(results, "adjustment", CHANGES)
     if seed_tables.locate_csv(results, "replay-layer", "seed-scores.csv"):

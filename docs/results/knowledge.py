@@ -10,14 +10,19 @@ from __future__ import annotations
 import csv
 import math
 import sys
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+import pandas as pd
 import seed_tables
 from seed_tables import FOLDER, TABLES, BySeed, SeedScores, is_english, is_zero_shot
 
 SCORES = TABLES / "knowledge-seeds.csv"
+PROBES = TABLES / "knowledge-seeds-probes.csv"
 HEADS = TABLES / "knowledge-seeds-heads.csv"
+HEADS_IN_LAYERS = TABLES / "knowledge-seeds-heads-in-layers.csv"
+HEAD_SCORES = TABLES / "knowledge-head-scores.csv"
 STUDIES = ("knowledge-pos", "knowledge-ner-5000", "knowledge-sentiment", "knowledge-paraphrase")
 TASKS = {"pos": "parts of speech", "ner": "entities", "sentiment": "sentiment", "paraphrase": "paraphrase"}
 METHODS = {"multi": "labels in those languages", "+DA": "their unlabelled text, first", "+FA": "other tasks beside"}
@@ -29,7 +34,7 @@ PUBLISHED = {
     "paraphrase": {"multi": 4.3, "+FA": -0.0, "+DA": -9.0, "+FA+DA": 0.4},
 }
 """The paper's points from its cross-lingual model, mean of de, es, fr (tables 2 and 6)."""
-INTRO = """## Five seeds
+INTRO = """## Scores (tables 2 and 6)
 
     crossling study run recipes/studies/knowledge-ner-5000.toml    # and -pos, -sentiment, -paraphrase
 
@@ -39,6 +44,35 @@ correction over the systems of a task. Where p is 0.05 or more, the difference i
 [tables/knowledge-seeds.csv](tables/knowledge-seeds.csv).
 """
 TOP = "60"
+"""Of 144 heads, as in the paper."""
+SMALLEST = 0.0005
+"""The smallest p of 1,999 permutations: the observed count is one of 2,000."""
+
+
+PROBE_INTRO = """### Probes (table 3)
+
+Points of macro F1, four languages together, by which a linear probe on a fine-tuned encoder is better than one on the
+original; in brackets the model's own task. 95 % by Student's t over seeds; differences of multi and cross are paired by
+seed, p after Holm's correction over these sixteen. Every seed:
+[tables/knowledge-seeds-probes.csv](tables/knowledge-seeds-probes.csv).
+"""
+HEADS_INTRO = """### Heads (table 4)
+
+Of the 60 heads whose probes training helped most, how many two models share, on the mean over pairs of different seeds;
+what two seeds of the task's own model share (the ceiling); and what is shared by chance, in permutations that keep the
+original encoder, whose scores both have subtracted. They permute over all heads, or only within each layer: then what
+is left is more than which layers training helps. p after Holm's correction over 84 comparisons (the best 40, 60 and
+80 heads); ≤ marks the smallest p that 1,999 permutations can give. Every comparison:
+[over all heads](tables/knowledge-seeds-heads.csv), [within layers](tables/knowledge-seeds-heads-in-layers.csv);
+macro F1 of every head, model and seed: [tables/knowledge-head-scores.csv](tables/knowledge-head-scores.csv).
+"""
+PERPLEXITY_INTRO = """### Pseudo-perplexity (table 5)
+
+200 rows of each task's own test set and language, geometric mean of de, es, fr. All but adapted have the head for
+masked words that was trained on the frozen original; adapted is the encoder after masked words, before fine-tuning,
+with the head that was trained with it. Quotients with a 95 % interval by Student's t over seeds. Every seed and
+language: `tables/knowledge-seeds-perplexity-*.csv`.
+"""
 
 
 def name_perplexities(task: str) -> Path:
@@ -81,33 +115,31 @@ def build_methods(scores: SeedScores) -> list[str]:
     return seed_tables.format_table(("method", *TASKS.values()), rows)
 
 
-def build_heads(path: Path) -> list[str]:
-    """Shared heads of the best 60, beside chance and beside what two seeds of one model share."""
+def read_heads(path: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """By probe and model: how many of the best heads are shared, and how many by chance."""
     with path.open(encoding="utf-8", newline="") as stream:
-        found = [row for row in csv.DictReader(stream) if row["top"] == TOP]
-    rows = [
-        (
-            row["probe"],
-            row["model"],
-            f"{float(row['shared']):.1f}",
-            f"{float(row['expected']):.1f}",
-            f"{float(row['p_corrected']):.3f}" if row["p_corrected"] else "",
-            f"{float(row['ceiling']):.1f}" if row["ceiling"] else "",
-            row["pairs_of_seeds"],
-        )
-        for row in found
-        if row["shared"] and row["expected"]
-    ]
-    head = (
-        "task",
-        "model",
-        f"shared of {TOP}",
-        "by chance",
-        "p, Holm",
-        "two seeds of the task's model",
-        "pairs of seeds",
-    )
+        found = [row for row in csv.DictReader(stream) if row["top"] == TOP and row["shared"] and row["expected"]]
+    return {(row["probe"], row["model"]): row for row in found}
+
+
+def build_heads(path: Path, in_layers: Path) -> list[str]:
+    """Shared heads of the best 60, beside what two seeds of one model share, and beside chance: over all heads, and
+    within layers."""
+    found, others = read_heads(path), read_heads(in_layers) if in_layers.exists() else {}
+    rows = []
+    for pair, row in found.items():
+        chance = [f"{float(one['expected']):.1f}, p {show_p(one)}" if one else "" for one in (row, others.get(pair))]
+        ceiling = f"{float(row['ceiling']):.1f}" if row["ceiling"] else ""
+        rows.append((*pair, f"{float(row['shared']):.1f}", ceiling, *chance))
+    head = ("task", "model", f"shared of {TOP}", "by two seeds", "by chance", "by chance in layers")
     return seed_tables.format_table(head, rows)
+
+
+def show_p(row: dict[str, str]) -> str:
+    """After Holm's correction; the smallest that permutations can give is marked, since the true one may be smaller."""
+    if not row["p_corrected"]:
+        return "–"
+    return f"{'≤ ' if float(row['p']) <= SMALLEST else ''}{float(row['p_corrected']):.3f}"
 
 
 def read_losses(path: Path) -> dict[str, BySeed]:
@@ -122,22 +154,69 @@ def read_losses(path: Path) -> dict[str, BySeed]:
 
 
 def build_perplexities() -> list[str]:
-    """Perplexity on each task's own test text: levels, and multi and +DA divided by cross."""
+    """Perplexity on each task's own test text: levels, and divided by another model's."""
     rows = []
     for task, title in TASKS.items():
         if not name_perplexities(task).exists():
             continue
         losses = read_losses(name_perplexities(task))
         names = {"original": "original", "cross": task, "multi": f"{task}-multi", "+DA": f"{task}+DA"}
+        names["adapted"] = f"{task}-adapted"
         levels = [f"{math.exp(fmean(losses[name].values())):,.0f}" if name in losses else "" for name in names.values()]
+        cross = losses.get(task, {})
+        original = dict.fromkeys(losses.get(names["adapted"], {}), next(iter(losses["original"].values())))
         ratios = []
-        for name in ("multi", "+DA"):
-            gain = seed_tables.measure_gain(losses.get(names[name], {}), losses.get(task, {}))
+        for name, other in (("multi", cross), ("+DA", cross), ("adapted", original)):
+            gain = seed_tables.measure_gain(losses.get(names[name], {}), other)
             factors = [math.exp(value) for value in (gain.mean, gain.low, gain.high)] if gain else []
             ratios.append("{:.2f} [{:.2f}, {:.2f}]".format(*factors) if factors else "")
         rows.append((title, *levels, *ratios))
-    head = ("task, its own test text", "original", "cross", "multi", "+DA", "multi / cross", "+DA / cross")
+    quotients = ("multi / cross", "+DA / cross", "adapted / original")
+    head = ("own test text", "original", "cross", "multi", "+DA", "adapted, own head", *quotients)
     return seed_tables.format_table(head, rows)
+
+
+def build_languages(scores: SeedScores, task: str) -> list[str]:
+    """Levels of cross by language and every other system's difference; Holm's correction over all of them."""
+    [data, *_] = scores.list_sets(task)
+    codes = scores.list_languages(task, data)
+    systems = [system for system in scores.list_systems(task) if system != "cross"]
+    found = {system: scores.values[task, system, data] for system in ("cross", *systems)}
+    gains = [
+        seed_tables.measure_gain(found[s].get(code, {}), found["cross"][code]) for s, code in product(systems, codes)
+    ]
+    marks = {"better": " ▲", "worse": " ▼"}
+    cells = [
+        f"{gain or ''}{marks.get(seed_tables.decide(gain, p), '')}"
+        for gain, p in zip(gains, seed_tables.correct(gains), strict=True)
+    ]
+    rows = [("cross", *(seed_tables.show_mean(found["cross"][code]) for code in codes))]
+    rows += [(system, *cells[n * len(codes) : (n + 1) * len(codes)]) for n, system in enumerate(systems)]
+    return seed_tables.format_table((TASKS[task], *(code.partition("_")[0] for code in codes)), rows)
+
+
+def read_probes() -> dict[tuple[str, str], BySeed]:
+    """By model and probe: points above a probe on the original encoder."""
+    found: dict[tuple[str, str], BySeed] = {}
+    with PROBES.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            found.setdefault((row["model"], row["probe"]), {})[int(row["seed"])] = float(row["result"])
+    return found
+
+
+def build_probes() -> list[str]:
+    """Results of cross and multi, and their difference; Holm's correction over the differences of the whole table."""
+    found = read_probes()
+    pairs = list(product(TASKS, TASKS))
+    gains = [seed_tables.measure_gain(found[f"{task}-multi", probe], found[task, probe]) for task, probe in pairs]
+    cells: dict[str, list[str]] = {}
+    for (task, probe), gain, p in zip(pairs, gains, seed_tables.correct(gains), strict=True):
+        for model in (task, f"{task}-multi"):
+            shown = seed_tables.measure_gain(found[model, probe], dict.fromkeys(found[model, probe], 0.0))
+            own = "({})" if task == probe else "{}"
+            cells.setdefault(model, []).append(own.format(shown))
+        cells.setdefault(f"{task}-multi less {task}", []).append(seed_tables.format_gain(gain, p))
+    return seed_tables.format_table(("model", *TASKS.values()), [(name, *row) for name, row in cells.items()])
 
 
 def build_section() -> list[str]:
@@ -153,24 +232,44 @@ def build_section() -> list[str]:
     if missing:
         lines += [f"Not run with five seeds yet: {', '.join(missing)}.", ""]
     lines += ["What helped, without a correction:", "", *build_methods(scores)]
+    lines += [
+        "By language: cross, and points from it; ▲ better, ▼ worse: p < 0.05 after Holm's correction over the systems",
+        "and languages of a task.",
+        "",
+    ]
+    for task in TASKS:
+        if scores.list_sets(task):
+            lines += build_languages(scores, task)
+    if PROBES.exists():
+        lines += [*PROBE_INTRO.split("\n"), *build_probes()]
     if HEADS.exists():
-        lines += ["Attention heads that training helped most:", "", *build_heads(HEADS)]
+        lines += [*HEADS_INTRO.split("\n"), *build_heads(HEADS, HEADS_IN_LAYERS)]
     if any(name_perplexities(task).exists() for task in TASKS):
-        note = [
-            "Pseudo-perplexity on rows of each task's own test text, geometric mean of de, es, fr; ratios with a 95 %",
-            "interval by Student's t over seeds:",
-        ]
-        lines += [*note, "", *build_perplexities()]
+        lines += [*PERPLEXITY_INTRO.split("\n"), *build_perplexities()]
     return lines
 
 
 def gather(results: Path) -> None:
     count = seed_tables.gather_scores(results, STUDIES, SCORES)
     sys.stdout.write(f"{SCORES}: {count} scores\n")
-    places = {"head_probe-shared": HEADS, **{f"perplexity-{task}": name_perplexities(task) for task in TASKS}}
+    places = {"head_probe-shared": HEADS, "head_probe-in-layers-shared": HEADS_IN_LAYERS}
+    places |= {f"perplexity-{task}": name_perplexities(task) for task in TASKS}
     for name, path in places.items():
         if (found := results / "analyses" / f"{name}.csv").exists():
             path.write_bytes(found.read_bytes())
+    if (probes := results / "analyses" / "probe.csv").exists():
+        table = pd.read_csv(probes)
+        table = table[(table["language"] == "all") & (table["score"] == "macro_f1") & (table["sample"] == 0)]
+        table[["model", "seed", "probe", "result"]].to_csv(PROBES, index=False)
+    if (heads := results / "analyses" / "head_probe.parquet").exists():
+        table = pd.read_parquet(heads)
+        table = table[(table["language"] == "all") & (table["score"] == "macro_f1") & (table["sample"] == 0)]
+        table["seed"] = table["seed"].map("{:.0f}".format, na_action="ignore").fillna("")  # the original has none
+        table["name"] = table["layer"].astype(str) + "." + table["head"].astype(str)
+        wide = table.pivot_table(
+            index=["model", "seed", "probe"], columns="name", values="value", sort=False, dropna=False, observed=True
+        )
+        wide.dropna(how="all").reset_index().to_csv(HEAD_SCORES, index=False, float_format="%.4f")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from types import ModuleType
 
+import pandas as pd
 import pytest
 
 from crossling.study.grid import load_study
@@ -120,6 +121,28 @@ def test_layer_that_english_dev_chooses_is_shown_with_its_gain(load, tmp_path: P
     assert (tmp_path / "sweep.svg").stat().st_size
 
 
+def test_the_gate_at_its_own_rate_is_tested_on_new_seeds_alone_and_shown_with_all(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    script, tables = load("layer_fusion"), load("seed_tables")
+    folder = tmp_path / "layer-fusion-gate"
+    folder.mkdir()
+    gains = {"plain": 0.0, "dlfa layer=11": 0.5, "dlfa-1e-3 layer=11": 1.0}
+    rows = [
+        (task, system, seed, "set", code, "accuracy", 70 + seed + gain + 0.1 * (seed - 7) * (system != "plain"))
+        for task, (system, gain), seed in product(("pos", "nli"), gains.items(), (6, 7, 8))
+        for code in ("en", "de")
+    ]
+    write_scores(folder / "seed-scores.csv", rows)
+    script.gather(tmp_path)
+    first = tables.SeedScores(dict(zip(HEAD, map(str, row), strict=True)) for row in make_sweep(script))
+    lines = script.build_confirmation(first)
+    # Differences of 0.9, 1.0 and 1.1: t is 17.3 with two degrees of freedom, p 0.0033, doubled by the correction. The
+    # first seeds have -0.9, -0.8 and -0.7; all six -0.9 to 1.1.
+    [shown] = [line for line in lines if line.startswith("| Inference |")]
+    assert "| +1.00 [+0.75, +1.25], p 0.007 | better | -0.80 [-1.05, -0.55] | +0.10 [" in shown
+    assert shown.endswith("| +0.50 [+0.25, +0.75] |")
+    assert not any("entities" in line for line in lines), "not run"
+
+
 def test_papers_differences_from_its_baseline_stand_beside_ours(load) -> None:  # type: ignore[no-untyped-def]
     script, tables = load("layer_fusion"), load("seed_tables")
     scores = tables.SeedScores(dict(zip(HEAD, map(str, row), strict=True)) for row in make_sweep(script))
@@ -140,6 +163,7 @@ def test_systems_of_layer_fusion_that_are_shown_are_those_of_the_study(load) -> 
 def test_tables_on_the_page_of_layer_fusion_are_those_of_the_archived_scores(load) -> None:  # type: ignore[no-untyped-def]
     """If this fails: python docs/results/layer_fusion.py --write"""
     script, tables = load("layer_fusion"), load("seed_tables")
+    shutil.copy(ARCHIVE / script.GATE_SCORES.name, script.GATE_SCORES)
     page, scores = script.PAGE.read_text(encoding="utf-8"), tables.read_scores(ARCHIVE / script.SCORES.name)
     for name in script.SECTIONS:
         assert format_section(name, script.build_section(name, scores)) in page, name
@@ -190,6 +214,16 @@ def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path
     assert not any(line.startswith("| replayed | 0.500") for line in lines), "no adjust stage"
 
 
+@pytest.mark.parametrize("names", [("adjustment", "adjustment-more-seeds"), ("layer-fusion", "layer-fusion-gate")])
+def test_studies_whose_seeds_stand_together_differ_in_seeds_alone(names: tuple[str, str]) -> None:
+    studies = [load_study(RESULTS.parents[1] / "recipes" / "studies" / f"{name}.toml") for name in names]
+    first, more = ({(one.task, one.label): one.recipe for one in study.variants} for study in studies)
+    assert more.keys() <= first.keys()
+    for name, recipe in more.items():
+        assert recipe.model_dump(exclude={"seeds"}) == first[name].model_dump(exclude={"seeds"}), name
+    assert not set(studies[0].settings.seeds) & set(studies[1].settings.seeds)
+
+
 def test_replays_that_are_shown_are_systems_of_the_study(load) -> None:  # type: ignore[no-untyped-def]
     study = load_study(RESULTS.parents[1] / "recipes" / "studies" / "adjustment.toml")
     assert set(load("adjustment").REPLAYS) <= {variant.label for variant in study.variants if variant.task == "pos"}
@@ -226,6 +260,20 @@ def test_knowledge_has_scores_heads_and_ratios_of_perplexities(load, tmp_path: P
     shared = "probe,model,baseline,top,shared,expected,p,p_corrected,ceiling,pairs_of_seeds\n"
     shared += "pos,ner,pos,60,30,27.5,0.2,0.4,55,20\n"
     (tmp_path / "analyses" / "head_probe-shared.csv").write_text(shared, encoding="utf-8")
+    in_layers = shared.replace("27.5,0.2,0.4", "29.5,0.0005,0.042")
+    (tmp_path / "analyses" / "head_probe-in-layers-shared.csv").write_text(in_layers, encoding="utf-8")
+    columns = "model,seed,probe,own,language,score,sample,result"
+    probes = [
+        f"{task}{end},{seed},{probe},,{language},macro_f1,{sample},{seed + (2 + seed / 10) * bool(end)}"
+        for task, probe, end, seed in product(script.TASKS, script.TASKS, ("", "-multi"), (1, 2, 3))
+        for language, sample in (("all", 0), ("de", 0), ("all", 1))
+    ]
+    (tmp_path / "analyses" / "probe.csv").write_text("\n".join([columns, *probes]) + "\n", encoding="utf-8")
+    heads = [("pos", 1.0, "ner", language, "macro_f1", 0, 1, 2, 0.5) for language in ("all", "de")]
+    table = pd.DataFrame(
+        heads, columns=["model", "seed", "probe", "language", "score", "sample", "layer", "head", "value"]
+    )
+    table.to_parquet(tmp_path / "analyses" / "head_probe.parquet")
     lines = ["model,seed,language,perplexity", "original,,de,100"]
     lines += [
         f"sentiment{end},{seed},de,{level * seed}" for end, level in (("", 200), ("-multi", 400)) for seed in (1, 2)
@@ -235,7 +283,12 @@ def test_knowledge_has_scores_heads_and_ratios_of_perplexities(load, tmp_path: P
     text = "\n".join(script.build_section())
     assert "| multi | 3 | 66.00 ± 3.00 | 66.00 ± 3.00 | +4.00 [-0.97, +8.97], p 0.148 | inconclusive | +13.9 |" in text
     assert "| +DA | 3 | 62.00 ± 1.00 | 62.00 ± 1.00 | +0.00 [+0.00, +0.00], p 1.000 | inconclusive | +11.0 |" in text
-    assert "| pos | ner | 30.0 | 27.5 | 0.400 | 55.0 | 20 |" in text
+    assert "| pos | ner | 30.0 | 55.0 | 27.5, p 0.400 | 29.5, p ≤ 0.042 |" in text
+    # Multi is 2.1, 2.2 and 2.3 points ahead: t is 38.1 with two degrees of freedom, p 0.00069, times 16.
+    assert "| ner-multi less ner | +2.20 [+1.95, +2.45], p 0.011 |" in text
+    assert "| ner | +2.00 [-0.48, +4.48] | (+2.00 [-0.48, +4.48]) |" in text, "the task of the model itself in brackets"
+    assert "| sentiment | en | de | es |" in text and "| multi | +4.00 [-0.97, +8.97] | +4.00 [" in text
+    assert script.HEAD_SCORES.read_text(encoding="utf-8") == "model,seed,probe,1.2\npos,1,ner,0.5000\n"
     assert "2.00 [2.00, 2.00]" in text
 
 
