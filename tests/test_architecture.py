@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "crossling"
 
 LAYERS = (
-    {"errors", "registry", "progress", "processes", "addresses", "files", "limits"},
+    {"errors", "registry", "progress", "processes", "addresses", "files", "limits", "gpu_context"},
     {"recipe", "data", "phrasebook", "scores", "store"},
     {"report"},
     {"encoders"},

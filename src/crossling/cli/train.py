@@ -109,6 +109,9 @@ def run(
 
 
 def _run(recipe: Recipe, out: Path, store: Store) -> None:
+    from crossling.gpu_context import begin_context
+
+    begin_context(recipe.run.device)  # before torch is imported
     from crossling.cli.show_run import show_run
     from crossling.report.terminal import TerminalProgress, print_error
     from crossling.study.recipe_run import run_recipe

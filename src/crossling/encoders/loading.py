@@ -124,6 +124,13 @@ def paused_collection() -> Iterator[None]:
 
 
 @paused_collection()
+def import_transformers() -> None:
+    """Import now what loading an encoder would import."""
+    from transformers import AutoConfig, AutoTokenizer  # noqa: F401
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING  # noqa: F401
+
+
+@paused_collection()
 def load_encoder(name: str, *, revision: str | None = None, attention: Direction | None = None) -> Encoder:
     """An encoder by name: ``multilingual-e5-small`` or ``gemma-3-270m`` (no network), a folder, or a name on the hub.
 

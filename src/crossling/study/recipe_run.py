@@ -22,9 +22,10 @@ import torch
 from crossling.data.rows import Rows
 from crossling.encoders.cache import EncoderCache
 from crossling.encoders.encoder import Encoder
-from crossling.encoders.loading import paused_collection
+from crossling.encoders.loading import import_transformers, paused_collection
 from crossling.errors import ArtefactError, Problems
 from crossling.files import copy_atomic, is_filled, temporary_folder, write_atomic
+from crossling.gpu_context import begin_context
 from crossling.inference.evaluate import encode_ahead, predict_sets
 from crossling.models.model import Model, ModelCard, load_model, save_model
 from crossling.progress import NoProgress, Progress
@@ -53,6 +54,7 @@ from crossling.study.run_record import DataRecord, RunRecord
 from crossling.tasks import Task, restore_task
 from crossling.training import loop
 from crossling.training.distributed import Distributed, setup_distributed
+from crossling.training.fast.first_use import begin_first_use
 from crossling.training.hardware import describe_hardware, measure_peak, release_memory
 from crossling.training.tracking import open_trackers
 
@@ -76,10 +78,13 @@ class RecipeRun:
     def run(self, *, command: str = "") -> None:
         """Train and predict for every seed; what is already there is not done again."""
         check_stages(self.recipe)
+        first_use = begin_first_use(self.distributed)
         self.check_targets()
         problems = Problems()
         self.check_layers(problems)  # an encoder that is missing is reported now
         problems.raise_all()
+        if first_use.ident is not None:
+            first_use.join()
         self._create_folder()
         stages: dict[str, tuple[str, ...]] = {}
         with open_trackers(self.recipe, self.out, self.distributed) as self.track:
@@ -407,6 +412,8 @@ def run_recipe(
 ) -> RecipeRun:
     """Run a recipe; predictions and the record of the run are then in ``out``."""
     with paused_collection():  # it imports much
+        if begin_context(recipe.run.device):
+            import_transformers()  # while the driver works: from here on Python would wait for it
         distributed = setup_distributed(recipe.run)
     shown = progress if progress and distributed.is_main else NoProgress()  # else every process would say the same
     run = RecipeRun(recipe, store, out, distributed, shown)

@@ -117,9 +117,10 @@ def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: str
 
 def import_all() -> None:
     """Import everything at once, while the scheduler plans, and not in the first cell."""
-    from transformers import AutoModel, AutoTokenizer  # noqa: F401
-
+    from crossling.encoders.loading import import_transformers
     from crossling.study import recipe_run  # noqa: F401
+
+    import_transformers()
 
 
 def _exit_with(parent: int) -> None:
