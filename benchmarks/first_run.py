@@ -1,8 +1,9 @@
-"""Where the time of a first fine-tuning goes: a fresh process, a fresh store, one recipe; seconds by phase.
+"""Where the time of a first fine-tuning goes: ``crossling run`` in a fresh process and store, in seconds by phase.
 
     python benchmarks/first_run.py                              # on a GPU: an encoder of mBERT's size
     python benchmarks/first_run.py --device cpu --quick         # tiny sizes, to see that it works
-    python benchmarks/first_run.py --sources . ../before        # another working tree beside this one, in turns
+    python benchmarks/first_run.py --sources ../before . --rounds 3     # two working trees in turns, and medians
+    python benchmarks/first_run.py --imports                    # also the modules that take longest to import
 
 Pairs of texts are made up, with as many subwords as real ones have; the WordPiece tokenizer has as many as mBERT's. A
 phase has the time within it that belongs to no other phase: capturing is not part of an epoch. A GPU is waited for at
@@ -12,8 +13,12 @@ the end of an epoch and of a prediction only. What a thread does meanwhile count
 from __future__ import annotations
 
 import argparse
+import importlib.abc
+import importlib.machinery
 import json
 import os
+import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,29 +31,61 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN, DEV, TEST = 16_000, 2_000, 2_000
 LANGUAGES = ("de", "es", "fr", "ru")
+RUN = "crossling.study.recipe_run"
+LOADING = "crossling.encoders.loading"
+STEPS = "crossling.training.fast.cuda_graph:CapturedSteps"
 PHASES = {
-    "encoder: loading": (
-        "crossling.encoders.cache:EncoderCache.load",
-        "crossling.encoders.cache:EncoderCache.load_last",
-        "crossling.encoders.cache:EncoderCache.identify",
-    ),
-    "data: opening": ("crossling.study.recipe_run:open_recipe",),
-    "device: setting up": ("crossling.study.recipe_run:setup_distributed",),
+    "recipe: reading": ("crossling.recipe.recipe:load_recipe",),
+    "data: opening": (f"{RUN}:open_recipe",),
+    "device: asking torch": (f"{RUN}:setup_distributed",),
+    "device: waiting for its first use": (f"{RUN}:finish_first_use",),
+    "device: releasing memory": (f"{RUN}:release_memory",),
+    "encoder: loading": ("crossling.encoders.cache:load_encoder",),
+    "encoder: checking": (f"{LOADING}:check_checkpoint", f"{LOADING}:check_weights"),
+    "encoder: tokenizer": (f"{LOADING}:load_tokenizer",),
+    "encoder: weights": (f"{LOADING}:load_files",),
+    "encoder: copying": ("crossling.encoders.cache:_copy",),
     "tokenizing": ("crossling.inference.evaluate:encode_rows",),
     "vocabulary: trimming": ("crossling.models.model:Model.trim",),
-    "trainer: moving the model, optimiser": ("crossling.training.loop:Trainer.__init__",),
-    "capturing": (
-        "crossling.training.fast.cuda_graph:CapturedSteps._capture_pass",
-        "crossling.training.fast.cuda_graph:CapturedSteps._capture_finish",
-    ),
+    "trainer: moving the model": ("crossling.training.loop:Trainer.__init__",),
+    "trainer: optimiser": ("crossling.training.loop:build_optimiser",),
+    "steps: launching passes": (f"{STEPS}._launch_pass",),
+    "steps: capturing passes": (f"{STEPS}._capture_pass",),
+    "steps: launching and capturing ends": (f"{STEPS}._run_finish",),
+    "steps: replaying": (f"{STEPS}.update",),
     "epochs": ("crossling.training.loop:Trainer.train_epoch",),
     "dev scores": ("crossling.stages.task_training:score_dev",),
     "best weights: keeping": ("crossling.training.loop:Trainer.keep_if_best",),
-    "model: saving": ("crossling.study.recipe_run:save_model", "crossling.store.artefacts:Store.publish"),
-    "model: loading": ("crossling.study.recipe_run:load_model",),
-    "predicting": ("crossling.study.recipe_run:RecipeRun.predict",),
+    "best weights: loading": ("crossling.training.loop:Trainer.load_best",),
+    "model: saving": (f"{RUN}:save_model",),
+    "model: publishing": ("crossling.store.artefacts:Store.publish",),
+    "model: verifying": ("crossling.store.artefacts:Store.fetch",),
+    "model: loading": (f"{RUN}:load_model",),
+    "predicting": (f"{RUN}:RecipeRun.predict",),
+    "predictions: writing": (f"{RUN}:write_predictions",),
+    "run: describing": (f"{RUN}:RecipeRun.describe",),
+    "report": ("crossling.study.run_report:report_run", "crossling.cli.show_run:show_run"),
 }
+"""Functions by phase, as ``module:name``; those that a working tree does not have are left out."""
 WAITED = ("epochs", "dev scores", "predicting")
+TRAINING = ("epochs", "steps: replaying")
+"""What is training and not overhead."""
+LIBRARIES = (
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "torch",
+    "transformers",
+    "crossling",
+    "pandas",
+    "sklearn",
+    "scipy",
+    "sympy",
+    "numpy",
+    "pyarrow",
+    "triton",
+    "matplotlib",
+)
+"""Whose imports are phases of their own; the first that fits."""
 
 
 class Clock:
@@ -95,50 +132,74 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
+class Watch(importlib.abc.MetaPathFinder):
+    """Has imports timed, and functions of modules as soon as they are imported."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.places: dict[str, list[tuple[str, str]]] = {}
+        for phase, places in PHASES.items():
+            for place in places:
+                module, _, name = place.partition(":")
+                self.places.setdefault(module, []).append((name, phase))
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (finder.find_spec(fullname, path, target) for finder in later)
+        spec = next((one for one in found if one is not None), None)
+        loader = getattr(spec, "loader", None)
+        if isinstance(loader, importlib.machinery.SourceFileLoader | importlib.machinery.ExtensionFileLoader):
+            loader.exec_module = self._watch_import(fullname, loader.exec_module)  # type: ignore[method-assign]
+        return spec
+
+    def _watch_import(self, fullname: str, execute: Callable[[Any], None]) -> Callable[[Any], None]:
+        library = next((name for name in LIBRARIES if f"{fullname}.".startswith(f"{name}.")), "others")
+        timed = self.clock.watch(f"imports: {library}", execute)
+
+        def load(module: Any) -> None:
+            timed(module)
+            for path, phase in self.places.get(fullname, ()):
+                owner: Any = module
+                *outer, name = path.split(".")
+                for part in outer:
+                    owner = getattr(owner, part, None)
+                if hasattr(owner, name):
+                    setattr(owner, name, self.clock.watch(phase, getattr(owner, name)))
+
+        return load
+
+
 def run_child(recipe: Path, began: float) -> None:
-    """Run a recipe in this process, and print the seconds of its phases."""
-    started = time.time()
+    """Run a recipe in this process as the command line does, and print the seconds of its phases."""
     clock = Clock()
-    clock.seconds["python: starting"] = started - began
-    clock.within.append("imports: torch")
-    import torch
+    clock.seconds["python: starting"] = time.time() - began
+    sys.meta_path.insert(0, Watch(clock))
+    sys.argv = ["crossling", "run", str(recipe), "--store", str(recipe.parent / "store")]
+    sys.argv += ["--out", str(recipe.parent / "out")]
+    from crossling.cli.entry import main
 
-    clock.switch()
-    clock.within[-1] = "imports: crossling"
-    import importlib
-
-    from crossling.recipe.recipe import load_recipe
-    from crossling.store.artefacts import Store
-    from crossling.study.recipe_run import run_recipe
-
-    for phase, places in PHASES.items():
-        for place in places:
-            module, _, path = place.partition(":")
-            if "cuda_graph" in module and not torch.cuda.is_available():
-                continue
-            owner: Any = importlib.import_module(module)
-            *outer, name = path.split(".")
-            for part in outer:
-                owner = getattr(owner, part)
-            if hasattr(owner, name):
-                setattr(owner, name, clock.watch(phase, getattr(owner, name)))
-    clock.switch()
-    clock.within.pop()
-    run = run_recipe(load_recipe(recipe), store=Store(recipe.parent / "store"), out=recipe.parent / "out")
+    code: Any = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
     wait()
     clock.switch()
     total = time.time() - began
+    if code:
+        raise SystemExit(code)
     record = next((recipe.parent / "store" / "artefacts").glob("*/complete.json"), None)
     facts = json.loads(record.read_text()) if record else {}
     found = {
         "total": total,
+        "beyond training": total - sum(clock.seconds.get(name, 0.0) for name in TRAINING),
         "phases": clock.seconds,
         "calls": clock.calls,
         "dev": facts.get("dev_score"),
         "losses": [step["loss"] for step in facts.get("history", []) if "loss" in step][-1:],
-        "device": str(run.distributed.device),
+        "compiler imported": "torch._dynamo" in sys.modules,
     }
-    print(json.dumps(found))
+    print(f"\n{json.dumps(found)}")
 
 
 def write_recipe(folder: Path, *, device: str, quick: bool, epochs: int, encoder: Path) -> Path:
@@ -195,34 +256,53 @@ def save_encoder(folder: Path, *, quick: bool) -> Path:
     return folder
 
 
-def measure(source: Path, recipe: Path) -> dict[str, Any]:
+def measure(source: Path, recipe: Path, *, imports: bool = False) -> dict[str, Any]:
     """The phases of a fresh process with the package of a working tree."""
     others = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source / "src"), *others])}
-    command = [sys.executable, str(Path(__file__).resolve()), "--child", str(recipe), str(time.time())]
+    options = ["-X", "importtime"] if imports else []
+    began = time.time()
+    command = [sys.executable, *options, str(Path(__file__).resolve()), "--child", str(recipe), str(began)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
-        raise RuntimeError(done.stderr[-3000:])
+        raise RuntimeError(done.stdout[-1000:] + done.stderr[-3000:])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found["phases"]["python: ending"] = time.time() - began - found["total"]
+    found["total"], found["beyond training"] = (
+        found[name] + found["phases"]["python: ending"] for name in ("total", "beyond training")
+    )
+    if imports:
+        show_imports(done.stderr)
     return found
 
 
+def show_imports(report: str, *, least: float = 0.1) -> None:
+    """The modules that took longest to import, each below the one that imported it; nested seconds, then its own."""
+    rows = []
+    for line in report.splitlines():
+        found = re.match(r"import time:\s+(\d+) \|\s+(\d+) \|( +)(\S+)", line)
+        if found and int(found[2]) > 1e6 * least:
+            rows.append(f"{int(found[2]) / 1e6:8.2f}{int(found[1]) / 1e6:8.2f} {found[3]}{found[4]}")
+    print("\n".join(["seconds of imports, with what they import, and their own:", *reversed(rows)]))
+
+
 def show(found: dict[str, list[dict[str, Any]]]) -> None:
-    """A table: a row for each phase, a column for each run."""
-    runs = [(name, run) for name, several in found.items() for run in several]
-    print(f"{'seconds':38}" + "".join(f"{name[-18:]:>20}" for name, _ in runs))
-    phases = dict.fromkeys(phase for _, run in runs for phase in run["phases"])
-    for phase in phases:
+    """A table: a row for each phase, a column for each run, then the median of each working tree."""
+    columns = [(name, [run]) for name, several in found.items() for run in several]
+    if all(len(several) > 1 for several in found.values()):
+        columns += [(f"{name[-10:]} (median)", several) for name, several in found.items()]
+    print(f"{'seconds':38}" + "".join(f"{name[-19:]:>20}" for name, _ in columns))
+    phases = dict.fromkeys(phase for several in found.values() for run in several for phase in run["phases"])
+    for phase in (*phases, "total", "beyond training"):
         cells = []
-        for _, run in runs:
-            calls = run["calls"].get(phase, 0)
-            cells.append(f"{run['phases'].get(phase, 0.0):.2f}" + (f" ({calls} x)" if calls > 1 else ""))
-        print(f"{phase:38}" + "".join(f"{cell:>20}" for cell in cells))
-    for name in ("total", "dev", "losses"):
-        print(
-            f"{name:38}"
-            + "".join(f"{run[name]:20.2f}" if name == "total" else f"{run[name]!s:>20.20}" for _, run in runs)
-        )
+        for _, runs in columns:
+            seconds = statistics.median(run.get(phase, run["phases"].get(phase, 0.0)) for run in runs)
+            calls = runs[0]["calls"].get(phase, 0) if not phase.startswith("imports") else 0
+            cells.append(f"{seconds:.2f}" + (f" ({calls} x)" if calls > 1 else ""))
+        if any(float(cell.split()[0]) >= 0.01 for cell in cells):
+            print(f"{phase:38}" + "".join(f"{cell:>20}" for cell in cells))
+    for name in ("dev", "losses", "compiler imported"):
+        print(f"{name:38}" + "".join(f"{runs[0][name]!s:>20.20}" for _, runs in columns))
 
 
 def main() -> None:
@@ -234,6 +314,7 @@ def main() -> None:
     parser.add_argument("--sources", nargs="+", type=Path, default=[ROOT], help="Working trees to measure.")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--imports", action="store_true", help="Also show what takes longest to import.")
     parser.add_argument("--quick", action="store_true", help="Tiny sizes; the figures mean nothing.")
     parser.add_argument("--out", type=Path, help="Also save what is found as JSON.")
     options = parser.parse_args()
@@ -248,6 +329,11 @@ def main() -> None:
                     folder, device=options.device, quick=options.quick, epochs=options.epochs, encoder=encoder
                 )
                 found[str(source)].append(measure(source.resolve(), recipe))
+                if options.imports and number == options.rounds - 1:
+                    again = Path(name) / f"imports-{place}"
+                    again.mkdir()
+                    recipe = write_recipe(again, device=options.device, quick=True, epochs=1, encoder=encoder)
+                    measure(source.resolve(), recipe, imports=True)
                 if options.out:
                     options.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
     show(found)

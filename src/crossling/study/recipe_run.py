@@ -54,7 +54,7 @@ from crossling.study.run_record import DataRecord, RunRecord
 from crossling.tasks import Task, restore_task
 from crossling.training import loop
 from crossling.training.distributed import Distributed, setup_distributed
-from crossling.training.fast.first_use import begin_first_use
+from crossling.training.fast.first_use import begin_first_use, finish_first_use
 from crossling.training.hardware import describe_hardware, measure_peak, release_memory
 from crossling.training.tracking import open_trackers
 
@@ -83,8 +83,7 @@ class RecipeRun:
         problems = Problems()
         self.check_layers(problems)  # an encoder that is missing is reported now
         problems.raise_all()
-        if first_use.ident is not None:
-            first_use.join()
+        finish_first_use(first_use)
         self._create_folder()
         stages: dict[str, tuple[str, ...]] = {}
         with open_trackers(self.recipe, self.out, self.distributed) as self.track:

@@ -32,6 +32,12 @@ def begin_first_use(distributed: Distributed) -> Thread:
     return thread
 
 
+def finish_first_use(thread: Thread) -> None:
+    """Wait for it, if it was begun."""
+    if thread.ident is not None:
+        thread.join()
+
+
 def _use_once(device: torch.device, precision: torch.dtype) -> None:
     try:
         with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
