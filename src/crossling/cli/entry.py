@@ -6,6 +6,7 @@ again and again: without options, it is shown without the parser.
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -16,19 +17,21 @@ from typing import Any
 
 def main() -> None:
     """Run the command that the command line names."""
-    match sys.argv[1:]:
-        case ["study", "status", study] if study and not study.startswith("-"):
-            guard(lambda: _show_status(Path(study)))
-        case _:
-            from crossling.cli.main import app
+    try:
+        match sys.argv[1:]:
+            case ["study", "status", study] if study and not study.startswith("-"):
+                guard(lambda: _show_status(Path(study)))
+            case _:
+                from crossling.cli.main import app
 
-            guard(app)
+                guard(app)
+    finally:
+        # The process ends: to look for garbage among all that libraries created would take it another second.
+        gc.freeze()
 
 
 def _show_status(study: Path) -> None:
     """As ``crossling.cli.study.status`` without options."""
-    import gc
-
     gc.disable()  # the process ends in a moment, and no object of ten thousand cells is garbage before
     from crossling.cli.show_study import show_status
     from crossling.study.folder import find_out
