@@ -7,14 +7,17 @@
 
 Pairs of texts are made up, with as many subwords as real ones have; the WordPiece tokenizer has as many as mBERT's. A
 phase has the time within it that belongs to no other phase: capturing is not part of an epoch. A GPU is waited for at
-the end of an epoch and of a prediction only. What a thread does meanwhile counts nowhere.
+the end of an epoch and of a prediction only. What a thread does meanwhile counts nowhere. Before the first round each
+working tree runs once at tiny sizes, so that its code is compiled and files are in memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import os
 import re
@@ -24,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -169,20 +173,39 @@ class Watch(importlib.abc.MetaPathFinder):
         return load
 
 
+def run_command(recipe: Path) -> Any:
+    """``crossling run``, or what it does where its command line lacks a library; the exit code."""
+    store, out = recipe.parent / "store", recipe.parent / "out"
+    if not all(map(importlib.util.find_spec, ("typer", "rich"))):
+        from crossling.recipe.recipe import load_recipe
+
+        loaded = load_recipe(recipe)
+        with suppress(ImportError):  # an earlier working tree has none
+            from crossling.gpu_context import begin_context
+
+            begin_context(loaded.run.device)
+        from crossling.store.artefacts import Store
+        from crossling.study.recipe_run import run_recipe
+
+        run_recipe(loaded, store=Store(store), out=out)
+        gc.freeze() if importlib.util.find_spec("crossling.gpu_context") else None
+        return 0
+    sys.argv = ["crossling", "run", str(recipe), "--store", str(store), "--out", str(out)]
+    from crossling.cli.entry import main
+
+    try:
+        main()
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
 def run_child(recipe: Path, began: float) -> None:
     """Run a recipe in this process as the command line does, and print the seconds of its phases."""
     clock = Clock()
     clock.seconds["python: starting"] = time.time() - began
     sys.meta_path.insert(0, Watch(clock))
-    sys.argv = ["crossling", "run", str(recipe), "--store", str(recipe.parent / "store")]
-    sys.argv += ["--out", str(recipe.parent / "out")]
-    from crossling.cli.entry import main
-
-    code: Any = 0
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code
+    code = run_command(recipe)
     wait()
     clock.switch()
     total = time.time() - began
@@ -260,6 +283,7 @@ def measure(source: Path, recipe: Path, *, imports: bool = False) -> dict[str, A
     """The phases of a fresh process with the package of a working tree."""
     others = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source / "src"), *others])}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles the package again
     options = ["-X", "importtime"] if imports else []
     began = time.time()
     command = [sys.executable, *options, str(Path(__file__).resolve()), "--child", str(recipe), str(began)]
@@ -321,6 +345,12 @@ def main() -> None:
     found: dict[str, list[dict[str, Any]]] = {str(source): [] for source in options.sources}
     with tempfile.TemporaryDirectory() as name:
         encoder = save_encoder(Path(name) / "encoder", quick=options.quick)
+        for place, source in enumerate(options.sources):
+            folder = Path(name) / f"first-{place}"
+            folder.mkdir()
+            measure(
+                source.resolve(), write_recipe(folder, device=options.device, quick=True, epochs=1, encoder=encoder)
+            )
         for number in range(options.rounds):
             for place, source in enumerate(options.sources):
                 folder = Path(name) / f"run-{number}-{place}"
