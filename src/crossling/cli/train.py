@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,10 +113,13 @@ def _run(recipe: Recipe, out: Path, store: Store) -> None:
     from crossling.gpu_context import begin_context
 
     begin_context(recipe.run.device)  # before torch is imported
+    gc.disable()  # what libraries create when they are imported is no garbage
     from crossling.cli.show_run import show_run
     from crossling.report.terminal import TerminalProgress, print_error
     from crossling.study.recipe_run import run_recipe
     from crossling.study.run_report import report_run
+
+    gc.enable()
 
     try:
         with TerminalProgress() as progress:
