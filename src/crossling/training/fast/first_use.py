@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from crossling.training.adamw import AdamW
-
 if TYPE_CHECKING:
     from crossling.training.distributed import Distributed
 
@@ -67,4 +65,4 @@ def run_operations(device: torch.device, precision: torch.dtype) -> None:
     table = torch.ones(WIDTH, device=device, requires_grad=True)
     table.grad = torch.zeros_like(table)
     rate = torch.zeros((), device=device) if device.type == "cuda" else 0.0
-    AdamW([table], lr=rate, fused=True, capturable=device.type == "cuda").step()
+    torch.optim.AdamW([table], lr=rate, fused=True, capturable=device.type == "cuda").step()
