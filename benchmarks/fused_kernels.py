@@ -29,8 +29,9 @@ from finetune import build_task
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"kernels": name} for name in get_args(Kernels)},
     "fused, bf16 states": {"kernels": "fused", "optimizer_states": "bfloat16"},
+    "equal priority": {"kernels": "fused", "optimizer_states": "bfloat16"},
 }
-"""By name: the settings of a stage."""
+"""By name: the settings of a stage. With equal priority, passes go no more first than products of weights' gradients."""
 WARM = 2
 """Epochs before those that alternate: a length is captured when it occurs again."""
 SUBWORDS = 140_000
@@ -68,6 +69,8 @@ def compare(scale: Scale, batch: int, rate: float, *, rounds: int, only: list[st
         for name in only:
             more: Any = {"batch": batch, **VARIANTS[name]}
             runs[name] = build_run(copy.deepcopy(model), stream, scale, folder / name, **more)
+            if name == "equal priority" and scale.on_gpu:
+                runs[name].steps.stream = torch.cuda.Stream()
             for _ in range(WARM):
                 runs[name].train_epoch()
         times = take_turns(runs, rounds, scale.device)

@@ -104,7 +104,7 @@ class NoStream:
 
 def _pretend_cuda(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     numbers = itertools.count()
-    made: dict[str, Any] = {"Stream": lambda device: NoStream(), "stream": lambda stream: nullcontext()}
+    made: dict[str, Any] = {"Stream": lambda device, priority=0: NoStream(), "stream": lambda stream: nullcontext()}
     made |= {"current_stream": NoStream, "graph_pool_handle": lambda: (0, next(numbers))}
     made |= {"synchronize": lambda device=None: None, "empty_cache": lambda: None}
     made |= {"mem_get_info": lambda device: (0, 1), "memory_reserved": lambda device: 0}

@@ -79,11 +79,13 @@ class RecipeRun:
         """Train and predict for every seed; what is already there is not done again."""
         check_stages(self.recipe)
         first_use = begin_first_use(self.distributed)
-        self.check_targets()
-        problems = Problems()
-        self.check_layers(problems)  # an encoder that is missing is reported now
-        problems.raise_all()
-        finish_first_use(first_use)
+        try:
+            self.check_targets()
+            problems = Problems()
+            self.check_layers(problems)  # an encoder that is missing is reported now
+            problems.raise_all()
+        finally:
+            finish_first_use(first_use)
         self._create_folder()
         stages: dict[str, tuple[str, ...]] = {}
         with open_trackers(self.recipe, self.out, self.distributed) as self.track:

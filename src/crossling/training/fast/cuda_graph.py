@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 SCARCE = 0.4
 """Of a GPU's memory, what is little to be left on a card that others may use, too."""
 
+PRIORITY = -1
+"""Of the stream that passes with fused kernels are captured in; the lower number goes first. What is done beside it,
+products of weights' gradients, has 0."""
+
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Names = frozenset[str]
@@ -63,7 +67,8 @@ class CapturedSteps(PlainSteps):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.stream = torch.cuda.Stream(self.distributed.device)  # type: ignore[no-untyped-call]
+        priority = PRIORITY if self.kernels == "fused" else 0
+        self.stream = torch.cuda.Stream(self.distributed.device, priority=priority)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
         self.weights: dict[str, Tensor] = {}
         self.passes: dict[tuple[Any, ...], _Captured] = {}
