@@ -31,7 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fused, bf16 states": {"kernels": "fused", "optimizer_states": "bfloat16"},
     "equal priority": {"kernels": "fused", "optimizer_states": "bfloat16"},
 }
-"""By name: the settings of a stage. With equal priority, passes go no more first than products of weights' gradients."""
+"""By name: the settings of a stage. With equal priority, products of weights' gradients do not wait."""
 WARM = 2
 """Epochs before those that alternate: a length is captured when it occurs again."""
 SUBWORDS = 140_000
