@@ -245,9 +245,7 @@ class Trainer:
         agreed = self.report_score(score, f"epoch {position.step // self.steps_per_epoch}")
         if position.best_score is None or agreed > position.best_score:
             position.best_score, position.best_step = agreed, position.step
-            # What lies in main memory already is the model's own, or a copy from a GPU.
-            own = {weight.data_ptr() for weight in self.model.state_dict().values()}
-            self._best = {n: w.clone() if w.data_ptr() in own else w for n, w in self._merge_weights().items()}
+            self._best = {name: weight.clone() for name, weight in self._merge_weights().items()}
 
     def report_score(self, score: float, what: str) -> float:
         """Report a dev score; gives that of the first process, which all use."""
