@@ -42,7 +42,6 @@ PHASES = {
     "recipe: reading": ("crossling.recipe.recipe:load_recipe",),
     "data: opening": (f"{RUN}:open_recipe",),
     "device: asking torch": (f"{RUN}:setup_distributed",),
-    "device: waiting for its first use": (f"{RUN}:finish_first_use",),
     "device: releasing memory": (f"{RUN}:release_memory",),
     "encoder: loading": ("crossling.encoders.cache:load_encoder",),
     "encoder: checking": (f"{LOADING}:check_checkpoint", f"{LOADING}:check_weights"),

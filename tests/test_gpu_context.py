@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,3 +87,21 @@ def test_a_machine_without_a_driver_is_no_error(ask: Any, monkeypatch: pytest.Mo
     monkeypatch.setattr(gpu_context.ctypes, "CDLL", fail)
     assert gpu_context.begin_context("auto") is None
     gpu_context._begin.cache_clear()
+
+
+def test_a_run_begins_its_context_before_torch_is_imported(tmp_path: Path) -> None:
+    recipe = Path(__file__).parent.parent / "recipes" / "ner.toml"
+    code = f"""
+import sys
+from crossling import gpu_context
+from crossling.cli.entry import main
+
+def begin(device):
+    sys.exit(f"{{device}}, torch is imported: {{'torch' in sys.modules}}")
+
+gpu_context.begin_context = begin
+sys.argv = ["crossling", "run", {str(recipe)!r}, "--set", "run.device=cuda"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == "cuda, torch is imported: False\n"

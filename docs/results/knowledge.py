@@ -176,7 +176,7 @@ def build_perplexities() -> list[str]:
     return seed_tables.format_table(head, rows)
 
 
-def build_languages(scores: SeedScores, task: str) -> list[str]:
+def build_systems_by_language(scores: SeedScores, task: str) -> list[str]:
     """Levels of cross by language and every other system's difference; Holm's correction over all of them."""
     [data, *_] = scores.list_sets(task)
     codes = scores.list_languages(task, data)
@@ -185,9 +185,8 @@ def build_languages(scores: SeedScores, task: str) -> list[str]:
     gains = [
         seed_tables.measure_gain(found[s].get(code, {}), found["cross"][code]) for s, code in product(systems, codes)
     ]
-    marks = {"better": " ▲", "worse": " ▼"}
     cells = [
-        f"{gain or ''}{marks.get(seed_tables.decide(gain, p), '')}"
+        f"{gain or ''}{seed_tables.MARKS.get(seed_tables.decide(gain, p), '')}"
         for gain, p in zip(gains, seed_tables.correct(gains), strict=True)
     ]
     rows = [("cross", *(seed_tables.show_mean(found["cross"][code]) for code in codes))]
@@ -239,7 +238,7 @@ def build_section() -> list[str]:
     ]
     for task in TASKS:
         if scores.list_sets(task):
-            lines += build_languages(scores, task)
+            lines += build_systems_by_language(scores, task)
     if PROBES.exists():
         lines += [*PROBE_INTRO.split("\n"), *build_probes()]
     if HEADS.exists():

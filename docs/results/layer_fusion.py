@@ -397,7 +397,7 @@ def main(arguments: list[str]) -> None:
         gather(Path(arguments[1]))
         return
     if arguments not in ([], ["--write"]):
-        sys.exit("usage: [--write | --gather studies/layer-fusion]")
+        sys.exit("usage: [--write | --gather studies | --gather studies/layer-fusion]")
     if not SCORES.exists():
         sys.exit(f"{SCORES}: not there; run the study, compare it, then --gather its folder")
     scores = seed_tables.read_scores(SCORES)

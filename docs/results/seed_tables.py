@@ -3,6 +3,7 @@
     python docs/results/layer_fusion.py --gather RESULTS    # seed-scores.csv of studies into tables/, dev scores beside
     python docs/results/layer_fusion.py --write             # tables of the page, from tables/
     (likewise adjustment.py and knowledge.py)
+    python docs/results/seed_tables.py tables/optimizer-states.csv bfloat16 float32    # one system less another
 
 A difference is paired by seed: mean and 95 % interval by Student's t over seeds. Holm's correction is over what was
 tried.
@@ -31,6 +32,9 @@ TABLES = FOLDER / "tables"
 HEAD = ("study", "task", "system", "seed", "data", "language", "score", "percent")
 DEV = "source dev"
 """The name in the column of data sets for the score that selected the checkpoint."""
+
+MARKS = {"better": " ▲", "worse": " ▼"}
+"""By verdict."""
 
 BySeed = dict[int, float]
 
@@ -125,6 +129,27 @@ def format_gain(gain: Gain | None, p: float | None = None) -> str:
     return f"{gain}, p {p:.3f}" if p >= 0.001 else f"{gain}, p < 0.001"
 
 
+def compare_systems(path: Path, system: str, baseline: str) -> list[str]:
+    """A system less another one in every task and set, on all languages but English; Holm's correction over these."""
+    scores = read_scores(path)
+    pairs = [
+        (task, data)
+        for task in dict.fromkeys(task for task, _, _ in scores.values)
+        for data in scores.list_sets(task)
+        if {system, baseline} <= set(scores.list_systems(task))
+    ]
+    if not pairs:
+        sys.exit(f"{path}: has no task with both {system!r} and {baseline!r}")
+    gains = [
+        measure_gain(*(scores.average(task, name, data, is_zero_shot) for name in (system, baseline)))
+        for task, data in pairs
+    ]
+    return [
+        f"{task} {data}: {format_gain(gain, p)}, {gain.seeds if gain else 0} seeds, {decide(gain, p)}"
+        for (task, data), gain, p in zip(pairs, gains, correct(gains), strict=True)
+    ]
+
+
 def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A Markdown table, figures to the right."""
     lines = [f"| {' | '.join(head)} |", "| --- |" + " --: |" * (len(head) - 1)]
@@ -144,7 +169,6 @@ class LanguageColumn:
 
 def build_languages(scores: SeedScores, columns: Sequence[LanguageColumn]) -> list[str]:
     """A row for each language, English first; differences are corrected over the languages of their column."""
-    marks = {"better": " ▲", "worse": " ▼"}
     cells: list[dict[str, list[str]]] = []
     for column in columns:
         found = [scores.values.get((column.task, name, column.data), {}) for name in (column.baseline, column.system)]
@@ -152,7 +176,7 @@ def build_languages(scores: SeedScores, columns: Sequence[LanguageColumn]) -> li
         gains = [measure_gain(found[1].get(code, {}), level) for code, level in levels.items()]
         cells.append(
             {
-                code: [show_mean(level), f"{gain or ''}{marks.get(decide(gain, p), '')}"]
+                code: [show_mean(level), f"{gain or ''}{MARKS.get(decide(gain, p), '')}"]
                 for (code, level), gain, p in zip(levels.items(), gains, correct(gains), strict=True)
             }
         )
@@ -275,3 +299,9 @@ def main(
         write_section(page, section, lines, before=before)
     else:
         sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: seed_tables.py TABLE.csv SYSTEM BASELINE")
+    sys.stdout.write("\n".join(compare_systems(Path(sys.argv[1]), *sys.argv[2:])) + "\n")

@@ -65,6 +65,24 @@ def test_average_leaves_out_seeds_that_lack_a_language(load) -> None:  # type: i
     assert scores.average("pos", "plain", "ud", tables.is_english) == {1: 90.0, 2: 90.0}
 
 
+def test_a_system_is_compared_with_another_in_every_task_that_has_both(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    gains = {("pos", "new"): 1.0, ("pos", "old"): 0.0, ("nli", "new"): -2.0, ("nli", "old"): 0.0, ("qa", "new"): 5.0}
+    rows = [
+        (task, system, seed, "set", code, "accuracy", 70 + seed + (code != "en") * gain * (1 + seed / 10))
+        for (task, system), gain in gains.items()
+        for seed in (1, 2, 3)
+        for code in ("en", "de")
+    ]
+    write_scores(tmp_path / "scores.csv", rows)
+    # Differences of 1.1, 1.2 and 1.3: t is 20.8 with two degrees of freedom, p 0.0023, the same in both tasks.
+    assert load("seed_tables").compare_systems(tmp_path / "scores.csv", "new", "old") == [
+        "pos set: +1.20 [+0.95, +1.45], p 0.005, 3 seeds, better",
+        "nli set: -2.40 [-2.90, -1.90], p 0.005, 3 seeds, worse",
+    ]
+    with pytest.raises(SystemExit, match="no task with both"):
+        load("seed_tables").compare_systems(tmp_path / "scores.csv", "new", "other")
+
+
 def test_section_is_put_before_a_heading_once_and_then_replaced(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     tables, page = load("seed_tables"), tmp_path / "page.md"
     page.write_text("# Page\n\nText.\n\n## What was run\n\nMore.\n", encoding="utf-8")

@@ -193,6 +193,20 @@ def test_a_head_is_reached_after_the_only_graph_was_captured(tmp_path: Path, mon
     assert steps.can_capture and held == [(0, 0), (0, 1), (0, 0), (1, 0)]
 
 
+def test_passes_with_fused_kernels_go_before_products_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_cuda(monkeypatch.setattr)
+    priorities: list[int] = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device, priority=0: priorities.append(priority) or NoStream())
+    monkeypatch.setattr("crossling.training.steps.choose_kernels", lambda wanted, device: wanted)
+    model, _ = make_learner(tmp_path, count=8)
+    for kernels in ("fused", "torch"):
+        settings = SETTINGS.model_copy(update={"kernels": kernels})
+        CapturedSteps(model, build_optimiser(model, settings, CPU), settings, Distributed(0, 1, CPU, torch.float32))
+    assert priorities == [-1, 0]
+
+
 def test_head_that_a_step_does_not_reach_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its momentum would move it, as its gradient of 0 stays in place for graphs to add to."""
     _pretend_cuda(monkeypatch.setattr)

@@ -120,7 +120,6 @@ def _run(recipe: Recipe, out: Path, store: Store) -> None:
     from crossling.study.run_report import report_run
 
     gc.enable()
-
     try:
         with TerminalProgress() as progress:
             done = run_recipe(recipe, store=store, out=out, progress=progress, command=name_command())

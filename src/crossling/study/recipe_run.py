@@ -54,7 +54,6 @@ from crossling.study.run_record import DataRecord, RunRecord
 from crossling.tasks import Task, restore_task
 from crossling.training import loop
 from crossling.training.distributed import Distributed, setup_distributed
-from crossling.training.fast.first_use import begin_first_use, finish_first_use
 from crossling.training.hardware import describe_hardware, measure_peak, release_memory
 from crossling.training.tracking import open_trackers
 
@@ -78,14 +77,10 @@ class RecipeRun:
     def run(self, *, command: str = "") -> None:
         """Train and predict for every seed; what is already there is not done again."""
         check_stages(self.recipe)
-        first_use = begin_first_use(self.distributed)
-        try:
-            self.check_targets()
-            problems = Problems()
-            self.check_layers(problems)  # an encoder that is missing is reported now
-            problems.raise_all()
-        finally:
-            finish_first_use(first_use)
+        self.check_targets()
+        problems = Problems()
+        self.check_layers(problems)  # an encoder that is missing is reported now
+        problems.raise_all()
         self._create_folder()
         stages: dict[str, tuple[str, ...]] = {}
         with open_trackers(self.recipe, self.out, self.distributed) as self.track:
