@@ -102,7 +102,7 @@ def test_small_parts_and_blocks_give_the_same_probes(monkeypatch: pytest.MonkeyP
     for module in (standardize, losses_module):
         monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 4 * 7 * 6 * 2)
     parts = train_probes(InMemory(features), labels, classes=4, tolerance=1e-7)
-    torch.testing.assert_close(parts.moments.mean, whole.moments.mean)
+    torch.testing.assert_close(parts.moments.mean, whole.moments.mean, atol=1e-5, rtol=1e-6)  # features are float32
     torch.testing.assert_close(parts.moments.correlation, whole.moments.correlation, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(parts.point, whole.point, atol=1e-3, rtol=1e-2)
 

@@ -214,9 +214,13 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SHARES)
 def test_two_processes_equal_one(name: str, two_processes: Path) -> None:
-    """Loss, gradients and running statistics, each process with half of the rows."""
+    """Loss, gradients and running statistics, each process with half of the rows.
+
+    A small gradient may be a sum of large ones that cancel: its rounding errors are relative to the largest.
+    """
     hidden, mask = _batch(SHARES[name])
     whole = _train_share(hidden, mask, slice(None))
+    largest = max(float(values.abs().max()) for key, values in whole.items() if " sum " in key and "loss" not in key)
     parts: list[dict[str, Any]] = [load_file(two_processes / f"{name} {rank}") for rank in (0, 1)]
     for key, expected in whole.items():
         first, second = (part[key] for part in parts)
@@ -226,7 +230,8 @@ def test_two_processes_equal_one(name: str, two_processes: Path) -> None:
             found = first
         else:
             found = first + second if how == "sum" else torch.cat([first, second])
-        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(1 + expected.abs().max())), key
+        error = 1e-5 * float(1 + expected.abs().max()) + (1e-7 * largest if how == "sum" else 0)
+        assert torch.allclose(found, expected, rtol=1e-4, atol=error), key
 
 
 def test_gradients_are_precise_under_autocast() -> None:
