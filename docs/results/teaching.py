@@ -40,14 +40,14 @@ TEXT = {
     "best-qa": ("de", "es", "ru"),
     "best-sentiment": (),
 }
-"""Languages that gave text, by study; all others but English gave none."""
+"""Languages with unlabelled text, by study; all others but English have none."""
 UNTAUGHT = ("plain", "control", "control-wide", "longer")
 """Plain fine-tuning, however long: no system that was tried."""
 CONTROLS = {("best-sentiment", "wide"): "control-wide"}
 """Systems that make more updates than the control of their study, and the one that makes as many."""
 CHOICES = FOLDER.parent.parent / "src" / "crossling" / "study" / "start.toml"
 HEAD = (
-    "| task | system | seeds | en | gave text | gave none | from plain, gave none | from control, gave none | p, Holm |"
+    "| study | system | seeds | en | with text | without text | from plain, without text | from control, without text | p, Holm |"
 )
 
 Means = dict[tuple[str, str], dict[str, dict[int, float]]]
@@ -119,7 +119,7 @@ def find_control(means: Means, key: tuple[str, str]) -> tuple[str, str]:
 
 
 def format_gain(means: Means, key: tuple[str, str], other: tuple[str, str]) -> str:
-    """The difference from another system in languages that gave none."""
+    """The difference from another system in languages without text."""
     if key[1] in ("plain", other[1]):
         return ""
     return show_gain(measure_gain(means[key]["none"], means[other]["none"]))
@@ -141,8 +141,9 @@ def build_table(means: Means) -> list[str]:
         )
         references = ((key[0], "plain"), find_control(means, key))
         others = " | ".join(format_gain(means, key, other) for other in references)
-        p = f"{corrected[key]:.3f}" if key in corrected else ""
-        lines.append(f"| {key[0]} | {key[1]} | {len(groups['en'])} | {values} | {others} | {p} |")
+        p = corrected.get(key)
+        shown = "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+        lines.append(f"| {key[0]} | {key[1]} | {len(groups['en'])} | {values} | {others} | {shown} |")
     return lines
 
 

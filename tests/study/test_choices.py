@@ -107,7 +107,7 @@ def test_largest_gain_whose_interval_is_above_zero_is_chosen() -> None:
     )
     both = make((0.5, 0.1, 0.9), (4.0, 3.0, 5.0))
     everything = (harmful, unmeasured, unsure, sure, both)
-    assert choose_best(everything, lambda one: one.gain(gave_text=False)) == (sure, Gain(1.0, 0.5, 1.5))
-    assert choose_best(everything, lambda one: one.gain(gave_text=True)) == (both, Gain(4.0, 3.0, 5.0))
-    assert choose_best((harmful, unmeasured, unsure), lambda one: one.gain(gave_text=True)) == (None, None)
+    assert choose_best(everything, lambda one: one.gain(has_text=False)) == (sure, Gain(1.0, 0.5, 1.5))
+    assert choose_best(everything, lambda one: one.gain(has_text=True)) == (both, Gain(4.0, 3.0, 5.0))
+    assert choose_best((harmful, unmeasured, unsure), lambda one: one.gain(has_text=True)) == (None, None)
     assert str(Gain(1.0, 0.5, 1.5)) == "+1.0 points [+0.5, +1.5]"

@@ -77,9 +77,9 @@ class Ingredient(FrozenSettings):
         """Training data of stages before fine-tuning."""
         return [str(stage["train"]).format(source=source) for stage in self.before if "train" in stage]
 
-    def gain(self, *, gave_text: bool) -> Gain | None:
-        """What it brought to languages that gave text, or to those that gave none; nothing where unmeasured."""
-        values = (self.text if gave_text else self.none) or self.none or self.text
+    def gain(self, *, has_text: bool) -> Gain | None:
+        """What it brought to languages with text, or to those without; nothing where unmeasured."""
+        values = (self.text if has_text else self.none) or self.none or self.text
         return Gain(*values) if values else None
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_LABELS = 100
 """More labels than a classifier's column of labels has."""
 FEW_LABELS = 1_000
-"""Labelled rows with which teachers are weak: where that was measured (1,839 tweets), teaching gained nothing."""
+"""Labelled rows with which teachers are weak: with 1,839 labelled tweets, teaching on more tweets was no gain."""
 LEXICON_PAIRS = 1_000
 """Sentence pairs of a language below which its lexicon would have few words: the 1,997 of NTREX give 884 in German."""
 UNSPACED = frozenset(("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar"))
@@ -106,7 +106,7 @@ class AvailableData:
 
     def gain(self, ingredient: Ingredient) -> Gain | None:
         """What an ingredient brought to languages in the place of these: with text, or without."""
-        return ingredient.gain(gave_text=not self.find_lacking(ingredient))
+        return ingredient.gain(has_text=not self.find_lacking(ingredient))
 
     def choose(self) -> tuple[Ingredient | None, Gain | None]:
         """The best of what can be done with this data, and its gain; nothing where plain fine-tuning is best."""

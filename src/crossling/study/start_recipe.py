@@ -281,10 +281,10 @@ def suggest_data(available: AvailableData) -> list[str]:
         if reached is None or gain.mean > reached.mean:
             suggestions.append((gain.mean, f"{best.ask}: {gain} on {available.choices.what} ({best.page})"))
     if used is not None and reached is not None and (lacking := _list_lacking(available, used)):
-        with_text = used.gain(gave_text=True)
+        with_text = used.gain(has_text=True)
         if with_text is not None and with_text.mean > reached.mean:
             suggestion = (
-                f"such text in {', '.join(lacking)}: languages that gave text gained {with_text}, others {reached}"
+                f"such text in {', '.join(lacking)}: languages with text gained {with_text}, others {reached}"
             )
             suggestions.append((with_text.mean - reached.mean, f"{suggestion} ({used.page})"))
     found = [text for _, text in sorted(suggestions, key=lambda item: -item[0])]
