@@ -77,6 +77,32 @@ def test_swapped_sides_are_refused(check: Callable[..., str], tmp_path: Path) ->
     assert "by its letters the first side is Russian and the second English" in found
 
 
+def test_swapped_sides_in_languages_of_one_script_are_refused(check: Callable[..., str], tmp_path: Path) -> None:
+    """German and English in files whose names do not tell which is which."""
+    pairs = [
+        ("She reads the newspaper every morning.", "Sie liest jeden Morgen die Zeitung."),
+        ("We want to go home now.", "Wir wollen jetzt nach Hause gehen."),
+        ("There was nothing left in the kitchen.", "In der Küche war nichts mehr übrig."),
+        ("He asked what I thought of the book.", "Er fragte, was ich von dem Buch halte."),
+    ]
+    for name, side in zip("xy", zip(*pairs, strict=True), strict=True):
+        (tmp_path / "data" / f"{name}.txt").write_text("\n".join(side) + "\n", encoding="utf-8")
+
+    def read(source: str, target: str) -> Callable[[dict[str, Any]], None]:
+        files = {key: str(tmp_path / "data" / f"{name}.txt") for key, name in (("source", source), ("target", target))}
+
+        def edit(table: dict[str, Any]) -> None:
+            table["stage"][0]["parallel"] = [{"format": "parallel", "language": "en-de", **files}]
+            del table["stage"][0]["links"]
+
+        return edit
+
+    assert check(ADJUST, read("x", "y")) == ""
+    found = check(ADJUST, read("y", "x"))
+    assert "stage.0" in found and "y.txt" in found
+    assert "by its letters the first side is German and the second English, but its language is en-de" in found
+
+
 def test_a_missing_side_is_refused(check: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "data" / "pairs.ru").unlink()
     assert "pairs.ru: there is no such file" in check(ADJUST)

@@ -59,9 +59,28 @@ def test_every_analysis_is_documented() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_exist(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
-        if not target.startswith(("http:", "https:")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)[^)]*\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("http:", "https:")):
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), f"{page.name}: {target}"
+        if anchor and path.suffix == ".md":
+            assert anchor in list_anchors(path.read_text(encoding="utf-8")), f"{page.name}: {target}#{anchor}"
+
+
+def list_anchors(text: str) -> list[str]:
+    """The anchors of a page's headings, by GitHub's rule."""
+    text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#{1,6} +(.+)", text, flags=re.MULTILINE)
+    shown = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip() for heading in headings]
+    slugs = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in shown]
+    before = [slugs[:place].count(slug) for place, slug in enumerate(slugs)]
+    return [f"{slug}-{times}" if times else slug for slug, times in zip(slugs, before, strict=True)]
+
+
+def test_anchors_follow_the_rule_of_github() -> None:
+    text = "# `[run]`, what's it?\n## A_b (2-d)\n```sh\n# a comment\n```\n### [Linked](x.md#y) / *text*\n## A_b (2-d)\n"
+    assert list_anchors(text) == ["run-whats-it", "a_b-2-d", "linked--text", "a_b-2-d-1"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)

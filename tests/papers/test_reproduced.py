@@ -63,7 +63,7 @@ def test_command_line_reproduces_a_table_of_layer_fusion(
     assert not stop.value.code
     shown = capsys.readouterr().out
     assert "no evidence" in shown and "French is a Romance language" in shown and "94.1" in shown
-    assert "left out of this run (3 of 18 cells)" in shown
+    assert "left out of this run (3 of 18 cells)" in shown and "gold items" not in shown
     out = tmp_path / "studies" / "reproduce-layer-fusion-4-small"
     lines = list(csv.DictReader((out / "reproduced.csv").read_text(encoding="utf-8").splitlines()))
     assert len(lines) == 18
@@ -130,6 +130,16 @@ def test_encoder_is_extended_once_and_a_finished_table_is_not_run_again(encoder:
     source = CellSource(task="NLI-hi", system="Adjusted by 30K", less="Original, extended", languages=("hi",))
     values = [results.score(source, name)[1] for name in ("Adjusted by 30K", "Original, extended")]
     assert MEASURES["score"](results, source) == {1: pytest.approx(values[0] - values[1])}
+
+
+def test_labels_with_few_gold_items_are_named_below_macro_f1(encoder: Path, tmp_path: Path) -> None:
+    small = [f"encoder.name={encoder}", "POS.stage.1.train=phrasebook-pos:en:train[:8]", *QUICK]
+    plan = plan_table("knowledge/2", "small", small, rows=["POS: cross-ling"])
+    made = reproduce_table(plan, out=tmp_path / "out", store=Store(find_store()), pool=InlinePool())
+    (note,) = made.notes
+    assert note.startswith("phrasebook-pos-test--4: macro_f1 gives labels with fewer than 10 gold items the weight")
+    assert all(f" {code} " in note for code in ("en", "de", "es", "fr")) and "VERB (" in note
+    assert f"- {note}" in lay_out(made)[0].to_markdown()
 
 
 def test_perplexities_are_those_of_the_studys_models(encoder: Path, tmp_path: Path) -> None:

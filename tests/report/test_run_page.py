@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -122,6 +123,17 @@ def reader(page: str) -> Reader:
 def test_tags_are_balanced(reader: Reader) -> None:
     assert reader.problems == []
     assert reader.open == []
+
+
+def test_labels_with_few_gold_items_are_named_below_macro_f1_alone(summary: RunSummary) -> None:
+    gold = [0] * 27 + [1] * 3
+    run = Predictions.from_classes("de", "x:de", labels=("a", EVIL), gold=gold, predicted=gold, confidence=[1.0] * 30)
+    rare = replace(summary, main_score="macro_f1", results=(gather_result("x", [run]),))
+    shown = Reader(render_run(rare))
+    (note,) = (text for text in shown.texts if "fewer than 10 gold items" in text)
+    assert "x: macro_f1 gives labels" in note and f": de {EVIL} (3);" in note
+    assert shown.problems == []
+    assert "gold items" not in render_run(replace(rare, main_score="accuracy"))
 
 
 def test_nothing_is_loaded_from_elsewhere(reader: Reader, page: str) -> None:

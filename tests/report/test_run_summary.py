@@ -110,6 +110,24 @@ def test_every_language_trained_on_is_left_out_of_the_zero_shot_mean() -> None:
     assert table.rows[-1][3] == "50.0 ± 14.1"
 
 
+def test_labels_with_few_gold_items_are_named_below_macro_f1_alone() -> None:
+    results = [
+        Predictions.from_classes(code, f"x:{code}", labels=("a", "b"), gold=gold, predicted=gold, confidence=[1.0] * 30)
+        for code, gold in (("en", [0] * 15 + [1] * 15), ("de", [0] * 27 + [1] * 3))
+    ]
+    changes: dict[str, object] = {"main_score": "macro_f1"}
+    summary = make_summary(*(gather_result("x", [run], variant=f"{run.language}_a") for run in results), **changes)
+    note = (
+        "Note: x: macro_f1 gives labels with fewer than 10 gold items the weight of the others, so that single items "
+        "move it: de_a b (3); in a study, crossling study compare --score macro_f1_supported leaves them out."
+    )
+    table = score_table(summary)
+    assert table.notes == (note,)
+    assert note in table.to_markdown()
+    assert score_table(make_summary(*summary.results, main_score="accuracy")).notes == ()
+    assert score_table(make_summary(summary.results[0], **changes)).notes == ()
+
+
 def test_no_zero_shot_mean_without_the_source() -> None:
     table = score_table(make_summary(*THREE[:2]))
     assert [row[1] for row, kind in zip(table.rows, table.kinds, strict=True) if kind == "average"] == ["mean of 2"]

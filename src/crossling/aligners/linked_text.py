@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crossling.aligners.links import Link, read_links
-from crossling.data.language_identification import measure_script
+from crossling.data.language_identification import are_swapped, measure_script
 from crossling.data.languages import name_of
 from crossling.data.records import LinkedPair, ParallelPair
 from crossling.data.rows import Rows
@@ -75,7 +75,10 @@ class Text:
 
 
 def check_parallel(rows: Rows) -> None:
-    """Refuse rows that are no sentences with translations, or whose sides are swapped, as far as scripts show."""
+    """Refuse rows that are no sentences with translations, or whose sides are swapped, as far as their letters show.
+
+    Where both languages have one script, the letter trigrams of languages that the embedded corpus has.
+    """
     if rows.kind not in (ParallelPair, LinkedPair):
         raise DataError(f"{rows.name} holds {rows.kind.__name__} rows; links are between sentences and translations")
     languages = rows.language.split("-")
@@ -87,7 +90,9 @@ def check_parallel(rows: Rows) -> None:
         [measure_script(words, code) for words, code in zip(sides, codes, strict=True)]
         for codes in (languages, languages[::-1])
     )
-    if all(share is not None and share < 0.5 for share in own) and all(share and share > 0.5 for share in other):
+    if not all(share and share > 0.5 for share in other):
+        return  # each other's script is the least that swapped sides have
+    if all(share is not None and share < 0.5 for share in own) or are_swapped(sides, languages):
         raise DataError(
             f"{rows.name}: by its letters the first side is {name_of(languages[1])} and the second "
             f"{name_of(languages[0])}, but its language is {rows.language}; exchange the sides"

@@ -128,6 +128,8 @@ def show_reproduced(made: ReproducedTable) -> None:
     for table in lay_out(made, width=out.width):
         out.print(table.to_rich())
     print_message(explain(made))
+    for note in made.notes:
+        print_message(f"Note: {note}")
     _show_notes(made.plan)
     for cell, error in made.failed.items():
         print_message(f"failed: {cell}: {error}")
@@ -193,6 +195,7 @@ def lay_out(made: ReproducedTable, *, width: int | None = None) -> list[Table]:
             tuple((row, *(text for column in some for text in _show(cells.get((row, column))))) for row in table.rows),
             notes=(
                 explain(made),
+                *made.notes,
                 *made.plan.notes,
                 *(f"The paper contradicts itself: {sentence}" for sentence in table.contradictions),
                 *(f"Failed: {cell}: {error}" for cell, error in made.failed.items()),

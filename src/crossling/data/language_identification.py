@@ -1,9 +1,10 @@
-"""Language identification for parallel text: two checks that need no trained model.
+"""Language identification for parallel text: three checks that need no trained model.
 
 ``measure_script`` uses the script of each language: it finds English among Hindi, but cannot distinguish it from
 Spanish. ``SideClassifier`` learns the difference of the two sides from the corpus itself. It finds a sentence in the
-other side's language: one left untranslated, or a pair in the wrong order. Neither finds a third language in the same
-script.
+other side's language: one left untranslated, or a pair in the wrong order. ``are_swapped`` learns it from the embedded
+corpus, so that it finds a whole file in the wrong order, but only in the languages of that corpus. None of them finds a
+third language in the same script.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
-from crossling.data.languages import find_scripts
+from crossling.data.languages import find_language, find_scripts
+from crossling.phrasebook import LANGUAGES, generate_parallel
 
 BUCKETS = 1 << 16
 FEWEST_GRAMS = 10
 """A sentence with fewer letter trigrams is too short to be classified."""
+REFERENCE_ROWS = 500
+"""Sentences of the embedded corpus from which the difference of two languages is learnt."""
+LEAST_CHARACTERS = 100
+"""A side with fewer is too short to say that it is swapped."""
+SWAPPED_RATIO = 0.3
+"""How far both sides must lean towards the other's language; the right way round they lean 0.5 or more to their own."""
 _LETTER = regex.compile(r"\p{L}")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]+")
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
@@ -74,6 +82,26 @@ class SideClassifier:
         sums = np.bincount(owners, self._ratios[grams], minlength=len(texts))
         ratios: npt.NDArray[np.float64] = np.where(sizes < FEWEST_GRAMS, 0.0, sums / np.maximum(sizes, 1))
         return ratios
+
+
+def are_swapped(sides: Sequence[Sequence[str]], languages: Sequence[str]) -> bool:
+    """Whether each of two sides, its words taken together, clearly reads like the other's language.
+
+    Both must: names, noise or a third language may make one side lean the wrong way, but hardly both. False where the
+    embedded corpus does not have both languages.
+    """
+    texts = [" ".join(side) for side in sides]
+    known = [language.code for language in map(find_language, languages) if language and language.code in LANGUAGES]
+    if len(known) < 2 or min(map(len, texts)) < LEAST_CHARACTERS:
+        return False
+    first, second = _learn_languages(*known).log_ratios(texts)
+    return bool(first > SWAPPED_RATIO and second < -SWAPPED_RATIO)
+
+
+@cache
+def _learn_languages(first: str, second: str) -> SideClassifier:
+    pairs = list(generate_parallel(first, second, "train", rows=REFERENCE_ROWS))
+    return SideClassifier([" ".join(pair.source) for pair in pairs], [" ".join(pair.target) for pair in pairs])
 
 
 def _hash_grams(texts: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -25,6 +26,7 @@ from crossling.papers.tables import CellSource, SystemKey
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe
 from crossling.scores.metrics import score
 from crossling.scores.predictions import read_predictions
+from crossling.scores.significance.rare_labels import describe_rare_labels, find_rare_labels
 from crossling.study.compare import gather_comparison, read_finished
 from crossling.study.folder import prediction_path, read_plan, set_name
 
@@ -43,7 +45,9 @@ class Results:
 
     out: Path
     analyses: dict[str, AnalysisTable[AnalysisSettings]] = field(default_factory=dict)
-    _known: dict[Path, dict[str, float]] = field(default_factory=dict)
+    rare: dict[tuple[str, str], dict[str, dict[str, int]]] = field(default_factory=dict)
+    """Of the sets and macro averages asked for so far, by language the labels that have few gold items."""
+    _known: dict[tuple[Path, str], tuple[float, dict[str, int]]] = field(default_factory=dict)
     _heads: dict[str, HeadScores] = field(default_factory=dict)
     _marks: dict[tuple[str, str], dict[tuple[str, str, str], str]] = field(default_factory=dict)
 
@@ -71,16 +75,25 @@ class Results:
         entry = recipe.evaluate[source.evaluate]
         languages = choose_languages(entry, source)
         name = source.score or recipe.main_score
-        return {
-            seed: 100
-            * fmean(self._read(prediction_path(self.out / folder, seed, entry, code))[name] for code in languages)
-            for seed in seeds
-        }
+        values: dict[int, list[float]] = {seed: [] for seed in seeds}
+        for seed, code in product(seeds, languages):
+            value, rare = self._read(prediction_path(self.out / folder, seed, entry, code), name)
+            values[seed].append(value)
+            if rare:
+                self.rare.setdefault((set_name(entry), name), {}).setdefault(code, {}).update(rare)
+        return {seed: 100 * fmean(some) for seed, some in values.items()}
 
-    def _read(self, path: Path) -> dict[str, float]:
-        if path not in self._known:
-            self._known[path] = score(read_predictions(path))
-        return self._known[path]
+    def _read(self, path: Path, name: str) -> tuple[float, dict[str, int]]:
+        """A score, and if it is a macro average its labels with few gold items."""
+        if (path, name) not in self._known:
+            predictions = read_predictions(path)
+            self._known[path, name] = score(predictions)[name], find_rare_labels([predictions], name)
+        return self._known[path, name]
+
+    def list_notes(self) -> list[str]:
+        """What a reader of the scores that were asked for must know."""
+        notes = [describe_rare_labels(data, name, rare) for (data, name), rare in self.rare.items()]
+        return [f"{note}." for note in notes]
 
     def mark(self, source: CellSource) -> str:
         """▲ or ▼ where a score differs from the baseline's by the tests of ``crossling study compare``."""

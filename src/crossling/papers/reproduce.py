@@ -51,6 +51,8 @@ class ReproducedTable:
     out: Path
     failed: Mapping[str, str] = field(default_factory=dict)
     """Cells of the study without results, and why."""
+    notes: tuple[str, ...] = ()
+    """What a reader of our scores must know."""
 
 
 def reproduce_table(
@@ -75,7 +77,8 @@ def reproduce_table(
         found = _analyse(plan, name, settings, results, progress)
         if found is not None:
             results.analyses[name] = found
-    return ReproducedTable(plan, tuple(collect_figures(plan, results)), out, dict(outcome.failed))
+    cells = tuple(collect_figures(plan, results))
+    return ReproducedTable(plan, cells, out, dict(outcome.failed), tuple(results.list_notes()))
 
 
 def collect_figures(plan: TablePlan, results: Results) -> list[ReproducedCell]:

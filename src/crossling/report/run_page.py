@@ -37,6 +37,7 @@ from crossling.report.run_summary import (
     score_table,
     score_tables,
 )
+from crossling.report.table import Table
 from crossling.scores.metrics import explain, list_scores, title_of
 
 HUES = 8
@@ -111,6 +112,7 @@ class _Section:
     groups: list[tuple[str, str, list[_Line]]]
     headlines: list[tuple[str, str, str]]
     table: Markup
+    notes: tuple[str, ...]
     confusions: list[tuple[_Line, Markup]]
     examples: list[tuple[_Line, list[_Example]]]
 
@@ -147,6 +149,7 @@ def _section(summary: RunSummary, data: str, number: int) -> _Section:
     results = order_results(summary, data)
     scores = order_scores(summary, results)
     main = scores[0] if scores else summary.main_score
+    table = score_table(summary, data)
     lines = [
         (_line(result, f"{number}-{place}", main=main, is_source=is_source(summary, result)), result)
         for place, result in enumerate(results)
@@ -158,7 +161,8 @@ def _section(summary: RunSummary, data: str, number: int) -> _Section:
         scores=scores,
         groups=_group_by_family(summary, [(line, average([result], main).mean) for line, result in lines]),
         headlines=_headlines(summary, results, main),
-        table=_show_table(summary, data),
+        table=_show_table(table),
+        notes=table.notes,
         confusions=[
             (line, draw_confusion(result.confusion, title=f"Confusion of labels in {line.name}"))
             for line, result in lines
@@ -168,9 +172,8 @@ def _section(summary: RunSummary, data: str, number: int) -> _Section:
     )
 
 
-def _show_table(summary: RunSummary, data: str) -> Markup:
+def _show_table(table: Table) -> Markup:
     """All scores, under their headings."""
-    table = score_table(summary, data)
     return replace(table, head=(*table.head[:3], *map(title_of, table.head[3:]))).to_html(classes="scores")
 
 

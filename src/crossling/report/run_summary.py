@@ -14,6 +14,7 @@ from crossling.errors import ArtefactError, nearest
 from crossling.report.table import RowKind, Table
 from crossling.scores.metrics import Confusion, confusion, score
 from crossling.scores.predictions import Predictions
+from crossling.scores.significance.rare_labels import describe_rare_labels, find_rare_labels
 
 if TYPE_CHECKING:
     from crossling.report.parts import AnalysisPart
@@ -76,6 +77,8 @@ class LanguageResult:
     samples: tuple[Sample, ...] = ()
     variant: str = ""
     """What distinguishes two results in one language, such as `question=en`."""
+    rare: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By macro average the labels that have few gold items, with their number."""
 
     def mean(self, name: str) -> float:
         """Mean of a score over seeds; not a number where the score was not taken."""
@@ -152,6 +155,7 @@ def gather_result(
         confusion=None if runs[0].kind == "answers" else sum_confusions([confusion(run) for run in runs]),
         samples=tuple(samples),
         variant=variant,
+        rare={name: find_rare_labels(runs, name) for name in scored[0]},
     )
 
 
@@ -193,7 +197,8 @@ def score_table(summary: RunSummary, data: str = "") -> Table:
         rows.append(("", name, f"{examples:,}", *(str(average(part, score)) for score in scores)))
         kinds.append("average")
     title, stem = f"{summary.title}: {results[0].data}", f"scores-{results[0].data}"
-    return Table(title, ("code", "language", "rows", *scores), tuple(rows), 2, (), stem, tuple(kinds))
+    head, notes = ("code", "language", "rows", *scores), _note_rare_labels(results, next(iter(scores), ""))
+    return Table(title, head, tuple(rows), 2, notes, stem, tuple(kinds))
 
 
 def score_data(summary: RunSummary, data: str = "") -> Table:
@@ -286,6 +291,13 @@ def _find_results(summary: RunSummary, data: str) -> tuple[list[LanguageResult],
         raise ArtefactError(f"the run was not evaluated on {chosen!r}.{nearest(chosen, sets)}")
     results = order_results(summary, chosen)
     return results, order_scores(summary, results)
+
+
+def _note_rare_labels(results: Sequence[LanguageResult], score: str) -> tuple[str, ...]:
+    """What to know of the score that comes first, if it is a macro average over labels with few gold items."""
+    rare = {result.variant or result.language: result.rare.get(score, {}) for result in results}
+    note = describe_rare_labels(results[0].data, score, rare)
+    return (f"Note: {note}.",) if note else ()
 
 
 def _list_means(summary: RunSummary, results: Sequence[LanguageResult]) -> dict[str, Sequence[LanguageResult]]:

@@ -190,7 +190,7 @@ def test_labels_with_few_gold_items_are_named_below_macro_f1() -> None:
     (note,) = compare(systems, "plain", score="macro_f1").notes
     assert note == (
         "umsab: macro_f1 gives labels with fewer than 10 gold items the weight of the others, so that single items "
-        "move it: de c (3); hi c (3); --score macro_f1_supported leaves them out"
+        "move it: de c (3); hi c (3); in a study, crossling study compare --score macro_f1_supported leaves them out"
     )
     supported = compare(systems, "plain", score="macro_f1_supported")
     assert supported.notes == (

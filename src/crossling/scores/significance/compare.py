@@ -18,9 +18,9 @@ import numpy as np
 from crossling.data.languages import GROUPINGS, is_same_language
 from crossling.errors import UserError, nearest
 from crossling.scores.significance.cells import Cell, Systems, average_groups, read_cells
-from crossling.scores.significance.counts import LEAST_SUPPORT
 from crossling.scores.significance.hierarchical import Hierarchical
 from crossling.scores.significance.holm import correct_results
+from crossling.scores.significance.rare_labels import describe_rare_labels
 from crossling.scores.significance.resampling import Resampling
 from crossling.scores.significance.results import Comparison, Difference, Estimate, Result, Settings
 from crossling.scores.significance.rows import group_rows
@@ -92,7 +92,10 @@ class _DataSet:
     def results(self) -> list[Result]:
         """Results of all languages, then of averages."""
         self._note_seeds()
-        self._note_rare_labels()
+        if rare := describe_rare_labels(
+            self.data, self.cells[0].score, {cell.language: cell.rare for cell in self.cells}
+        ):
+            self.note(rare)
         groups = group_rows({cell.language: cell.rows for cell in self.cells})
         method = (
             Hierarchical(groups, self.settings.confidence)
@@ -200,21 +203,3 @@ class _DataSet:
                 )
             elif len(set(cell.seeds.values())) > 1:
                 self.note(f"{self.data}: systems were trained with different seeds, which are paired in order")
-
-    def _note_rare_labels(self) -> None:
-        """Name the labels whose F1 swings with single items, in the order of languages."""
-        listed = [
-            f"{cell.language} {', '.join(f'{label} ({number})' for label, number in sorted(cell.rare.items()))}"
-            for cell in self.cells
-            if cell.rare
-        ]
-        if not listed:
-            return
-        score, rare = self.cells[0].score, f"labels with fewer than {LEAST_SUPPORT} gold items"
-        if score.endswith("_supported"):
-            self.note(f"{self.data}: {score} leaves out {rare}: {'; '.join(listed)}")
-        else:
-            self.note(
-                f"{self.data}: {score} gives {rare} the weight of the others, so that single items move it: "
-                f"{'; '.join(listed)}; --score {score}_supported leaves them out"
-            )
