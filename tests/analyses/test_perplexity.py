@@ -321,7 +321,7 @@ def test_times_the_perplexity_of_the_base_has_the_interval_of_paired_texts(tmp_p
     texts = [" ".join(pair) for pair in zip(["cat", "dog", "fish", "red", "house"], ["the"] * 5, strict=True)]
     table = {"kind": "perplexity", "on": write_text(tmp_path, texts)}
     found = analyse([f"original={tmp_path / 'encoder'}", str(tuned)], table)
-    assert found.bases == {"tuned": "original"}
+    assert found.bases == {"tuned": "original"} and found.pretrained == {"original"}
     ratios = perplexity.summarise(found)[1]
     models = [load_model(tuned)[0], build_model(load_encoder(str(tmp_path / "encoder")), {"kind": "last"}).eval()]
     head, weight = load_head(models[1].encoder), models[1].encoder.model.get_input_embeddings().weight

@@ -189,7 +189,7 @@ def test_the_interval_of_one_seed_is_that_of_the_paired_differences() -> None:
     base = (rng.random(80) < 0.5).astype(float)
     tuned = np.where(rng.random(80) < 0.7, base, 1.0)
     table = make_table({"tuned": [tuned.tolist()], "base": [base.tolist()]})
-    found = estimate_results(table, {"tuned": "base"}, score="accuracy")
+    found = estimate_results(table, {"tuned": "base"}, ["base"], score="accuracy")
     wanted = ttest_rel(tuned, base).confidence_interval(0.95)
     one = found["tuned", "pos", "de"]
     assert (one.low, one.high) == pytest.approx((100 * wanted.low, 100 * wanted.high), abs=1e-3)
@@ -205,10 +205,10 @@ def test_an_interval_over_seeds_is_wider_than_one_over_examples() -> None:
     base = (rng.random(400) < 0.5).astype(float)
     seeds = [np.where(rng.random(400) < 1 - share, base, 1.0).tolist() for share in (0.1, 0.4, 0.7)]
     alone = estimate_results(
-        make_table({"tuned": seeds[1:2], "base": [base.tolist()]}), {"tuned": "base"}, score="accuracy"
+        make_table({"tuned": seeds[1:2], "base": [base.tolist()]}), {"tuned": "base"}, ["base"], score="accuracy"
     )["tuned", "pos", "de"]
     found = estimate_results(
-        make_table({"tuned": seeds, "base": [base.tolist()]}), {"tuned": "base"}, score="accuracy"
+        make_table({"tuned": seeds, "base": [base.tolist()]}), {"tuned": "base"}, ["base"], score="accuracy"
     )["tuned", "pos", "de"]
     spread = np.std([100 * (np.mean(one) - np.mean(base)) for one in seeds], ddof=1)
     assert found.seeds == 3 and found.high - found.low > 2 * 2.9 * spread / np.sqrt(3)
@@ -217,4 +217,4 @@ def test_an_interval_over_seeds_is_wider_than_one_over_examples() -> None:
 
 def test_results_without_errors_of_examples_have_no_interval() -> None:
     table = pa.Table.from_pylist([make_rows("tuned", 0.7), make_rows("base", 0.5)])
-    assert estimate_results(table, {"tuned": "base"}, score="accuracy") == {}
+    assert estimate_results(table, {"tuned": "base"}, ["base"], score="accuracy") == {}

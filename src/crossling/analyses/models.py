@@ -88,6 +88,11 @@ class AnalysedModels:
         """What the models were before any training."""
         return [model.encoder for model in self.models]
 
+    @property
+    def pretrained(self) -> frozenset[str]:
+        """Names of encoders before any training here: they have no seeds."""
+        return frozenset(model.name for model in self.models if isinstance(model.location, Pretrained))
+
     def check_unique(self) -> None:
         """Refuse two models of one name."""
         counts = Counter((model.task, model.label, model.seed) for model in self.models)

@@ -28,7 +28,7 @@ def exponentiate(loss: float) -> float:
 
 def estimate_ratios(found: AnalysisTable[AnalysisSettings]) -> Estimates:
     """The loss of each model less that of its base: the logarithm of how many times its perplexity is."""
-    return estimate_differences(found.table, found.bases, value="loss", by=("language",))
+    return estimate_differences(found.table, found.bases, found.pretrained, value="loss", by=("language",))
 
 
 def tabulate_ratios(estimates: Estimates, bases: Mapping[str, str]) -> Table:

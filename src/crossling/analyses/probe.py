@@ -223,7 +223,7 @@ def summarise(found: AnalysisTable[Settings]) -> list[Table]:
         ).describe()
         for cross, multi in settings.choose
     )
-    estimates = estimate_results(found.table, found.bases, score=settings.score)
+    estimates = estimate_results(found.table, found.bases, found.pretrained, score=settings.score)
     notes = (f"Texts are read alike in all models and what they are compared with: {POOLINGS[settings.pooling]}.",)
     return [
         tabulate_results(results, score=settings.score, estimates=estimates, notes=(*notes, *choices)),
@@ -336,7 +336,7 @@ def draw(found: AnalysisTable[Settings]) -> dict[str, str]:
     results, score = find_results(found), found.settings.score
     if not results:
         return {}
-    estimates = estimate_results(found.table, found.bases, score=score)
+    estimates = estimate_results(found.table, found.bases, found.pretrained, score=score)
     together = find_languages(results)[0]
     shown = {(model, probe): one for (model, probe, language), one in estimates.items() if language == together}
     figures = {"": draw_results(results, score=score)}
@@ -367,7 +367,7 @@ def to_csv(found: AnalysisTable[Settings]) -> dict[str, str]:
             one.test,
         )
         for name in dict.fromkeys(one.score for one in results)
-        for key, one in estimate_results(found.table, found.bases, score=name).items()
+        for key, one in estimate_results(found.table, found.bases, found.pretrained, score=name).items()
     ]
     head = ("model", "probe", "language", "score", "result", "low", "high", "p", "test")
     return {"": results_to_csv(results), "intervals": Table("", head, tuple(lines)).to_csv()}

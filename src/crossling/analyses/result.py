@@ -42,6 +42,8 @@ class AnalysisTable(Generic[S]):
     """Where results go by default: the folder of a study, a run or a model, if it is the only one."""
     bases: Mapping[str, str] = field(default_factory=dict)
     """For each model that is compared with another: the other's name."""
+    pretrained: frozenset[str] = frozenset()
+    """Names of encoders before any training here: they have no seeds."""
     variants: tuple[Variant, ...] = ()
     """Of studies: measures and zero-shot scores."""
     notes: tuple[str, ...] = ()

@@ -47,7 +47,16 @@ def analyse(
         settings, selected = kind.prepare(settings, selected)
     table = _analyse_all(selected.models, settings, source, progress)
     variants = relate_scores(found.arguments, table, kind.MEASURES) if isinstance(kind, Measures) else ()
-    return AnalysisTable(settings, table, found.title(), found.home(), selected.bases, tuple(variants), found.notes)
+    return AnalysisTable(
+        settings,
+        table,
+        found.title(),
+        found.home(),
+        bases=selected.bases,
+        pretrained=selected.pretrained,
+        variants=tuple(variants),
+        notes=found.notes,
+    )
 
 
 def _analyse_all(

@@ -7,7 +7,7 @@ percentage points (section 3.2 of multilingual knowledge: "ceiling" less "probe"
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
@@ -97,10 +97,12 @@ Estimates = Mapping[tuple[Any, ...], Estimate]
 """By model, probe and language: a result with its interval, in percentage points."""
 
 
-def estimate_results(table: pa.Table, bases: Mapping[str, str], *, score: str) -> dict[tuple[Any, ...], Estimate]:
+def estimate_results(
+    table: pa.Table, bases: Mapping[str, str], pretrained: Collection[str], *, score: str
+) -> dict[tuple[Any, ...], Estimate]:
     """The mean result over seeds with its interval; ``table`` is that of an analysis."""
     chosen = table.filter((pc.field("score") == score) & (pc.field("sample") == 0))
-    return estimate_differences(chosen, bases, value="value", by=("probe", "language"), scale=100)
+    return estimate_differences(chosen, bases, pretrained, value="value", by=("probe", "language"), scale=100)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:

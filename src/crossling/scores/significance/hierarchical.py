@@ -15,7 +15,15 @@ weighted by the shares of the variance:
 Satterthwaite's formula has squared shares instead; with three seeds its interval covers 92 % where most of the variance
 is between seeds.
 
-Shapes: R runs (seeds), N examples, L labels, and 2 for numerator and denominator; K keys of rows.
+The difference of two means over seeds that do not pair, R of one system and Q of the other, has
+
+    variance = B + C,   B = S1 / R + S2 / Q
+    1 / df = B / variance / W + C / variance / (N - 1),   W = B² / ((S1 / R)² / (R - 1) + (S2 / Q)² / (Q - 1))
+
+C is here the mean covariance between two seeds of either system, added, less twice that between a seed of one and a
+seed of the other. W is Welch's and Satterthwaite's: without squares its interval covers 98 % with three seeds each.
+
+Shapes: R and Q runs (seeds), N examples, L labels, and 2 for numerator and denominator; K keys of rows.
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ import numpy as np
 
 from crossling.scores.significance.cells import Cell
 from crossling.scores.significance.counts import sum_by_key
-from crossling.scores.significance.results import OVER_EXAMPLES, OVER_SEEDS, Estimate
+from crossling.scores.significance.results import OVER_EXAMPLES, OVER_SEEDS, OVER_UNPAIRED_SEEDS, Estimate
 from crossling.scores.significance.rows import Group
 from crossling.scores.spans import Array
 
@@ -58,12 +66,33 @@ def find_variance(scores: Array, errors: Sequence[Array]) -> tuple[Array, Array]
 
 def estimate(scores: Array, errors: Sequence[Array], confidence: float) -> Estimate:
     """A mean over seeds with its interval, and the two-sided p of its being 0, by Student's t."""
+    test = OVER_SEEDS if len(scores) > 1 else OVER_EXAMPLES
+    variance, freedom = map(float, find_variance(scores, errors))
+    return _estimate(float(scores.mean()), variance, freedom, confidence, test, len(scores))
+
+
+def estimate_unpaired(first: tuple[Array, Array], second: tuple[Array, Array], confidence: float) -> Estimate:
+    """The difference of two means over seeds that do not pair, with its interval and p.
+
+    `first` and `second` are scores (R) and errors (N x R), each of two seeds or more.
+    """
+    examples, between, squares = len(first[1]), 0.0, 0.0
+    covariance = (first[1].mean(axis=1) - second[1].mean(axis=1)) ** 2
+    for scores, errors in (first, second):
+        part = float(scores.var(ddof=1)) / len(scores)
+        between, squares = between + part, squares + part**2 / (len(scores) - 1)
+        covariance -= errors.var(axis=1, ddof=1) / len(scores)  # what examples do to one seed alone is part of B
+    shared = max(float(covariance.sum()) * examples / max(examples - 1, 1), 0.0)
+    rate = (squares / between if between else 0.0) + shared / max(examples - 1, 1)
+    freedom = (between + shared) / rate if rate else 1.0
+    value, fewest = float(first[0].mean() - second[0].mean()), min(len(first[0]), len(second[0]))
+    return _estimate(value, between + shared, freedom, confidence, OVER_UNPAIRED_SEEDS, fewest)
+
+
+def _estimate(value: float, variance: float, freedom: float, confidence: float, test: str, runs: int) -> Estimate:
     from scipy.stats import t
 
-    value, runs = float(scores.mean()), len(scores)
-    variance, freedom = find_variance(scores, errors)
     error = float(np.sqrt(variance))
-    test = OVER_SEEDS if runs > 1 else OVER_EXAMPLES
     if error < NEGLIGIBLE:
         return Estimate(value, value, value, 1.0 if abs(value) < NEGLIGIBLE else 0.0, test, runs)
     half = float(t.ppf((1 + confidence) / 2, freedom)) * error

@@ -12,6 +12,8 @@ LEAST_ROUNDS = 1_000
 Interval = Literal["hierarchical", "bootstrap"]
 OVER_SEEDS, OVER_EXAMPLES = "t-test over seeds and examples", "t-test over examples"
 """Tests that belong to the hierarchical interval: with several seeds, and with one."""
+OVER_UNPAIRED_SEEDS = "Welch's t-test over seeds and examples"
+"""That of two systems whose seeds do not pair, as analyses have them; comparisons pair all."""
 
 MARKS: Mapping[tuple[str, int], str] = {
     ("baseline", 1): "▲",
