@@ -47,7 +47,8 @@ CONTROLS = {("best-sentiment", "wide"): "control-wide"}
 """Systems that make more updates than the control of their study, and the one that makes as many."""
 CHOICES = FOLDER.parent.parent / "src" / "crossling" / "study" / "start.toml"
 HEAD = (
-    "| study | system | seeds | en | with text | without text | from plain, without text | from control, without text | p, Holm |"
+    "| study | system | seeds | en | with text | without text | from plain, without text | from control, without text "
+    "| p, Holm |"
 )
 
 Means = dict[tuple[str, str], dict[str, dict[int, float]]]

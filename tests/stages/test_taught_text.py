@@ -25,6 +25,15 @@ def test_the_target_side_of_linked_text_is_taught_on(kind: str, expected: list[A
     assert rows.language == "zh" and rows.column(rows.column_names[0]).to_pylist() == expected
 
 
+def test_text_with_swapped_sides_is_refused(tmp_path: Path) -> None:
+    source, target = tmp_path / "source.txt", tmp_path / "target.txt"
+    source.write_text("Мир велик и прекрасен\n", encoding="utf-8")
+    target.write_text("The world is wide and fine\n", encoding="utf-8")
+    spec = {"format": "parallel", "source": str(source), "target": str(target), "language": "en-ru"}
+    with pytest.raises(DataError, match="the first side is Russian and the second English"):
+        open_text(spec, build_task(parse_task({"kind": "tag"}), ()), {}, tmp_path)
+
+
 def test_a_language_names_the_sources_set_in_that_language() -> None:
     found = name_target("xnli:en:dev[:10]", "de")
     assert found == "xnli:de:dev[:10]"

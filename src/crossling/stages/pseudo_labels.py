@@ -111,8 +111,8 @@ def keep_rows(
 ) -> Array:
     """Numbers of the rows to learn from, in order.
 
-    Of those that pass ``keep``, the most confident share of each group, at most ``most`` of it: with a language and a class as
-    the group, no class of a language crowds out the others.
+    Of those that pass ``keep``, the most confident share of each group, at most ``most`` of it: with a language and a
+    class as the group, no class of a language crowds out the others.
     """
     passes_R = confidence_R > 0
     if keep == "agreement":
@@ -134,7 +134,8 @@ def decide_answers(
 ) -> tuple[tuple[int, str] | None, float, bool]:
     """One question's answer (its start and text), how sure the teachers are of it, and whether they all give it.
 
-    The answer with the most votes; a tie goes to the more confident one. No answer, where that is it or ``how`` asks for more.
+    The answer with the most votes; a tie goes to the more confident one. No answer, where that is it or ``how`` asks
+    for more.
     """
     votes: dict[tuple[int, str], float] = {}
     for answer, confidence in zip(answers_T, confidences_T, strict=True):

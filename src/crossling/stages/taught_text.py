@@ -23,9 +23,12 @@ from crossling.tasks import Task
 
 def open_text(spec: DataSpec, task: Task, left_out: Keys, store: Path) -> Rows:
     """A set that teachers and student both read; of parallel text the target side."""
+    from crossling.aligners.linked_text import check_parallel
     from crossling.inference.evaluate import check_kind
 
     rows = open_data(spec, split="train", store=store)
+    if rows.kind in (ParallelPair, LinkedPair):
+        check_parallel(rows)
     target = rows.language.partition("-")[2] or rows.language
     if task.settings.kind == "tag" and rows.kind is LinkedPair:  # its words are cut already
         rows = build_untagged_rows(rows.column("target").to_pylist(), language=target, name=rows.name)

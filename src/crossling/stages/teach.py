@@ -92,9 +92,9 @@ class Settings(FollowingStageSettings):
     threshold: float = Field(default=0.7, ge=0, le=1)
     """For keep = "confidence": the mean probability of a row's label; of a sentence's least sure word, for taggers."""
     share: float = Field(default=1.0, gt=0, le=1)
-    """Of the rows that are left, the most confident share of each language and predicted class (taggers: of each language)."""
+    """Of the rows left, the most confident share of each language and predicted class (taggers: of each language)."""
     most: int | None = Field(default=None, ge=1, le=MOST_COUNTED)
-    """At most this number of rows of each language and predicted class, the most confident first: classes stay balanced."""
+    """At most this number of rows of a language and predicted class, the most confident first: classes are balanced."""
     labels: Literal["hard", "soft"] = "hard"
     """hard: learn the decided label. soft: learn the mean of the teachers' distributions (not for answers)."""
     soft_temperature: float = Field(default=1.0, gt=0, le=100)

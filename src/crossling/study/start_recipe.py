@@ -283,9 +283,7 @@ def suggest_data(available: AvailableData) -> list[str]:
     if used is not None and reached is not None and (lacking := _list_lacking(available, used)):
         with_text = used.gain(has_text=True)
         if with_text is not None and with_text.mean > reached.mean:
-            suggestion = (
-                f"such text in {', '.join(lacking)}: languages with text gained {with_text}, others {reached}"
-            )
+            suggestion = f"such text in {', '.join(lacking)}: languages with text gained {with_text}, others {reached}"
             suggestions.append((with_text.mean - reached.mean, f"{suggestion} ({used.page})"))
     found = [text for _, text in sorted(suggestions, key=lambda item: -item[0])]
     found += [suggestion] if (suggestion := _suggest_labels(available)) else []
