@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from crossling.criteria import FinishedCell, source_dev
 from crossling.errors import ArtefactError, UserError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import load_recipe, parse_recipe
+from crossling.scores.metrics import score
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import trained_languages
 from crossling.study.compare import compare_study, leave_out_values, load_comparison
@@ -23,7 +25,7 @@ from crossling.study.forecast import forecast_study
 from crossling.study.grid import load_study
 from crossling.study.local import LocalPool
 from crossling.study.plan import fix_threads
-from finished_study import CHOOSING, finish_study
+from finished_study import CHOOSING, finish_study, make_predictions
 from small_study import write_recipe, write_study
 
 
@@ -64,16 +66,27 @@ def test_tables_are_written_in_every_format(finished: Path) -> None:
     comparison = compare_study(finished)
     assert {"compare.md", "comparison.json", "compare-pos-test.csv", "compare-ner-test.tex"} <= set(comparison.files)
     assert "| hi Hindi |" in (finished / "compare.md").read_text(encoding="utf-8")
-    lines = (finished / "seed-scores.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "task,system,seed,data,language,score,percent"
-    plain = [float(line.split(",")[-1]) for line in lines if line.startswith("ner,plain,")]
-    assert len(plain) == 2 and fmean(plain) == pytest.approx(100 * means(comparison, "ner")["plain"], abs=1e-3)
     head, *lines = (finished / "seed-records.csv").read_text(encoding="utf-8").splitlines()
     assert head == "task,system,seed,stage,kind,dev,drift,variance,variance_within,correlation"
     assert len(lines) == 16 and "pos,mean weight=0.75,2,0,finetune,90.2000,,,," in lines
     facts = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     assert [task["task"] for task in facts["tasks"]] == ["ner", "pos"]
     assert facts["tasks"][0]["results"][1]["from_baseline"]["p"] < 0.05
+
+
+def test_every_score_of_every_seed_is_written_with_the_main_one_first(finished: Path) -> None:
+    compared = {"span_f1": compare_study(finished), "macro_f1": compare_study(finished, score="macro_f1")}
+    with (finished / "seed-scores.csv").open(encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if (row["task"], row["system"]) == ("ner", "plain")]
+    assert list(rows[0]) == ["task", "system", "seed", "data", "language", "score", "percent"]
+    assert {(row["data"], row["language"]) for row in rows} == {("test", "hi")}
+    names = [name for name in score(make_predictions(0.5, 1, spans=True)) if name != "span_f1"]
+    assert [(row["seed"], row["score"]) for row in rows] == [
+        (seed, name) for seed in ("1", "2") for name in ("span_f1", *names)
+    ]
+    for name, comparison in compared.items():
+        mean = fmean(float(row["percent"]) for row in rows if row["score"] == name)
+        assert mean == pytest.approx(100 * means(comparison, "ner")["plain"], abs=1e-3)
 
 
 def test_another_score_has_separate_tables(finished: Path) -> None:
