@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import shutil
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,10 +19,11 @@ from crossling.errors import ArtefactError, UserError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import load_recipe, parse_recipe
 from crossling.scores.metrics import score
+from crossling.scores.predictions import write_predictions
 from crossling.store.artefacts import Store
-from crossling.study.cell_scores import trained_languages
+from crossling.study.cell_scores import score_cells, trained_languages
 from crossling.study.compare import compare_study, leave_out_values, load_comparison
-from crossling.study.folder import read_plan
+from crossling.study.folder import prediction_path, read_plan
 from crossling.study.forecast import forecast_study
 from crossling.study.grid import load_study
 from crossling.study.local import LocalPool
@@ -87,6 +90,26 @@ def test_every_score_of_every_seed_is_written_with_the_main_one_first(finished: 
     for name, comparison in compared.items():
         mean = fmean(float(row["percent"]) for row in rows if row["score"] == name)
         assert mean == pytest.approx(100 * means(comparison, "ner")["plain"], abs=1e-3)
+
+
+def test_zero_shot_score_counts_every_language_once_with_its_first_set(finished: Path) -> None:
+    folder = finished / "ner" / "plain"
+    (folder / "seed-2" / "complete.json").unlink()
+    tables = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
+    evaluated = {"panx": ("en", "hi"), "panx@mixed": ("hi", "sw"), "own": ("context=sw,question=en", "yo")}
+    tables["evaluate"] = [{"on": name, "languages": codes} for name, codes in evaluated.items()]
+    (folder / "recipe.toml").write_text(to_toml(tables), encoding="utf-8")
+    found = {}
+    for entry in load_recipe(folder / "recipe.toml").evaluate:
+        for language in entry.languages:
+            code = language.removeprefix("context=").partition(",")[0]
+            made = replace(make_predictions(0.3 + 0.1 * len(found), 1, spans=True), language=code)
+            write_predictions(prediction_path(folder, 1, entry, language), made)
+            found[entry.on, language] = score(made)["span_f1"]
+    assert len(set(found.values())) == 6, "it makes a difference which are counted"
+    [cell] = [one for one in score_cells(read_plan(finished), finished) if one.folder == "ner/plain"]
+    counted = (("panx", "hi"), ("panx@mixed", "sw"), ("own", "yo"))
+    assert cell.zero_shot == pytest.approx(fmean(found[place] for place in counted))
 
 
 def test_another_score_has_separate_tables(finished: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from crossling.data.languages import is_same_language
 from crossling.data.spec import parse_spec
@@ -33,7 +34,11 @@ class CellScores:
     scores: Mapping[tuple[str, str], Mapping[str, float]]
     """By data set and language, as in the recipe, then by name."""
     zero_shot: float | None
-    """The mean of all main scores but those of languages trained on; none where there are no others."""
+    """The mean main score of the languages not trained on; none where there are no others.
+
+    Each language counts once, with the first set of the recipe that has it: XNLI, not its mixed pairs as well. It is
+    not the mean of the first set alone, since own files may be a set for each language.
+    """
 
     def list_results(self) -> list[SeedResult]:
         """One for each data set and language."""
@@ -117,14 +122,14 @@ def _score_cell(
     recipe = files.load_recipe(folder)
     trained = trained_languages(recipe)
     scores: dict[tuple[str, str], Mapping[str, float]] = {}
-    others = []
+    others: dict[str, float] = {}
     for entry in recipe.evaluate:
         for language, _ in entry.specs():
             predicted_language, found = files.score(prediction_path(files.out / folder, seed, entry, language))
             scores[set_name(entry), language] = found
-            if not any(is_same_language(predicted_language, code) for code in trained):
-                others.append(found[recipe.main_score])
-    return recipe.main_score, scores, sum(others) / len(others) if others else None
+            if not any(is_same_language(predicted_language, code) for code in (*trained, *others)):
+                others[predicted_language] = found[recipe.main_score]
+    return recipe.main_score, scores, fmean(others.values()) if others else None
 
 
 def trained_languages(recipe: Recipe) -> set[str]:
