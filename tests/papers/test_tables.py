@@ -170,19 +170,41 @@ def test_full_scale_has_the_papers_settings() -> None:
     )
     multi = _recipe("knowledge/2", "PI", "multi-ling").stage
     assert multi[0].train == ("pawsx:en", "pawsx:de", "pawsx:es", "pawsx:fr") and not multi[0].auxiliary
-    adjust, finetune = _recipe("adjustment/4", "QA-vi", "Adjust.+continual").stage
-    assert adjust.parallel == ("wikimatrix:en-vi:train[:250000]",)
-    assert (adjust.sentences, adjust.aligner["kind"], finetune.replay.pull, finetune.replay.batch) == (
-        30_000,
-        "statistical",
-        0.01,
-        16,
-    )
-    assert (finetune.lr, finetune.epochs, finetune.select) == (3e-5, 2, "last")
     russian = _recipe("adjustment/4", "QA-ru", "Original")
     assert [(entry.on, entry.split) for entry in russian.evaluate] == [("tydiqa", "dev"), ("xquad", "test")]
     sizes = [_recipe("adjustment/5", "NER-ru", row).stage[0].sentences for row in ("5K", "250K")]
     assert sizes == [5_000, 250_000]
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "lr", "epochs"),
+    [
+        ("adjustment/2", "NLI-es", 5e-5, 2),
+        ("adjustment/3", "NER-hi", 2e-5, 3),
+        ("adjustment/4", "QA-vi", 3e-5, 2),
+    ],
+)
+def test_full_scale_has_the_settings_of_the_adjustment_paper_for_each_task(
+    name: str, task: str, lr: float, epochs: int
+) -> None:
+    adjust, finetune = _recipe(name, task, "Adjust.+continual").stage
+    aligned = {
+        "parallel": (f"wikimatrix:en-{task[-2:]}:train[:250000]",),
+        "sentences": 30_000,
+        "aligner": {"kind": "statistical", "symmetrize": "intersection", "fast_align": True},
+        "align_on": "all",
+        "stay": 1.0,
+    }
+    adam = {"lr": 5e-5, "betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.0, "warmup": 0.1, "schedule": "constant"}
+    _check(adjust, {**aligned, **adam, "pull": 1.0, "epochs": 1, "batch": 32, "clip": 0.0})
+    _check(finetune, {"lr": lr, "epochs": epochs, "batch": 32, "clip": 0.0, "warmup": 0.0, "select": "last"})
+    _check(finetune.replay, {**aligned, "pull": 0.01, "batch": 16, "reference": "base"})
+    if task.startswith("QA"):
+        _check(finetune.task, {"length": 384, "overlap": 128})
+
+
+def _check(settings: Any, expected: dict[str, Any]) -> None:
+    assert {key: getattr(settings, key) for key in expected} == expected
 
 
 @pytest.mark.parametrize("paper", PAPERS)
