@@ -54,7 +54,7 @@ class Gain:
 
 
 class SeedScores:
-    """Percent by task, system and data set, language and seed."""
+    """Percent of the main score by task, system and data set, language and seed."""
 
     def __init__(self, rows: Iterable[Mapping[str, str]]) -> None:
         self.values: dict[tuple[str, str, str], dict[str, BySeed]] = {}
@@ -190,11 +190,17 @@ def build_languages(scores: SeedScores, columns: Sequence[LanguageColumn]) -> li
 
 def read_scores(path: Path) -> SeedScores:
     with path.open(encoding="utf-8", newline="") as stream:
-        return SeedScores(csv.DictReader(stream))
+        return SeedScores(keep_main_scores(csv.DictReader(stream)))
+
+
+def keep_main_scores(rows: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Rows of the main score, which stands first; all systems of a task are compared by the same one."""
+    main: dict[tuple[str, str], str] = {}
+    return [row for row in rows if main.setdefault((row["task"], row["data"]), row["score"]) == row["score"]]
 
 
 def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
-    """One table of the studies' scores of every seed, with the dev scores that the stages' records have.
+    """One table of the studies' main scores of every seed, with the dev scores that the stages' records have.
 
     ``results`` holds STUDY/seed-scores.csv or STUDY-seed-scores.csv, or is the folder STUDY itself; for dev scores
     seed-records.csv beside it, or records.csv of several studies.
@@ -206,7 +212,8 @@ def gather_scores(results: Path, studies: Sequence[str], path: Path) -> int:
             sys.stderr.write(f"{results}: has no scores of {study}; left out\n")
             continue
         with found.open(encoding="utf-8", newline="") as stream:
-            rows += [(study, *(row[name] for name in HEAD[1:])) for row in csv.DictReader(stream)]
+            kept = keep_main_scores(csv.DictReader(stream))
+        rows += [(study, *(row[name] for name in HEAD[1:])) for row in kept]
         rows += [
             (study, row["task"], row["system"], row["seed"], DEV, "en", "dev", row["dev"])
             for row in read_records(results, study)

@@ -326,6 +326,7 @@ def test_files_that_are_not_gemmas_or_cut_off_are_refused(tensors: dict[str, np.
 @pytest.mark.skipif(importlib.util.find_spec(gemma._PACKAGE) is None, reason="needs pip install 'crossling[gemma]'")
 def test_the_real_one_finds_a_sentence_likelier_than_its_words_in_another_order() -> None:
     encoder = load_encoder("gemma-3-270m")
+    assert (encoder.layers, encoder.width) == gemma.GEMMA_SIZE
     assert encoder.tokenizer("Hello world")["input_ids"] == [2, 9259, 1902, 1]
     losses = []
     for text in ("The cat sat on the mat and looked at the dog.", "mat The on dog. the sat looked the cat and at"):

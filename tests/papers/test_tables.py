@@ -22,7 +22,7 @@ from crossling.recipe.recipe import Recipe, load_recipe
 from crossling.report import terminal
 from crossling.scores.metrics import list_scores
 from crossling.study.grid import load_study
-from crossling.study.plan import check_folder_layers
+from crossling.study.layers import check_known_layers
 
 NAMES = [table.name for table in (*list_tables(), *list_figures())]
 SMALL_CELLS = {"layer-fusion/2": 16, "layer-fusion/4": 3, "knowledge/6": 14, "adjustment/2": 12}
@@ -170,19 +170,41 @@ def test_full_scale_has_the_papers_settings() -> None:
     )
     multi = _recipe("knowledge/2", "PI", "multi-ling").stage
     assert multi[0].train == ("pawsx:en", "pawsx:de", "pawsx:es", "pawsx:fr") and not multi[0].auxiliary
-    adjust, finetune = _recipe("adjustment/4", "QA-vi", "Adjust.+continual").stage
-    assert adjust.parallel == ("wikimatrix:en-vi:train[:250000]",)
-    assert (adjust.sentences, adjust.aligner["kind"], finetune.replay.pull, finetune.replay.batch) == (
-        30_000,
-        "statistical",
-        0.01,
-        16,
-    )
-    assert (finetune.lr, finetune.epochs, finetune.select) == (3e-5, 2, "last")
     russian = _recipe("adjustment/4", "QA-ru", "Original")
     assert [(entry.on, entry.split) for entry in russian.evaluate] == [("tydiqa", "dev"), ("xquad", "test")]
     sizes = [_recipe("adjustment/5", "NER-ru", row).stage[0].sentences for row in ("5K", "250K")]
     assert sizes == [5_000, 250_000]
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "lr", "epochs"),
+    [
+        ("adjustment/2", "NLI-es", 5e-5, 2),
+        ("adjustment/3", "NER-hi", 2e-5, 3),
+        ("adjustment/4", "QA-vi", 3e-5, 2),
+    ],
+)
+def test_full_scale_has_the_settings_of_the_adjustment_paper_for_each_task(
+    name: str, task: str, lr: float, epochs: int
+) -> None:
+    adjust, finetune = _recipe(name, task, "Adjust.+continual").stage
+    aligned = {
+        "parallel": (f"wikimatrix:en-{task[-2:]}:train[:250000]",),
+        "sentences": 30_000,
+        "aligner": {"kind": "statistical", "symmetrize": "intersection", "fast_align": True},
+        "align_on": "all",
+        "stay": 1.0,
+    }
+    adam = {"lr": 5e-5, "betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.0, "warmup": 0.1, "schedule": "constant"}
+    _check(adjust, {**aligned, **adam, "pull": 1.0, "epochs": 1, "batch": 32, "clip": 0.0})
+    _check(finetune, {"lr": lr, "epochs": epochs, "batch": 32, "clip": 0.0, "warmup": 0.0, "select": "last"})
+    _check(finetune.replay, {**aligned, "pull": 0.01, "batch": 16, "reference": "base"})
+    if task.startswith("QA"):
+        _check(finetune.task, {"length": 384, "overlap": 128})
+
+
+def _check(settings: Any, expected: dict[str, Any]) -> None:
+    assert {key: getattr(settings, key) for key in expected} == expected
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -287,23 +309,43 @@ def test_layers_that_an_encoder_in_a_folder_lacks_are_refused_without_data(tiny_
     with pytest.raises(
         DataError, match=r"2 of 3 variants cannot be run\n  .*D_10: stage\.0: fusion\.layer = 10: .* 3 lay"
     ):
-        check_folder_layers(plan.study)
-    check_folder_layers(plan_table("layer-fusion/4", "full").study)
+        check_known_layers(plan.study)
+    check_known_layers(plan_table("layer-fusion/4", "full").study)
 
 
-def test_dry_run_needs_neither_torch_nor_data() -> None:
+@pytest.mark.parametrize(("encoder", "layers"), [("multilingual-e5-small", 12), ("gemma-3-270m", 18)])
+def test_layers_that_a_packaged_encoder_lacks_are_refused_without_its_weights(
+    encoder: str, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crossling.encoders.cache.load_encoder", None)
+    fusions = {layer: f'finetune.fusion={{kind="dlfa",layer={layer}}}' for layer in (layers, layers + 1)}
+    study = plan_table("layer-fusion/4", "small", [f"encoder.name={encoder}", fusions[layers + 1]]).study
+    with pytest.raises(DataError, match=rf"3 of 3 variants cannot be run\n  .*layer = {layers + 1}: .* {layers} lay"):
+        check_known_layers(study)
+    check_known_layers(plan_table("layer-fusion/4", "small", [f"encoder.name={encoder}", fusions[layers]]).study)
+
+
+@pytest.mark.parametrize(
+    ("scale", "more", "shown"),
+    [
+        ("full", [], "60 cells of the study"),
+        ("small", [], "9 cells of the study"),
+        ("small", ['--set=finetune.fusion={kind="dlfa",layer=40}'], "fusion.layer = 40: the encoder has 12 layers"),
+    ],
+)
+def test_dry_run_needs_neither_torch_nor_data(scale: str, more: list[str], shown: str) -> None:
     import subprocess
 
     code = (
         "import sys\n"
-        "sys.argv = ['crossling', 'reproduce', 'adjustment/4', '--scale', 'full', '--dry-run']\n"
+        f"sys.argv = ['crossling', 'reproduce', 'adjustment/4', '--scale', '{scale}', '--dry-run', *{more}]\n"
         "from crossling.cli.main import main\n"
-        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        f"try:\n    main()\nexcept SystemExit as stop:\n    assert (stop.code or 0) == {2 * bool(more)}, stop.code\n"
         "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "60 cells of the study" in done.stdout
+    assert shown in " ".join((done.stdout + done.stderr).split())
 
 
 def test_some_rows_alone_need_fewer_systems() -> None:

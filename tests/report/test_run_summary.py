@@ -182,6 +182,7 @@ def test_every_seed_is_a_line() -> None:
     assert len(found) == len(rows) == 16
     assert found["panx", "zh", "7", "span_f1"] == 60 and found["panx", "de", "3", "accuracy"] == 35
     assert found["xquad", "context=es,question=en", "3", "span_f1"] == 50
+    assert [row["score"] for row in rows] == ["span_f1", "accuracy"] * 8, "the main score first"
 
 
 def test_one_table_for_each_data_set() -> None:

@@ -68,10 +68,11 @@ def test_average_leaves_out_seeds_that_lack_a_language(load) -> None:  # type: i
 def test_a_system_is_compared_with_another_in_every_task_that_has_both(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     gains = {("pos", "new"): 1.0, ("pos", "old"): 0.0, ("nli", "new"): -2.0, ("nli", "old"): 0.0, ("qa", "new"): 5.0}
     rows = [
-        (task, system, seed, "set", code, "accuracy", 70 + seed + (code != "en") * gain * (1 + seed / 10))
+        (task, system, seed, "set", code, score, share * (70 + seed + (code != "en") * gain * (1 + seed / 10)))
         for (task, system), gain in gains.items()
         for seed in (1, 2, 3)
         for code in ("en", "de")
+        for score, share in (("macro_f1", 1.0), ("accuracy", 0.5))
     ]
     write_scores(tmp_path / "scores.csv", rows)
     # Differences of 1.1, 1.2 and 1.3: t is 20.8 with two degrees of freedom, p 0.0023, the same in both tasks.
@@ -250,13 +251,17 @@ def test_replays_that_are_shown_are_systems_of_the_study(load) -> None:  # type:
 def test_dev_scores_and_drift_come_from_what_a_comparison_wrote(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     tables = load("seed_tables")
     (tmp_path / "adjustment").mkdir()
-    write_scores(tmp_path / "adjustment" / "seed-scores.csv", [("pos", "adjusted", 1, "ud", "de", "accuracy", 70)])
+    scored = [
+        ("pos", "adjusted", 1, "ud", "de", name, percent) for name, percent in (("accuracy", 70), ("macro_f1", 9))
+    ]
+    write_scores(tmp_path / "adjustment" / "seed-scores.csv", scored)
     head = "task,system,seed,stage,kind,dev,drift,variance,variance_within,correlation"
     lines = ("pos,adjusted,1,0,adjust,,0.5,0.25,0.5,0.9", "pos,adjusted,1,1,finetune,96.5,0.7,0.2,0.4,0.8")
     (tmp_path / "adjustment" / "seed-records.csv").write_text("\n".join((head, *lines)), encoding="utf-8")
     assert tables.gather_scores(tmp_path, ("adjustment",), tmp_path / "all.csv") == 2
     scores = tables.read_scores(tmp_path / "all.csv")
     assert scores.average("pos", "adjusted", tables.DEV) == {1: 96.5}
+    assert scores.average("pos", "adjusted", "ud") == {1: 70.0}, "the main score, which stands first"
     tables.gather_changes(tmp_path, "adjustment", tmp_path / "changes.csv")
     assert (tmp_path / "changes.csv").read_text(encoding="utf-8").splitlines() == [
         "system,seed,drift,variance,variance_within,correlation",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,15 +18,17 @@ from crossling.criteria import FinishedCell, source_dev
 from crossling.errors import ArtefactError, UserError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import load_recipe, parse_recipe
+from crossling.scores.metrics import score
+from crossling.scores.predictions import write_predictions
 from crossling.store.artefacts import Store
-from crossling.study.cell_scores import trained_languages
+from crossling.study.cell_scores import score_cells, trained_languages
 from crossling.study.compare import compare_study, leave_out_values, load_comparison
-from crossling.study.folder import read_plan
+from crossling.study.folder import prediction_path, read_plan
 from crossling.study.forecast import forecast_study
 from crossling.study.grid import load_study
 from crossling.study.local import LocalPool
 from crossling.study.plan import fix_threads
-from finished_study import CHOOSING, finish_study
+from finished_study import CHOOSING, finish_study, make_predictions
 from small_study import write_recipe, write_study
 
 
@@ -64,16 +69,47 @@ def test_tables_are_written_in_every_format(finished: Path) -> None:
     comparison = compare_study(finished)
     assert {"compare.md", "comparison.json", "compare-pos-test.csv", "compare-ner-test.tex"} <= set(comparison.files)
     assert "| hi Hindi |" in (finished / "compare.md").read_text(encoding="utf-8")
-    lines = (finished / "seed-scores.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "task,system,seed,data,language,score,percent"
-    plain = [float(line.split(",")[-1]) for line in lines if line.startswith("ner,plain,")]
-    assert len(plain) == 2 and fmean(plain) == pytest.approx(100 * means(comparison, "ner")["plain"], abs=1e-3)
     head, *lines = (finished / "seed-records.csv").read_text(encoding="utf-8").splitlines()
     assert head == "task,system,seed,stage,kind,dev,drift,variance,variance_within,correlation"
     assert len(lines) == 16 and "pos,mean weight=0.75,2,0,finetune,90.2000,,,," in lines
     facts = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     assert [task["task"] for task in facts["tasks"]] == ["ner", "pos"]
     assert facts["tasks"][0]["results"][1]["from_baseline"]["p"] < 0.05
+
+
+def test_every_score_of_every_seed_is_written_with_the_main_one_first(finished: Path) -> None:
+    compared = {"span_f1": compare_study(finished), "macro_f1": compare_study(finished, score="macro_f1")}
+    with (finished / "seed-scores.csv").open(encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if (row["task"], row["system"]) == ("ner", "plain")]
+    assert list(rows[0]) == ["task", "system", "seed", "data", "language", "score", "percent"]
+    assert {(row["data"], row["language"]) for row in rows} == {("test", "hi")}
+    names = [name for name in score(make_predictions(0.5, 1, spans=True)) if name != "span_f1"]
+    assert [(row["seed"], row["score"]) for row in rows] == [
+        (seed, name) for seed in ("1", "2") for name in ("span_f1", *names)
+    ]
+    for name, comparison in compared.items():
+        mean = fmean(float(row["percent"]) for row in rows if row["score"] == name)
+        assert mean == pytest.approx(100 * means(comparison, "ner")["plain"], abs=1e-3)
+
+
+def test_zero_shot_score_counts_every_language_once_with_its_first_set(finished: Path) -> None:
+    folder = finished / "ner" / "plain"
+    (folder / "seed-2" / "complete.json").unlink()
+    tables = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
+    evaluated = {"panx": ("en", "hi"), "panx@mixed": ("hi", "sw"), "own": ("context=sw,question=en", "yo")}
+    tables["evaluate"] = [{"on": name, "languages": codes} for name, codes in evaluated.items()]
+    (folder / "recipe.toml").write_text(to_toml(tables), encoding="utf-8")
+    found = {}
+    for entry in load_recipe(folder / "recipe.toml").evaluate:
+        for language in entry.languages:
+            code = language.removeprefix("context=").partition(",")[0]
+            made = replace(make_predictions(0.3 + 0.1 * len(found), 1, spans=True), language=code)
+            write_predictions(prediction_path(folder, 1, entry, language), made)
+            found[entry.on, language] = score(made)["span_f1"]
+    assert len(set(found.values())) == 6, "it makes a difference which are counted"
+    [cell] = [one for one in score_cells(read_plan(finished), finished) if one.folder == "ner/plain"]
+    counted = (("panx", "hi"), ("panx@mixed", "sw"), ("own", "yo"))
+    assert cell.zero_shot == pytest.approx(fmean(found[place] for place in counted))
 
 
 def test_another_score_has_separate_tables(finished: Path) -> None:

@@ -70,11 +70,9 @@ def reproduce(
     plan = plan_table(table, scale, overrides or (), rows=rows or ())
     if dry_run:
         from crossling.cli.show_papers import show_plan
+        from crossling.study.layers import check_known_layers
 
-        if any(Path(variant.recipe.encoder.name).expanduser().is_dir() for variant in plan.study.variants):
-            from crossling.study.plan import check_folder_layers
-
-            check_folder_layers(plan.study)
+        check_known_layers(plan.study)
         show_plan(plan)
         return
     _run_plan(plan, out=out, store=store, workers=workers, ray=ray)

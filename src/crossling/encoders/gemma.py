@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 GEMMA_NAME = "gemma-3-270m-q4_k_m"
 """What records and tables call it: quantised weights are not the hub's."""
 GEMMA_ALIASES = ("gemma-3-270m", GEMMA_NAME)
+GEMMA_SIZE = 18, 640
+"""Its layers and width, known where the packages are not installed."""
 GEMMA_TERMS = "Gemma Terms of Use (https://ai.google.dev/gemma/terms)"
 GEMMA_REPOSITORY = "google/gemma-3-270m"
 

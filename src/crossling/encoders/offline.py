@@ -35,6 +35,9 @@ LARGEST_DESCRIPTION = 1 << 30
 OFFLINE_NAME = "multilingual-e5-small-q4"
 """What records and tables call the offline encoder: its 4 bits are not the hub's weights."""
 
+OFFLINE_SIZE = 12, 384
+"""Its layers and width, known where the package is not installed."""
+
 OFFLINE_ALIASES = ("multilingual-e5-small", OFFLINE_NAME)
 
 _LAYER_TENSORS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -212,24 +212,39 @@ def score_data(summary: RunSummary, data: str = "") -> Table:
     return Table(results[0].data, head, tuple(rows), 2, (), f"scores-{results[0].data}")
 
 
-def list_seeds(summary: RunSummary) -> Table:
-    """Every score of every seed on a line, in the columns of a study's, so that others can test again."""
+@dataclass(frozen=True)
+class SeedResult:
+    """All scores of one seed on one data set in one language."""
+
+    task: str
+    system: str
+    seed: int
+    data: str
+    language: str
+    scores: Mapping[str, float]
+    main_score: str
+
+
+def list_seed_scores(results: Iterable[SeedResult]) -> Table:
+    """Every score of every seed on a line, the main one of its task first, so that others can test again."""
     head = ("task", "system", "seed", "data", "language", "score", "percent")
-    rows = [
-        (
-            summary.task,
-            summary.title,
-            str(seed),
-            result.data,
-            result.variant or result.language,
-            name,
-            f"{100 * one:.4f}",
-        )
+    rows = tuple(
+        (one.task, one.system, str(one.seed), one.data, one.language, name, f"{100 * one.scores[name]:.4f}")
+        for one in results
+        for name in sorted(one.scores, key=lambda name: name != one.main_score)
+    )
+    return Table("Scores of every seed", head, rows, 6, (), "seed-scores")
+
+
+def list_seeds(summary: RunSummary) -> Table:
+    """The same of a run."""
+    names = (summary.task, summary.title)
+    return list_seed_scores(
+        SeedResult(*names, seed, result.data, result.variant or result.language, scores, summary.main_score)
         for result in summary.results
-        for name, values in result.scores.items()
-        for seed, one in zip(summary.seeds, values, strict=False)
-    ]
-    return Table("Scores of every seed", head, tuple(rows), 6, (), "seed-scores")
+        for place, seed in enumerate(summary.seeds)
+        if (scores := {name: values[place] for name, values in result.scores.items() if place < len(values)})
+    )
 
 
 def score_tables(summary: RunSummary) -> tuple[Table, ...]:

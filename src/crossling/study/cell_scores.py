@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from crossling.data.languages import is_same_language
 from crossling.data.spec import parse_spec
 from crossling.errors import ArtefactError
 from crossling.recipe.recipe import Recipe, load_recipe
+from crossling.report.run_summary import SeedResult
 from crossling.report.table import Table
 from crossling.scores.metrics import score
 from crossling.scores.predictions import Predictions, read_predictions
@@ -20,17 +22,28 @@ from crossling.study.folder import RECIPE, StudyPlan, is_finished, prediction_pa
 
 @dataclass(frozen=True)
 class CellScores:
-    """The main score of one seed of one variant, in every language that it was evaluated in."""
+    """All scores of one seed of one variant, in every language that it was evaluated in."""
 
     task: str
     label: str
     folder: str
     """Its variant's."""
     seed: int
-    scores: Mapping[tuple[str, str], float]
-    """By data set and language, as in the recipe."""
+    main_score: str
+    """The name of the one that selects checkpoints and comes first in tables."""
+    scores: Mapping[tuple[str, str], Mapping[str, float]]
+    """By data set and language, as in the recipe, then by name."""
     zero_shot: float | None
-    """The mean of all scores but those of languages trained on; none where there are no others."""
+    """The mean main score of the languages not trained on; none where there are no others.
+
+    Each language counts once, with the first set of the recipe that has it: XNLI, not its mixed pairs as well. It is
+    not the mean of the first set alone, since own files may be a set for each language.
+    """
+
+    def list_results(self) -> list[SeedResult]:
+        """One for each data set and language."""
+        names = (self.task, self.label, self.seed)
+        return [SeedResult(*names, *place, found, self.main_score) for place, found in self.scores.items()]
 
 
 class StudyFiles:
@@ -66,17 +79,6 @@ class StudyFiles:
         return predictions.language, score(predictions)
 
 
-def list_seed_scores(cells: Iterable[CellScores], scores: Mapping[str, str]) -> Table:
-    """Every score of every seed on a line, so that others can test again; ``scores``: the score's name by folder."""
-    head = ("task", "system", "seed", "data", "language", "score", "percent")
-    rows = tuple(
-        (cell.task, cell.label, str(cell.seed), data, language, scores[cell.folder], f"{100 * value:.4f}")
-        for cell in cells
-        for (data, language), value in cell.scores.items()
-    )
-    return Table("Scores of every seed", head, rows, names=6)
-
-
 CHANGES = ("drift", "variance", "variance_within", "correlation")
 """What adjusting and replay did to the source language, by the record of a stage."""
 
@@ -108,24 +110,26 @@ def score_cells(plan: StudyPlan, out: Path, files: StudyFiles | None = None) -> 
     for cell in plan.cells:
         if not is_finished(out, cell):
             continue
-        scores, zero_shot = _score_cell(files, cell.folder, cell.seed)
-        found.append(CellScores(cell.task, cell.label, cell.folder, cell.seed, scores, zero_shot))
+        names = (cell.task, cell.label, cell.folder, cell.seed)
+        found.append(CellScores(*names, *_score_cell(files, cell.folder, cell.seed)))
     return found
 
 
-def _score_cell(files: StudyFiles, folder: str, seed: int) -> tuple[dict[tuple[str, str], float], float | None]:
+def _score_cell(
+    files: StudyFiles, folder: str, seed: int
+) -> tuple[str, dict[tuple[str, str], Mapping[str, float]], float | None]:
+    """The name of the main score, all scores, and the zero-shot one."""
     recipe = files.load_recipe(folder)
     trained = trained_languages(recipe)
-    name = recipe.main_score
-    scores: dict[tuple[str, str], float] = {}
-    others = []
+    scores: dict[tuple[str, str], Mapping[str, float]] = {}
+    others: dict[str, float] = {}
     for entry in recipe.evaluate:
         for language, _ in entry.specs():
             predicted_language, found = files.score(prediction_path(files.out / folder, seed, entry, language))
-            value = scores[set_name(entry), language] = float(found[name])
-            if not any(is_same_language(predicted_language, code) for code in trained):
-                others.append(value)
-    return scores, sum(others) / len(others) if others else None
+            scores[set_name(entry), language] = found
+            if not any(is_same_language(predicted_language, code) for code in (*trained, *others)):
+                others[predicted_language] = found[recipe.main_score]
+    return recipe.main_score, scores, fmean(others.values()) if others else None
 
 
 def trained_languages(recipe: Recipe) -> set[str]:

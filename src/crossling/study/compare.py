@@ -11,6 +11,7 @@ from typing import Any
 from crossling.errors import ArtefactError, UserError
 from crossling.files import read_json, write_atomic
 from crossling.recipe.recipe import Recipe
+from crossling.report.run_summary import list_seed_scores
 from crossling.report.system_tables import ComparisonTable, comparison_tables
 from crossling.scores.predictions import Predictions
 from crossling.scores.significance import Comparison, Difference, Result, compare
@@ -20,7 +21,6 @@ from crossling.scores.significance.results import PUBLISHED, Interval
 from crossling.study.cell_scores import (
     StudyFiles,
     list_seed_records,
-    list_seed_scores,
     score_cells,
     trained_languages,
 )
@@ -342,10 +342,8 @@ def _write(result: StudyComparison, out: Path, *, asked: Sequence[str | None]) -
 def _write_seeds(out: Path) -> tuple[str, ...]:
     """The scores and records of every seed, whatever is compared: what a page of results should be archived with."""
     plan = read_plan(out)
-    files = StudyFiles(out)
-    cells = score_cells(plan, out, files)
-    names = {cell.folder: files.load_recipe(cell.folder).main_score for cell in cells}
-    tables = {SEEDS: list_seed_scores(cells, names), SEED_RECORDS: list_seed_records(plan, out)}
+    scores = [one for cell in score_cells(plan, out) for one in cell.list_results()]
+    tables = {SEEDS: list_seed_scores(scores), SEED_RECORDS: list_seed_records(plan, out)}
     for name, table in tables.items():
         write_atomic(out / name, table.to_csv())
     return tuple(tables)

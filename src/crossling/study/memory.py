@@ -40,8 +40,9 @@ from crossling.recipe.recipe import EncoderSettings, Recipe
 from crossling.stages import StageSettings
 from crossling.stages.consistent_task import LEXICON
 from crossling.stages.teachers import BATCH as TEACHER_BATCH
+from crossling.study.layers import check_layers, explain_taken
 from crossling.study.pool import Resources
-from crossling.study.recipe_data import check_layers, check_stages, explain_taken, open_recipe, resolve_recipe
+from crossling.study.recipe_data import check_stages, open_recipe, resolve_recipe
 from crossling.study.recipe_run import RecipeRun
 from crossling.tasks import Task, build_task
 from crossling.training.eight_bit import BLOCK

@@ -20,7 +20,7 @@ from crossling.recipe.recipe import RunSettings
 from crossling.store.artefacts import Store
 from crossling.study.folder import COMPLETE, RECIPE, RUN, PlannedCell, PlannedVariant, StudyPlan, is_finished
 from crossling.study.grid import Study, Variant
-from crossling.study.recipe_data import check_layers
+from crossling.study.layers import describe_faults
 from crossling.study.recipe_run import RecipeRun
 from crossling.training.distributed import Distributed, setup_distributed
 
@@ -61,7 +61,7 @@ def plan_study(
         for line in problems.lines():
             faults.setdefault(line, []).append(name)
     if faults:
-        raise DataError(_describe_faults(faults, len(study.variants)))
+        raise DataError(describe_faults(faults, len(study.variants)))
     cells = []
     for cell in study.cells:
         setup(cell.variant.recipe.run)  # the number of threads counts in identities
@@ -71,30 +71,6 @@ def plan_study(
         trainings = tuple(run.list_trainings(cell.seed).values())
         cells.append(PlannedCell(*names, cell.seed, *identities, trainings))
     return cells, runs
-
-
-def check_folder_layers(study: Study) -> None:
-    """Refuse layers that encoders in folders lack, without any data; encoders of the hub are not looked for."""
-    encoders = EncoderCache()
-    faults: dict[str, list[str]] = {}
-    for variant in study.variants:
-        problems = Problems()
-        if Path(variant.recipe.encoder.name).expanduser().is_dir():
-            layers, width = encoders.measure(variant.recipe.encoder)
-            for number, settings in enumerate(variant.recipe.stage):
-                with problems.collect(f"stage.{number}"):
-                    check_layers(settings, layers=layers, width=width)
-        for line in problems.lines():
-            faults.setdefault(line, []).append(variant.folder)
-    if faults:
-        raise DataError(_describe_faults(faults, len(study.variants)))
-
-
-def _describe_faults(faults: Mapping[str, Sequence[str]], variants: int) -> str:
-    """What is wrong, each fault once, with the variants that have it."""
-    broken = {folder for folders in faults.values() for folder in folders}
-    lines = [f"{', '.join(folders)}: {line}" for line, folders in faults.items()]
-    return "\n  ".join([f"{len(broken)} of {variants} variants cannot be run", *lines])
 
 
 def fix_threads(study: Study, threads: int) -> Study:

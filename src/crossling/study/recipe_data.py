@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ from typing import Any
 from crossling.data.catalogue import open_data
 from crossling.data.rows import Rows
 from crossling.errors import Problems, RecipeError
-from crossling.fusions import build_fusion
 from crossling.inference.evaluate import check_kind
 from crossling.progress import Progress
 from crossling.recipe.recipe import EvaluateSettings, Recipe
-from crossling.stages import StageData, StageSettings, load_stage
+from crossling.stages import StageData, load_stage
 from crossling.study.folder import prediction_path
 from crossling.tasks import Task, build_task
 
@@ -44,36 +42,6 @@ def check_stages(recipe: Recipe) -> None:
     """Refuse a recipe that trains nothing."""
     if not recipe.stage:
         raise RecipeError('stage: missing; a run trains at least once: [[stage]] with kind = "finetune"')
-
-
-@contextmanager
-def explain_taken(recipe: Recipe, number: int) -> Iterator[None]:
-    """Say of a refused setting that it may come from the stage before, whose models have another encoder."""
-    try:
-        yield
-    except RecipeError as error:
-        teacher = recipe.own_encoder(number - 1) if number else None
-        if teacher is None:
-            raise
-        raise RecipeError(
-            f"{error} What this stage does not name is as in the stage before, whose models have another encoder, "
-            f"{teacher.name}: name it here."
-        ) from None
-
-
-def check_layers(settings: StageSettings, *, layers: int, width: int) -> None:
-    """Refuse what an encoder with this number of layers and this width does not have."""
-    if hasattr(settings, "fusion"):
-        build_fusion(settings.fusion, layers=layers, width=width)
-    if isinstance(settings.freeze, int) and settings.freeze > layers:
-        raise RecipeError(f"freeze = {settings.freeze}: the encoder has {layers} layers.")
-    for name, table in (("", settings), ("replay.", getattr(settings, "replay", None))):
-        layer = getattr(table, "layer", None)
-        if layer is not None and layer > layers:
-            raise RecipeError(f"{name}layer = {layer}: the encoder has {layers} layers. Valid: 0 to {layers}.")
-        aligner = getattr(table, "aligner", None) or {}
-        if aligner.get("kind") == "neural" and "encoder" not in aligner and aligner.get("layer", 0) > layers:
-            raise RecipeError(f"{name}aligner.layer = {aligner['layer']}: the encoder has {layers} layers.")
 
 
 def build_final_task(recipe: Recipe) -> Task | None:

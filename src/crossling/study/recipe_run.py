@@ -39,12 +39,11 @@ from crossling.stages.context import StageContext
 from crossling.store.artefacts import DamagedError, Store
 from crossling.store.leases import Lease
 from crossling.study.folder import RECIPE, Training, prediction_path
+from crossling.study.layers import check_recipe_layers
 from crossling.study.recipe_data import (
     Target,
-    check_layers,
     check_stages,
     count_subwords,
-    explain_taken,
     open_recipe,
     open_stages,
     open_targets,
@@ -144,10 +143,7 @@ class RecipeRun:
 
     def check_layers(self, problems: Problems) -> None:
         """See that each stage's encoder has all layers that the stage names."""
-        for number in range(len(self.recipe.stage)):
-            layers, width = self.encoders.measure(self.recipe.encoder_of(number))
-            with problems.collect(f"stage.{number}"), explain_taken(self.recipe, number):
-                check_layers(self.recipe.stage[number], layers=layers, width=width)
+        check_recipe_layers(self.recipe, self.encoders.measure, problems)
 
     def identify_stages(self, seed: int, *, count: int | None = None) -> tuple[str, ...]:
         """The identity of each stage's artefact, or of the first few: known without training, from all that affects

@@ -58,7 +58,9 @@ def score_variants(plan: StudyPlan, files: StudyFiles, comparison: StudyComparis
     by_seed: dict[tuple[str, str, str], list[dict[str, float]]] = {}
     for cell in score_cells(plan, files.out, files):
         for data in dict.fromkeys(data for data, _ in cell.scores):
-            own = {language: value for (where, language), value in cell.scores.items() if where == data}
+            own = {
+                language: found[cell.main_score] for (where, language), found in cell.scores.items() if where == data
+            }
             others = [value for language, value in own.items() if (cell.task, data, language) not in trained]
             scores = {MEAN: fmean(others or own.values()), **own}
             by_seed.setdefault((cell.task, data, cell.label), []).append(scores)
