@@ -8,6 +8,7 @@ import json
 import shutil
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 
 import pandas as pd
@@ -334,6 +335,17 @@ def test_a_system_is_shown_at_the_rate_that_english_dev_chooses_and_compared_at_
     assert "| plain | 3x | 70.00" in shown["plain"] and "41.00" in shown["plain"]
     assert "| lora | 1x | 65.00" in shown["lora"] and "+5.00 [" in shown["lora"]
     assert "+1.00 [" in shown["8bit"], "it has one rate, and is compared with plain at that"
+
+
+def test_baseline_on_its_page_and_in_the_readme_is_that_of_the_archived_scores(load) -> None:  # type: ignore[no-untyped-def]
+    script, teaching = load("baseline"), load("teaching")
+    teaching.SCORES = ARCHIVE / teaching.SCORES.name
+    plain = script.read_plain()
+    assert "\n".join(script.build_section(plain)) in (RESULTS / "baseline.md").read_text(encoding="utf-8")
+    readme = (RESULTS.parents[1] / "README.md").read_text(encoding="utf-8")
+    for scores in plain.values():
+        means = [fmean(one.values()) for one in (scores["en"], script.average_others(scores))]
+        assert f"| {len(scores['en'])} | {means[0]:.1f} | {means[1]:.1f} | {len(scores) - 1} |" in readme
 
 
 def test_tables_on_the_pages_of_encoders_are_those_of_the_archived_scores(load, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
