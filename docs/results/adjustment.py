@@ -354,8 +354,8 @@ def build_section() -> list[str]:
         sizes = seed_tables.read_scores(SIZES)
         table = build_differences(sizes, SIZE_COLUMNS, list_systems(sizes, SIZE_COLUMNS))
         note = [
-            "How much text (table 5): Tatoeba's everyday sentences in es, ru, vi, hi, so many of each where there are",
-            "as many (`recipes/studies/adjustment-size-tatoeba.toml`; Hindi has 9,252, Vietnamese 5,782); means of",
+            "How much text (table 5): Tatoeba's everyday sentences in es, ru, vi, hi, up to that number of each",
+            "(`recipes/studies/adjustment-size-tatoeba.toml`; Hindi has 9,252, Vietnamese 5,782); means of",
             "these languages, ten seeds; p after Holm's correction over the lines of a column. Scores of every seed:",
             "[tables/adjustment-size-seeds.csv](tables/adjustment-size-seeds.csv).",
         ]

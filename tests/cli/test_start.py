@@ -396,7 +396,5 @@ def test_text_of_other_languages_is_used_and_that_of_the_target_asked_for(crossl
     code, out, _ = crossling("start", "ner", "--language", "de", "--labels", labels, "--text", text)
     assert code == 0
     assert "In our study: +3.4 points [+2.8, +4.0] over plain fine-tuning" in out
-    suggestion = (
-        "such text in de: languages that gave text gained +4.0 points [+3.5, +4.5], others +3.4 points [+2.8, +4.0]"
-    )
+    suggestion = "such text in de: languages with text gained +4.0 points [+3.5, +4.5], others +3.4 points [+2.8, +4.0]"
     assert suggestion in out

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class QueueFullError(Exception):
-    """So many inputs wait that new ones are refused."""
+    """Too many inputs wait, so that new ones are refused."""
 
 
 class ClosedError(Exception):
