@@ -22,6 +22,8 @@ from crossling.papers.published import find_table
 SCORES = TABLES / "adjustment-seeds.csv"
 SIZES = TABLES / "adjustment-size-seeds.csv"
 LAYER = TABLES / "adjustment-replay-layer.csv"
+NEWS = TABLES / "adjustment-replay-news.csv"
+AGREEMENT = TABLES / "adjustment-replay-agreement.csv"
 CHANGES = TABLES / "adjustment-english-words.csv"
 STUDIES = ("adjustment", "adjustment-more-seeds")
 DISTANCES = {name: TABLES / f"adjustment-seeds-distances-{name}.csv" for name in ("ner", "nli")}
@@ -122,6 +124,14 @@ KINDS = (
     Column("other languages, news", "pos", "news"),
     Column("other languages, Wikipedia", "pos", "wikipedia"),
 )
+TEXTS = {
+    "ewt": "EWT's test set (web)",
+    "tatoeba": "everyday sentences (Tatoeba Challenge)",
+    "pud-wikipedia": "PUD, Wikipedia",
+    "flores": "FLORES (Wikipedia's news, travel and books)",
+    "pud-news": "PUD, news",
+    "ntrex": "NTREX, the replayed sentences themselves (news)",
+}
 NAMES = ("original", "replayed at layer 8")
 LANGUAGES = tuple(
     seed_tables.LanguageColumn((column.title, "adjusted"), column.task, column.data, ORIGINAL, "adjusted")
@@ -273,6 +283,29 @@ def build_replay_at_layer(scores: SeedScores) -> list[str]:
     return [*seed_tables.format_table(("", *groups), rows), *tables]
 
 
+def build_replay_of_news() -> list[str]:
+    """A long training with replayed news, one seed: accuracy by kind of text, and words tagged as without replay."""
+    scores = seed_tables.read_scores(NEWS)
+    places = {
+        "English, EWT's dev set (web)": (seed_tables.DEV, is_english),
+        "English, EWT's test set (web)": ("web", is_english),
+        "English, PUD, Wikipedia": ("wikipedia", is_english),
+        "English, PUD, news": ("news", is_english),
+        "English, PUD, all": ("ud", is_english),
+        "eleven languages, PUD, Wikipedia": ("wikipedia", is_zero_shot),
+        "eleven languages, PUD, news": ("news", is_zero_shot),
+        "twelve languages, all": ("ud", is_zero_shot),
+    }
+    rows = []
+    for title, (data, keep) in places.items():
+        levels = [fmean(scores.average("pos", system, data, keep).values()) for system in (ORIGINAL, "replayed")]
+        rows.append((title, *(f"{level:.2f}" for level in levels), f"{levels[1] - levels[0]:+.2f}"))
+    lines = seed_tables.format_table(("accuracy", ORIGINAL, "replayed", "difference"), rows)
+    with AGREEMENT.open(encoding="utf-8", newline="") as stream:
+        agreed = [(TEXTS[row["text"]], f"{int(row['words']):,}", row["agreed"]) for row in csv.DictReader(stream)]
+    return [*lines, *seed_tables.format_table(("English text", "words", "with the same tag in both, %"), agreed)]
+
+
 def build_changes(path: Path) -> list[str]:
     """How far English words moved in every adjust stage: means over seeds."""
     with path.open(encoding="utf-8", newline="") as stream:
@@ -345,6 +378,13 @@ def build_section() -> list[str]:
             "every seed: [tables/adjustment-replay-layer.csv](tables/adjustment-replay-layer.csv).",
         ]
         lines += [*note, "", *build_replay_at_layer(scores)]
+    if NEWS.exists():
+        note = [
+            "Replay of news in a long training (`recipes/studies/replay-news.toml`: all of EWT, 13 languages of NTREX,",
+            "no adjust stage, 1,179 updates), **one seed**: scores, then tags of 300 sentences of each text",
+            "(`agreement.py`). By language: [tables/adjustment-replay-news.csv](tables/adjustment-replay-news.csv).",
+        ]
+        lines += [*note, "", *build_replay_of_news()]
     if CHANGES.exists():
         lines += ["English words after the stage, compared with the original encoder:", "", *build_changes(CHANGES)]
     for name, path in DISTANCES.items():
@@ -369,6 +409,8 @@ def gather(results: Path) -> None:
     seed_tables.gather_changes(results, "adjustment", CHANGES)
     if seed_tables.locate_csv(results, "replay-layer", "seed-scores.csv"):
         seed_tables.gather_scores(results, ("replay-layer",), LAYER)
+    if seed_tables.locate_csv(results, "replay-news", "seed-scores.csv"):
+        seed_tables.gather_scores(results, ("replay-news",), NEWS)
     size = "adjustment-size-tatoeba"
     if any((results / place).exists() for place in (f"{size}-seed-scores.csv", f"{size}/seed-scores.csv")):
         seed_tables.gather_scores(results, (size,), SIZES)
