@@ -155,6 +155,37 @@ def test_scored_text_is_left_out_and_broken_rows_are_named(crossling: Start, tmp
     assert 'leave_out = [{ format = "bio", path = "test.de.tsv", language = "de" }]' in text
 
 
+def test_training_rows_that_are_also_scored_are_warned_of_in_the_output_and_in_the_recipe(
+    crossling: Start, tmp_path: Path
+) -> None:
+    train = write_rows(tmp_path, "ner", "en", "train", 30).name
+    test = write_rows(tmp_path, "ner", "de", "test", 10)
+    own = tmp_path / "own.de.tsv"
+    own.write_text(test.read_text(encoding="utf-8"), encoding="utf-8")
+    words = ("start", "ner", "--language", "de", "--labels", train, "--test", test.name)
+    code, out, err = crossling(*words, "--labels", own.name)
+    assert code == 0, err
+    assert "10 training rows are also in the test set: scores will be too high" in out
+    warning = "arning: own.de.tsv: 10 of its 10 training rows are also in the test set, so scores will be too high"
+    assert f"w{warning}; most so on test.de.tsv, of whose 10 rows 10 are trained on." in out
+    comments = Path("ner-de.toml").read_text(encoding="utf-8").partition("[[stage]]")[0].replace("\n# ", " ")
+    assert f"W{warning}" in comments
+    assert "arning: " not in crossling(*words, "--force")[1] + Path("ner-de.toml").read_text(encoding="utf-8")
+
+
+def test_few_training_rows_that_are_also_scored_are_counted_without_a_warning(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_data, "MOST_SCORED", 0.2)
+    train, test = (write_rows(tmp_path, "ner", *of) for of in (("en", "train", 30), ("de", "test", 10)))
+    first = test.read_text(encoding="utf-8").partition("\n\n")[0]
+    train.write_text(f"{train.read_text(encoding='utf-8')}\n{first}\n", encoding="utf-8")
+    code, out, err = crossling("start", "ner", "--language", "de", "--labels", train.name, "--test", test.name)
+    assert code == 0, err
+    assert "1 training rows are also in the test set" in out
+    assert "arning: " not in out + Path("ner-de.toml").read_text(encoding="utf-8")
+
+
 def test_labels_in_the_target_language_join_those_of_the_source(crossling: Start, tmp_path: Path) -> None:
     train = write_rows(tmp_path, "sentiment", "en", "train", 40).name
     own = write_rows(tmp_path, "sentiment", "de", "train", 20).name

@@ -33,6 +33,8 @@ PHRASEBOOK = "phrasebook"
 """How the names of the embedded sets begin."""
 COVERED_ROWS = 2_000
 """Rows that the coverage of a language is measured on."""
+MOST_SCORED = 0.01
+"""A share of training rows that are in a test set, or of a test set that is trained on, above which there is a warning."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class AvailableData:
     lexicon: list[Found] = field(default_factory=list)
     """Translations that lexicons can be made from."""
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """Of training rows that are also scored; written into the recipe, too."""
 
     def described(self) -> list[tuple[str, Found]]:
         """Each set with its role; of the catalogue's, those that are used."""
@@ -341,12 +345,15 @@ def _check_labels(available: AvailableData) -> None:
 
 
 def _note_overlaps(available: AvailableData) -> None:
-    """Rows of the data that are also scored: labelled ones flatter scores, and text is left out row by row."""
+    """Rows of the data that are also scored: labelled ones make scores too high, text is left out row by row."""
     if not available.tests:
         return
     scored = collect_keys(found.rows for found in available.tests)
-    available.labels = [_note_overlap(f, scored, "scores flatter") for f in available.labels]
-    text = [_note_overlap(f, scored, "left out") for f in available.text]
+    for found in available.labels:
+        _warn_overlap(available, found, int(find_equal(found.rows, scored).sum()))
+    flatter = "training rows are also in the test set: scores will be too high"
+    available.labels = [_note_overlap(f, scored, flatter) for f in available.labels]
+    text = [_note_overlap(f, scored, "rows are also scored: left out") for f in available.text]
     available.text = [found for found in text if int(find_equal(found.rows, scored).sum()) < len(found.rows)]
     for found in text:
         if found not in available.text:
@@ -355,7 +362,19 @@ def _note_overlaps(available: AvailableData) -> None:
 
 def _note_overlap(found: Found, scored: Any, what: str) -> Found:
     count = int(find_equal(found.rows, scored).sum())
-    return replace(found, notes=(*found.notes, f"{count:,} rows are also scored: {what}")) if count else found
+    return replace(found, notes=(*found.notes, f"{count:,} {what}")) if count else found
+
+
+def _warn_overlap(available: AvailableData, found: Found, count: int) -> None:
+    """A warning where more than a few rows are concerned, with the test set that is most concerned."""
+    keys = collect_keys([found.rows])
+    equal = [(int(find_equal(test.rows, keys).sum()), test.rows) for test in available.tests]
+    known, worst = max(equal, key=lambda item: item[0] / len(item[1]))
+    if max(count / len(found.rows), known / len(worst)) > MOST_SCORED:
+        available.warnings.append(
+            f"{found.rows.name}: {count:,} of its {len(found.rows):,} training rows are also in the test set, so scores "
+            f"will be too high; most so on {worst.name}, of whose {len(worst):,} rows {known:,} are trained on"
+        )
 
 
 def measure_languages(available: AvailableData, encoder: Encoder) -> dict[str, Coverage]:

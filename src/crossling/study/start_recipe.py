@@ -134,6 +134,7 @@ def _write_stages(available: AvailableData, used: Ingredient | None, accumulate:
     finetune = blocks[len(before)]
     rows = sum(len(found.rows) for found in available.labels)
     finetune.comments.append(f"Fine-tuning on {rows:,} labelled rows.")
+    finetune.comments += [f"Warning: {warning}." for warning in available.warnings]
     if accumulate > 1:
         finetune.values |= {"batch": BATCH // accumulate, "accumulate": accumulate}
         finetune.comments.append(f"An update reads {BATCH} rows, in parts that fit into the memory of this machine.")
