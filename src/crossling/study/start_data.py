@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crossling.data.catalogue import has_files
-from crossling.data.label_free import collect_keys, find_equal
 from crossling.data.languages import find_scripts
 from crossling.data.records import TEXT_COLUMNS, PlainText, TaggedSentence
 from crossling.data.spec import parse_spec
 from crossling.errors import UserError, nearest
 from crossling.study.choices import Gain, Ingredient, LabelledSet, TaskChoices, choose_best, load_choices
-from crossling.study.start_files import PARALLEL, FileReader, Found, Spec, name_language
+from crossling.study.start_files import PARALLEL, FileReader, Found, Spec, is_catalogue_name, name_language
+from crossling.study.start_overlaps import note_overlaps
 
 if TYPE_CHECKING:
     from crossling.encoders.coverage import Coverage
@@ -33,8 +33,6 @@ PHRASEBOOK = "phrasebook"
 """How the names of the embedded sets begin."""
 COVERED_ROWS = 2_000
 """Rows that the coverage of a language is measured on."""
-MOST_SCORED = 0.01
-"""A share of training rows that are in a test set, or of a test set that is trained on, above which there is a warning."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class AvailableData:
     languages: tuple[str, ...]
     choices: TaskChoices
     chosen_set: LabelledSet | None = None
-    """The catalogue's set, where labels are taken from it."""
+    """The catalogue's set, where labels are taken from it, named or not."""
     labels: list[Found] = field(default_factory=list)
     dev: Found | None = None
     tests: list[Found] = field(default_factory=list)
@@ -142,13 +140,18 @@ def find_available_data(request: Request, *, store: Path) -> AvailableData:
     _add_catalogue_text(available, reader)
     _add_lexicon(available, reader)
     _check_labels(available)
-    _note_overlaps(available)
+    note_overlaps(available)
     return available
 
 
 def _add_labels(available: AvailableData, request: Request, reader: FileReader) -> None:
     """The user's labelled files, by what their names say: dev and test sets are no training data."""
+    set_dev: Found | None = None
     for text in request.labels:
+        if (known := _find_whole_set(text, available)) and not available.chosen_set:
+            available.chosen_set, (labelled, set_dev) = known, _open_set(known, available, reader)
+            available.labels += [replace(found, given=True) for found in labelled]
+            continue
         found = reader.read(text, language=available.source)
         _check_record(found, reader)
         role = _find_role(found.spec)
@@ -158,6 +161,7 @@ def _add_labels(available: AvailableData, request: Request, reader: FileReader) 
             available.dev = found
         else:
             available.labels.append(found)
+    available.dev = available.dev or set_dev  # the user's own selects
     if any(found.language == available.source for found in available.labels):
         return
     chosen, labelled, dev = _find_set(available, reader)
@@ -184,8 +188,25 @@ def _find_set(available: AvailableData, reader: FileReader) -> tuple[LabelledSet
             "phrasebook stands in: generated sentences, to see it work. Name your labels with --labels"
         )
     chosen = max(real or found, key=lambda one: _count_tests(one, available))  # the first of equals
-    opened = [reader.open(spec, given=False) for spec in _list_specs(chosen, available)]
-    return chosen, opened[: len(chosen.trains)], opened[-1] if chosen.dev else None
+    return chosen, *_open_set(chosen, available, reader)
+
+
+def _open_set(one: LabelledSet, available: AvailableData, reader: FileReader) -> tuple[list[Found], Found | None]:
+    opened = [reader.open(spec, given=False) for spec in _list_specs(one, available)]
+    return opened[: len(one.trains)], opened[-1] if one.dev else None
+
+
+def _find_whole_set(text: str, available: AvailableData) -> LabelledSet | None:
+    """The choices' set that a user names by its name and the source language alone, as in panx:en."""
+    if not is_catalogue_name(text):
+        return None
+    found = []
+    for one in available.choices.sets:
+        spec = parse_spec(_fill(one.trains[0], available))
+        is_named = text == f"{spec.name}:{spec.language}" and spec.split == "train" and len(one.trains) == 1
+        if is_named and all(map(has_files, _list_specs(one, available))):
+            found.append(one)
+    return max(found, key=lambda one: _count_tests(one, available), default=None)
 
 
 def _list_specs(one: LabelledSet, available: AvailableData) -> list[str]:
@@ -341,39 +362,6 @@ def _check_labels(available: AvailableData) -> None:
         available.notes.append(
             f"{total:,} labelled rows are few: models trained on them may be weak teachers. Compare with plain "
             "fine-tuning on a test set"
-        )
-
-
-def _note_overlaps(available: AvailableData) -> None:
-    """Rows of the data that are also scored: labelled ones make scores too high, text is left out row by row."""
-    if not available.tests:
-        return
-    scored = collect_keys(found.rows for found in available.tests)
-    for found in available.labels:
-        _warn_overlap(available, found, int(find_equal(found.rows, scored).sum()))
-    flatter = "training rows are also in the test set: scores will be too high"
-    available.labels = [_note_overlap(f, scored, flatter) for f in available.labels]
-    text = [_note_overlap(f, scored, "rows are also scored: left out") for f in available.text]
-    available.text = [found for found in text if int(find_equal(found.rows, scored).sum()) < len(found.rows)]
-    for found in text:
-        if found not in available.text:
-            available.notes.append(f"{found.rows.name}: all of its rows are scored, so it is not taught on")
-
-
-def _note_overlap(found: Found, scored: Any, what: str) -> Found:
-    count = int(find_equal(found.rows, scored).sum())
-    return replace(found, notes=(*found.notes, f"{count:,} {what}")) if count else found
-
-
-def _warn_overlap(available: AvailableData, found: Found, count: int) -> None:
-    """A warning where more than a few rows are concerned, with the test set that is most concerned."""
-    keys = collect_keys([found.rows])
-    equal = [(int(find_equal(test.rows, keys).sum()), test.rows) for test in available.tests]
-    known, worst = max(equal, key=lambda item: item[0] / len(item[1]))
-    if max(count / len(found.rows), known / len(worst)) > MOST_SCORED:
-        available.warnings.append(
-            f"{found.rows.name}: {count:,} of its {len(found.rows):,} training rows are also in the test set, so scores "
-            f"will be too high; most so on {worst.name}, of whose {len(worst):,} rows {known:,} are trained on"
         )
 
 

@@ -98,8 +98,8 @@ class _DataSet:
             self.note(rare)
         if not any(scores.any() for cell in self.cells for scores in cell.scores.values()):
             self.note(
-                f"{self.data}: every {self.cells[0].score} of {', '.join(self.systems)} is 0: nothing right was found, so "
-                "that differences say nothing"
+                f"{self.data}: every {self.cells[0].score} of {', '.join(self.systems)} is 0: nothing right was found, "
+                "so that differences say nothing"
             )
         groups = group_rows({cell.language: cell.rows for cell in self.cells})
         method = (
