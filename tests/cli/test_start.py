@@ -10,7 +10,7 @@ import pytest
 
 from crossling.cli import main as cli
 from crossling.recipe.recipe import load_recipe
-from crossling.study import memory_fit, start_data
+from crossling.study import memory_fit, start_data, start_overlaps
 from crossling.study.choices import Ingredient, TaskChoices, load_choices
 from phrasebook_files import write_rows, write_text
 
@@ -122,6 +122,24 @@ def test_without_files_the_phrasebook_stands_in(crossling: Start) -> None:
     assert "In our study: +4.0 points [+3.5, +4.5] over plain" in text.replace("\n# ", " ")
 
 
+def test_catalogue_set_named_whole_brings_its_dev_set_and_its_text(crossling: Start, tmp_path: Path) -> None:
+    words = ("start", "ner", "--language", "hi", "--labels")
+    code, out, err = crossling(*words, "phrasebook-ner:en")
+    assert code == 0, err
+    finetune, *others = load_recipe("ner-hi.toml").stage
+    assert (finetune.train, finetune.dev) == (("phrasebook-ner:en:train",), "phrasebook-ner:en:dev")
+    assert [stage.kind for stage in others] == ["teach", "teach"]
+    assert "stands in" not in out
+    dev = write_rows(tmp_path, "ner", "en", "dev", 12).name
+    assert crossling(*words, "phrasebook-ner:en", "--labels", dev, "--force")[0] == 0
+    assert load_recipe("ner-hi.toml").stage[0].train == ("phrasebook-ner:en:train",)
+    assert dev in str(load_recipe("ner-hi.toml").stage[0].dev), "the user's own selects"
+    assert crossling(*words, "phrasebook-ner:en:train[:50]", "--force")[0] == 0
+    text = Path("ner-hi.toml").read_text(encoding="utf-8")
+    assert 'train = "phrasebook-ner:en:train[:50]"' in text
+    assert "# The last epoch is kept, since no dev set was found for these labels." in text
+
+
 def test_what_is_missing_is_named_with_its_gain(crossling: Start, tmp_path: Path) -> None:
     train = write_rows(tmp_path, "ner", "en", "train", 30).name
     code, out, _ = crossling("start", "ner", "--language", "sw", "--labels", train)
@@ -153,6 +171,37 @@ def test_scored_text_is_left_out_and_broken_rows_are_named(crossling: Start, tmp
     text = Path("ner-de.toml").read_text(encoding="utf-8")
     assert 'on_error = "skip"' in text
     assert 'leave_out = [{ format = "bio", path = "test.de.tsv", language = "de" }]' in text
+
+
+def test_training_rows_that_are_also_scored_are_warned_of_in_the_output_and_in_the_recipe(
+    crossling: Start, tmp_path: Path
+) -> None:
+    train = write_rows(tmp_path, "ner", "en", "train", 30).name
+    test = write_rows(tmp_path, "ner", "de", "test", 10)
+    own = tmp_path / "own.de.tsv"
+    own.write_text(test.read_text(encoding="utf-8"), encoding="utf-8")
+    words = ("start", "ner", "--language", "de", "--labels", train, "--test", test.name)
+    code, out, err = crossling(*words, "--labels", own.name)
+    assert code == 0, err
+    assert "10 training rows are also in the test set: scores will be too high" in out
+    warning = "arning: own.de.tsv: 10 of its 10 training rows are also in the test set, so scores will be too high"
+    assert f"w{warning}; most so on test.de.tsv, of whose 10 rows 10 are trained on." in out
+    comments = Path("ner-de.toml").read_text(encoding="utf-8").partition("[[stage]]")[0].replace("\n# ", " ")
+    assert f"W{warning}" in comments
+    assert "arning: " not in crossling(*words, "--force")[1] + Path("ner-de.toml").read_text(encoding="utf-8")
+
+
+def test_few_training_rows_that_are_also_scored_are_counted_without_a_warning(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_overlaps, "MOST_SCORED", 0.2)
+    train, test = (write_rows(tmp_path, "ner", *of) for of in (("en", "train", 30), ("de", "test", 10)))
+    first = test.read_text(encoding="utf-8").partition("\n\n")[0]
+    train.write_text(f"{train.read_text(encoding='utf-8')}\n{first}\n", encoding="utf-8")
+    code, out, err = crossling("start", "ner", "--language", "de", "--labels", train.name, "--test", test.name)
+    assert code == 0, err
+    assert "1 training rows are also in the test set" in out
+    assert "arning: " not in out + Path("ner-de.toml").read_text(encoding="utf-8")
 
 
 def test_labels_in_the_target_language_join_those_of_the_source(crossling: Start, tmp_path: Path) -> None:
@@ -389,6 +438,22 @@ def test_text_beyond_what_was_measured_is_sampled(crossling: Start, tmp_path: Pa
     Path("text.de.txt").write_text("".join(f"Satz {i} .\n" for i in range(3100)))
     assert crossling("start", "ner", "--language", "de", "--labels", labels, "--text", "text.de.txt")[0] == 0
     assert "limit = 3000, sample_seed = 1" in Path("ner-de.toml").read_text()
+
+
+def test_gain_names_the_rows_that_it_was_measured_with_where_there_are_fewer_than_half(
+    crossling: Start, tmp_path: Path
+) -> None:
+    labels = write_rows(tmp_path, "ner", "en", "train", 20).name
+    words = ("start", "ner", "--language", "de", "--labels", labels, "--text", "text.de.txt")
+    Path("text.de.txt").write_text("".join(f"Satz {i} .\n" for i in range(200)))
+    out = crossling(*words)[1]
+    best = find_first(CHOICES["ner"])
+    assert best is not None
+    said = f"plain fine-tuning ({best.page}; measured with 3,000 rows a language, here 200 in de)."
+    assert said in out
+    assert said in Path("ner-de.toml").read_text(encoding="utf-8").replace("\n# ", " ")
+    Path("text.de.txt").write_text("".join(f"Satz {i} .\n" for i in range(1500)))
+    assert f"plain fine-tuning ({best.page})." in crossling(*words, "--force")[1]
 
 
 def test_text_of_other_languages_is_used_and_that_of_the_target_asked_for(crossling: Start, tmp_path: Path) -> None:

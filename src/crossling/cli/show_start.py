@@ -30,6 +30,8 @@ def show_found(available: AvailableData) -> None:
     out.print(Table("", ("what", "data set", "language", "rows", "notes"), rows, names=5).to_rich(whole=True))
     for note in available.notes:
         print_message(f"note: {note}.")
+    for warning in available.warnings:
+        print_message(f"warning: {warning}.")
 
 
 def show_languages(available: AvailableData, coverage: Mapping[str, Coverage]) -> None:

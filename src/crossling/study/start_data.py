@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crossling.data.catalogue import has_files
-from crossling.data.label_free import collect_keys, find_equal
 from crossling.data.languages import find_scripts
 from crossling.data.records import TEXT_COLUMNS, PlainText, TaggedSentence
 from crossling.data.spec import parse_spec
 from crossling.errors import UserError, nearest
 from crossling.study.choices import Gain, Ingredient, LabelledSet, TaskChoices, choose_best, load_choices
-from crossling.study.start_files import PARALLEL, FileReader, Found, Spec, name_language
+from crossling.study.start_files import PARALLEL, FileReader, Found, Spec, is_catalogue_name, name_language
+from crossling.study.start_overlaps import note_overlaps
 
 if TYPE_CHECKING:
     from crossling.encoders.coverage import Coverage
@@ -57,7 +57,7 @@ class AvailableData:
     languages: tuple[str, ...]
     choices: TaskChoices
     chosen_set: LabelledSet | None = None
-    """The catalogue's set, where labels are taken from it."""
+    """The catalogue's set, where labels are taken from it, named or not."""
     labels: list[Found] = field(default_factory=list)
     dev: Found | None = None
     tests: list[Found] = field(default_factory=list)
@@ -67,6 +67,8 @@ class AvailableData:
     lexicon: list[Found] = field(default_factory=list)
     """Translations that lexicons can be made from."""
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """Of training rows that are also scored; written into the recipe, too."""
 
     def described(self) -> list[tuple[str, Found]]:
         """Each set with its role; of the catalogue's, those that are used."""
@@ -138,13 +140,18 @@ def find_available_data(request: Request, *, store: Path) -> AvailableData:
     _add_catalogue_text(available, reader)
     _add_lexicon(available, reader)
     _check_labels(available)
-    _note_overlaps(available)
+    note_overlaps(available)
     return available
 
 
 def _add_labels(available: AvailableData, request: Request, reader: FileReader) -> None:
     """The user's labelled files, by what their names say: dev and test sets are no training data."""
+    set_dev: Found | None = None
     for text in request.labels:
+        if (known := _find_whole_set(text, available)) and not available.chosen_set:
+            available.chosen_set, (labelled, set_dev) = known, _open_set(known, available, reader)
+            available.labels += [replace(found, given=True) for found in labelled]
+            continue
         found = reader.read(text, language=available.source)
         _check_record(found, reader)
         role = _find_role(found.spec)
@@ -154,6 +161,7 @@ def _add_labels(available: AvailableData, request: Request, reader: FileReader) 
             available.dev = found
         else:
             available.labels.append(found)
+    available.dev = available.dev or set_dev  # the user's own selects
     if any(found.language == available.source for found in available.labels):
         return
     chosen, labelled, dev = _find_set(available, reader)
@@ -180,8 +188,25 @@ def _find_set(available: AvailableData, reader: FileReader) -> tuple[LabelledSet
             "phrasebook stands in: generated sentences, to see it work. Name your labels with --labels"
         )
     chosen = max(real or found, key=lambda one: _count_tests(one, available))  # the first of equals
-    opened = [reader.open(spec, given=False) for spec in _list_specs(chosen, available)]
-    return chosen, opened[: len(chosen.trains)], opened[-1] if chosen.dev else None
+    return chosen, *_open_set(chosen, available, reader)
+
+
+def _open_set(one: LabelledSet, available: AvailableData, reader: FileReader) -> tuple[list[Found], Found | None]:
+    opened = [reader.open(spec, given=False) for spec in _list_specs(one, available)]
+    return opened[: len(one.trains)], opened[-1] if one.dev else None
+
+
+def _find_whole_set(text: str, available: AvailableData) -> LabelledSet | None:
+    """The choices' set that a user names by its name and the source language alone, as in panx:en."""
+    if not is_catalogue_name(text):
+        return None
+    found = []
+    for one in available.choices.sets:
+        spec = parse_spec(_fill(one.trains[0], available))
+        is_named = text == f"{spec.name}:{spec.language}" and spec.split == "train" and len(one.trains) == 1
+        if is_named and all(map(has_files, _list_specs(one, available))):
+            found.append(one)
+    return max(found, key=lambda one: _count_tests(one, available), default=None)
 
 
 def _list_specs(one: LabelledSet, available: AvailableData) -> list[str]:
@@ -338,24 +363,6 @@ def _check_labels(available: AvailableData) -> None:
             f"{total:,} labelled rows are few: models trained on them may be weak teachers. Compare with plain "
             "fine-tuning on a test set"
         )
-
-
-def _note_overlaps(available: AvailableData) -> None:
-    """Rows of the data that are also scored: labelled ones flatter scores, and text is left out row by row."""
-    if not available.tests:
-        return
-    scored = collect_keys(found.rows for found in available.tests)
-    available.labels = [_note_overlap(f, scored, "scores flatter") for f in available.labels]
-    text = [_note_overlap(f, scored, "left out") for f in available.text]
-    available.text = [found for found in text if int(find_equal(found.rows, scored).sum()) < len(found.rows)]
-    for found in text:
-        if found not in available.text:
-            available.notes.append(f"{found.rows.name}: all of its rows are scored, so it is not taught on")
-
-
-def _note_overlap(found: Found, scored: Any, what: str) -> Found:
-    count = int(find_equal(found.rows, scored).sum())
-    return replace(found, notes=(*found.notes, f"{count:,} rows are also scored: {what}")) if count else found
 
 
 def measure_languages(available: AvailableData, encoder: Encoder) -> dict[str, Coverage]:

@@ -134,11 +134,12 @@ def _write_stages(available: AvailableData, used: Ingredient | None, accumulate:
     finetune = blocks[len(before)]
     rows = sum(len(found.rows) for found in available.labels)
     finetune.comments.append(f"Fine-tuning on {rows:,} labelled rows.")
+    finetune.comments += [f"Warning: {warning}." for warning in available.warnings]
     if accumulate > 1:
         finetune.values |= {"batch": BATCH // accumulate, "accumulate": accumulate}
         finetune.comments.append(f"An update reads {BATCH} rows, in parts that fit into the memory of this machine.")
     if finetune.values.get("select") == "last":
-        reason = "the dev set is taught on" if available.dev else "there is no dev set in the source language"
+        reason = "the dev set is taught on" if available.dev else "no dev set was found for these labels"
         finetune.comments.append(f"The last epoch is kept, since {reason}.")
     if used is None:
         finetune.comments.append(explain_choice(available))
@@ -260,13 +261,26 @@ def explain_choice(available: AvailableData) -> str:
     """What is done beside fine-tuning and what it brought, or why nothing is."""
     used, gain = available.choose()
     if used is not None:
-        return f"{used.why} In our study: {gain} over plain fine-tuning ({used.page})."
+        return f"{used.why} In our study: {gain} over plain fine-tuning ({used.page}{_compare_rows(available, used)})."
     tried = [one for one in available.choices.ingredients if one.needs != "labels"]
     if not any(map(available.gain, tried)):
         return "Nothing else was measured to help with this task."
     if choose_best(tried, available.gain)[0] is None:
         return "In our studies no use of other text gained anything significant on this task."
     return "Other text would help; there is none here."
+
+
+def _compare_rows(available: AvailableData, used: Ingredient) -> str:
+    """How many rows the gain was measured with, where there are fewer than half of them in a target language (or, where
+    none has any, in another)."""
+    rows: dict[str, int] = {}
+    for found in available.data_for(used):
+        if found.language != available.source:
+            rows[found.language] = rows.get(found.language, 0) + len(found.rows)
+    few = min([code for code in available.languages if code in rows] or rows, key=lambda code: rows[code], default="")
+    if not few or 2 * rows[few] >= used.rows:
+        return ""
+    return f"; measured with {used.rows:,} rows a language, here {rows[few]:,} in {few}"
 
 
 def suggest_data(available: AvailableData) -> list[str]:

@@ -66,6 +66,18 @@ def test_results_are_ordered_and_averaged_over_languages() -> None:
     assert difference.corrected_p == difference.p
 
 
+def test_scores_that_are_all_zero_are_noted_since_differences_say_nothing() -> None:
+    gold = [np.array([1, 2, 0])] * 20
+    nothing = [make_tags(gold, [np.zeros(3, int)] * 20, seed=seed) for seed in (1, 2)]
+    found = [make_tags(gold, gold, seed=seed) for seed in (1, 2)]
+    systems: dict[str, Cells] = {"plain": {("panx", "de"): nothing}, "other": {("panx", "de"): nothing}}
+    comparison = compare(systems, "plain", settings=QUICK)
+    note = "panx: every span_f1 of plain, other is 0: nothing right was found, so that differences say nothing"
+    assert comparison.notes == (note,)
+    systems["other"] = {("panx", "de"): found}
+    assert not compare(systems, "plain", settings=QUICK).notes
+
+
 def test_sources_are_left_out_of_zero_shot_means_by_any_of_their_codes() -> None:
     comparison = compare(make_systems(), "plain", sources=("eng_Latn", "de"), settings=QUICK)
     assert [r.language for r in comparison.results if r.system == "good"] == ["de", "en", "hi", "mean of 3"]

@@ -96,6 +96,11 @@ class _DataSet:
             self.data, self.cells[0].score, {cell.language: cell.rare for cell in self.cells}
         ):
             self.note(rare)
+        if not any(scores.any() for cell in self.cells for scores in cell.scores.values()):
+            self.note(
+                f"{self.data}: every {self.cells[0].score} of {', '.join(self.systems)} is 0: nothing right was found, "
+                "so that differences say nothing"
+            )
         groups = group_rows({cell.language: cell.rows for cell in self.cells})
         method = (
             Hierarchical(groups, self.settings.confidence)
