@@ -49,8 +49,8 @@ def test_overrides_of_missing_keys_are_refused(override: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("stage.0.train.limit=200", 'is \'panx:en\', no table; write stage.0.train={ data = "panx:en", limit = 200 }'),
-        ("evaluate.0.on.limit=9", 'is \'panx\', no table; write evaluate.0.on={ data = "panx", limit = 9 }'),
+        ("stage.0.train.limit=200", "is 'panx:en', no table; write stage.0.train={ data = \"panx:en\", limit = 200 }"),
+        ("evaluate.0.on.limit=9", "is 'panx', no table; write evaluate.0.on={ data = \"panx\", limit = 9 }"),
         ("stage.0.train.0.x.y=1", "stage.0.train is 'panx:en', no table"),
         ("encoder.name.x=1", "encoder.name is 'multilingual-e5-small', no table"),
     ],
