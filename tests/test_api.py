@@ -139,6 +139,9 @@ def test_encoder_in_memory_must_be_saved_first() -> None:
 def test_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="not the folder of a run"):
         crossling.load(tmp_path)
+    (tmp_path / "tagger").mkdir()
+    with pytest.raises(ArtefactError, match="no such folder.*Did you mean 'tagger'"):
+        crossling.load(tmp_path / "taggr")
 
 
 def write_recipe(folder: Path, encoder: Path) -> Path:

@@ -207,7 +207,11 @@ def test_encoder_coverage_and_trim(crossling: Crossling, tiny_folder: Path, tmp_
             ("check", "small.toml", "--set", "stage.0.train=phrasebook-ner:xx"),
             "stage.0: phrasebook-ner has no language 'xx'",
         ),
-        (("predict", "nowhere", "in.txt"), "not the folder of a run"),
+        (("predict", "gine", "in.txt"), "gine: no such folder; crossling run makes one. Did you mean 'gone'?"),
+        (("export", "gine", "new"), "gine: no such folder"),
+        (("serve", "gine"), "gine: no such folder"),
+        (("study", "status", "gine"), "studies/gine: no such folder; crossling study run makes one"),
+        (("predict", "study", "in.txt"), "study: is the folder of a study; name one of its runs: study/a, study/b"),
         (("predict", "file", "in.txt"), "file: is a file; name the folder of a run"),
         (("predict", "damaged", "in.txt"), "run.json: damaged"),
         (("predict", "odd", "in.txt"), "names no trained stages"),
@@ -245,6 +249,11 @@ def test_user_errors_exit_with_2_and_write_nothing(
     write(tmp_path / "file", "")
     write(tmp_path / "binary", b"\x7fELF\0\xff")
     write(tmp_path / "damaged/run.json", "{")
+    cells = [
+        {"name": name, "task": "", "label": "", "seed": 1, "identity": "", "stages": []}
+        for name in ("a/seed-1", "a/seed-2", "b/seed-1")
+    ]
+    write(tmp_path / "study/study.json", json.dumps({"name": "study", "cells": cells}))
     write(tmp_path / "odd/run.json", '{"stages": {"1": []}}')
     write(tmp_path / "gone/run.json", json.dumps({"store": "away", "stages": {"1": ["x"]}}))
     before = list_files(tmp_path)
@@ -361,7 +370,7 @@ def test_missing_paths_are_noticed_before_torch_is_imported(tmp_path: Path) -> N
         "run own.toml": ("encoder.name", "sw.tsv", "test-de.tsv", "test-hi.tsv"),
         "check own.toml": ("encoder.name", "sw.tsv", "test-de.tsv", "test-hi.tsv"),
         "study run study.toml": ("encoder.name", "sw.tsv", "test-de.tsv", "test-hi.tsv"),
-        "predict nowhere in.txt": ("nowhere: not the folder of a run",),
+        "predict nowhere in.txt": ("nowhere: no such folder",),
         "predict nowhere missing.txt": ("missing.txt: no such file",),
         "encoder ./nowhere": ("no such folder",),
         "coverage multilingual-e5-small missing.txt": ("missing.txt: no such file",),

@@ -65,13 +65,13 @@ def test_coverage_shows_languages_that_have_something_in_common(capsys: pytest.C
     assert "de German" in printed and "0.41" in printed and "Russian" not in printed
     assert "Compared with de ru" in printed
     show_coverage(make_coverage(Neighbour("ru", 0.001, 1.5)))
-    assert "No language of the embedded corpus is cut alike" in capsys.readouterr().out
+    assert "No language of the embedded corpus has similar subwords" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "can write this text"),
+        ({}, "its vocabulary covers this text"),
         ({"unknown_words": 0.3}, "cannot write 30% of the words"),
         ({"fertility": 3.0}, "many subwords"),
         ({"density": 0.4}, "many subwords"),

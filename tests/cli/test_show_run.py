@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from crossling.cli.show_run import choose_writer, show_check, show_run
+from crossling.cli.show_study import show_comparison
 from crossling.data.records import TaggedSentence
 from crossling.errors import UserError
 from crossling.report.run_summary import RunSummary, gather_result
 from crossling.report.terminal import print_facts
 from crossling.scores.predictions import Predictions
+from crossling.study.compare import StudyComparison
 from crossling.study.memory import Inspection
 from examples import make_rows
 
@@ -117,3 +119,8 @@ def test_run_shows_scores_files_and_next_command(tmp_path: Path, capsys: pytest.
     printed = capsys.readouterr().out
     assert "50.0" in printed and "bin/crossling predict made FILE" in printed
     assert f"page:    {tmp_path}/page.html" in printed
+
+
+def test_comparison_ends_with_the_next_command(capsys: pytest.CaptureFixture[str]) -> None:
+    show_comparison(StudyComparison("s", (), (), (), ("seed-scores.csv",)), Path("studies/s"))
+    assert capsys.readouterr().out.endswith("next:    crossling study report studies/s\n")

@@ -49,6 +49,13 @@ def test_invalid_specs_are_refused(text: str) -> None:
         parse_spec(text)
 
 
+def test_slice_without_a_split_is_shown_with_one() -> None:
+    with pytest.raises(DataError, match=r"a slice needs a split: panx:en:train\[:5\]$"):
+        parse_spec("panx:en[:5]")
+    with pytest.raises(DataError, match="is not a language code"):
+        parse_spec("panx:train[:5]")
+
+
 @settings(max_examples=500, deadline=None, database=None, derandomize=True)
 @given(st.text(st.sampled_from("ab@:=,[]-0129_./{} \0é"), max_size=24))
 def test_any_text_parses_or_raises_data_error(text: str) -> None:

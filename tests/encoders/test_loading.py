@@ -155,9 +155,14 @@ def test_hub_names_are_downloaded_or_suggested(tmp_path: Path) -> None:
     assert unsafe.startswith("error") and "no model.safetensors" in unsafe and "refs/pr" in unsafe
     assert not [path for path in home.rglob("*") if path.is_file() and path.read_bytes() == b"never fetched"]
     # The server is gone: what was fetched is still there, what was not says how to go on without a network.
-    cached, away = load_elsewhere(endpoint, home, "group/tiny", "intfloat/multilingual-e5-small", HF_HUB_OFFLINE="1")
+    cached, known, other = load_elsewhere(
+        endpoint, home, "group/tiny", "xlm-roberta-base", "xlm-roberta-bas", HF_HUB_OFFLINE="1"
+    )
     assert cached == found
-    assert "cannot be reached" in away and "`multilingual-e5-small` needs no network" in away
+    for away in (known, other):
+        assert "cannot be reached" in away and "`multilingual-e5-small` needs no network" in away
+    assert "the name is right, but it is not downloaded yet" in known and "Did you mean" not in known
+    assert "Did you mean 'xlm-roberta-base'" in other
 
 
 HINDI = "किताब किताबें लडका लडके कमल कमला पानी पानी बहन बहनें बहन किताब लडके बहनें कमल कमला लडका किताबें\n"

@@ -46,6 +46,23 @@ def test_overrides_of_missing_keys_are_refused(override: str) -> None:
         apply_overrides({**MINIMAL, "source": "en"}, [override])
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("stage.0.train.limit=200", "is 'panx:en', no table; write stage.0.train={ data = \"panx:en\", limit = 200 }"),
+        ("evaluate.0.on.limit=9", "is 'panx', no table; write evaluate.0.on={ data = \"panx\", limit = 9 }"),
+        ("stage.0.train.0.x.y=1", "stage.0.train is 'panx:en', no table"),
+        ("encoder.name.x=1", "encoder.name is 'multilingual-e5-small', no table"),
+    ],
+)
+def test_key_inside_the_name_of_a_data_set_is_shown_as_a_table(override: str, message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        apply_overrides(MINIMAL, [override])
+    assert str(caught.value).endswith(message)
+    if "; write " in message:
+        apply_overrides(MINIMAL, [message.partition("; write ")[2]])
+
+
 def test_overrides_change_a_copy() -> None:
     apply_overrides(MINIMAL, ["stage.0.task=pos"])
     assert MINIMAL["stage"][0]["task"] == "ner"  # type: ignore[index]

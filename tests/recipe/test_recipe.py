@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from crossling.errors import RecipeError, nearest
+from crossling.recipe.overrides import apply_overrides
 from crossling.recipe.recipe import load_recipe, parse_recipe
 
 MINIMAL: dict[str, Any] = {
@@ -66,6 +67,21 @@ def test_all_problems_are_shown_at_once_with_the_nearest_name() -> None:
     ):
         assert part in message, part
     assert len([line for line in message.splitlines() if line.startswith("  encoder.trim")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seeds=1", "seeds = 1: must be a list, such as [1, 2, 3]"),
+        ("run.track=wandb", "run.track = 'wandb': must be a list, such as [\"wandb\"]"),
+        ("evaluate=3", "evaluate = 3: must be a list"),
+        ("evaluate={ on = 'panx' }", "evaluate: must be a list"),
+    ],
+)
+def test_single_value_in_place_of_a_list_is_shown_a_list(override: str, message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(apply_overrides(MINIMAL, [override]))
+    assert str(caught.value).splitlines()[-1].strip() == message
 
 
 def test_settings_are_frozen() -> None:

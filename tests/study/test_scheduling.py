@@ -170,6 +170,7 @@ def test_full_gpu_memory_reduces_workers_and_fails_no_cell(
     outcome = run_study(study, out=tmp_path / "out", store=Store(tmp_path / "s"), workers=2, progress=progress)
     assert (outcome.done, outcome.failed) == (2, {})
     assert any("memory was full; going on with 1 worker on" in line for line in said)
+    assert sum(bool(re.fullmatch(r"done +\S+ \(predicted in [\d.]+ s\)", line)) for line in said) == 2
 
 
 @pytest.mark.usefixtures("forked_workers")

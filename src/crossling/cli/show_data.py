@@ -120,10 +120,10 @@ def show_coverage(coverage: Coverage) -> None:
         if similarity >= 0.01
     )
     if near:
-        out.print(Table("", ("language cut alike", "similarity", "subwords a word there"), near).to_rich())
+        out.print(Table("", ("language with similar subwords", "similarity", "subwords a word there"), near).to_rich())
     compared = " ".join(language for language, _, _ in coverage.neighbours)
     print_message(
-        ("" if near else "No language of the embedded corpus is cut alike. ")
+        ("" if near else "No language of the embedded corpus has similar subwords. ")
         + f"Compared with {compared}, by the subwords in use: 1 is the same, 0 none in common; other text of the same "
         "language has about 0.4, another language in the same script about 0.1."
     )

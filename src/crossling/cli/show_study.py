@@ -155,7 +155,7 @@ def show_comparison(comparison: StudyComparison, folder: Path) -> None:
         print_message(line)
     for name in comparison.files:
         print_message(f"written: {folder / name}")
-    print_message(f"page:    crossling study report {folder}")
+    print_message(f"next:    crossling study report {folder}")
 
 
 def show_report(report: Report) -> None:

@@ -56,6 +56,10 @@ def parse_spec(text: str) -> Spec:
         raise DataError(f"{text!r} does not name a data set; write {SHAPE}")
     language, _, split_text = rest.partition(":")  # the split may hold another colon inside its brackets
     parts = _parse_parts(language, text) if "=" in language else {}
+    rows = _SPLIT.fullmatch(rest)
+    if rows and rows["colon"] and rows["split"] not in {"train", "dev", "test", *SPLIT_NAMES}:
+        right = f"{head}:{rows['split']}:train{rest.removeprefix(rows['split'])}"
+        raise DataError(f"{text!r}: a slice needs a split: {right}")
     if language and not parts and not _LANGUAGE.fullmatch(language):
         raise DataError(f"{text!r}: {language!r} is not a language code; write {SHAPE}")
     split, start, stop = parse_split(split_text) if split_text else ("", None, None)

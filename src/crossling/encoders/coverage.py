@@ -144,7 +144,7 @@ class Coverage:
             return f"it cannot write {self.unknown_words:.0%} of the words: expect low scores in this language"
         if self.fertility >= _SHREDS or self.density < 1:
             return "it splits words into many subwords: expect lower scores than where it keeps words whole"
-        return "it can write this text; only scores show how well it knows the language"
+        return "its vocabulary covers this text; only scores show how well it knows the language"
 
 
 def measure_coverage(

@@ -299,10 +299,12 @@ def download(name: str, revision: str | None, *, patterns: Sequence[str] = FILES
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         if message := describe_failure(error, constants.HF_HUB_CACHE):
             raise StorageError(message) from error
-        raise EncoderError(
-            f"encoder {name!r}: no folder here, not in the local cache, and the hub cannot be reached "
-            f"({type(error).__name__}).{_suggest(name)}{unread}"
-        ) from error
+        reason = f"and the hub cannot be reached ({type(error).__name__})."
+        if name in KNOWN_NAMES:
+            message = f"the name is right, but it is not downloaded yet, {reason}{unread}"
+        else:
+            message = f"no folder here, not in the local cache, {reason}{_suggest(name)}{unread}"
+        raise EncoderError(f"encoder {name!r}: {message}") from error
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> Path:

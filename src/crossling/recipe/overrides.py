@@ -80,7 +80,7 @@ def set_path(tables: dict[str, Any], path: str, value: Any, *, label: str = "--s
         elif isinstance(node, dict):
             node = node.setdefault(part, {})
         else:
-            raise RecipeError(f"{label}{path}: {'.'.join(parents[:depth])} is {node!r}, which has nothing inside")
+            raise _refuse_inside(label, path, depth, node, value)
     if isinstance(node, list) and last == str(len(node)):
         node.append(value)
     elif isinstance(node, list):
@@ -88,7 +88,17 @@ def set_path(tables: dict[str, Any], path: str, value: Any, *, label: str = "--s
     elif isinstance(node, dict):
         node[last] = value
     else:
-        raise RecipeError(f"{label}{path}: {'.'.join(parents)} is {node!r}, which has nothing inside")
+        raise _refuse_inside(label, path, len(parents), node, value)
+
+
+def _refuse_inside(label: str, path: str, depth: int, node: Any, value: Any) -> RecipeError:
+    """The error of a key inside of what is no table; of a data set's name, the table that has the key."""
+    parts = path.split(".")
+    place, inside = ".".join(parts[:depth]), parts[depth:]
+    message = f"{label}{path}: {place} is {node!r}, no table"
+    if isinstance(node, str) and len(inside) == 1 and (":" in node or parts[depth - 1] == "on"):
+        message += f"; write {place}={format_value({'data': node, inside[0]: value})}"
+    return RecipeError(message)
 
 
 def _index(items: list[Any], part: str, path: str) -> int:

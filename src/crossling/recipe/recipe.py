@@ -26,7 +26,7 @@ from pydantic import (
 
 from crossling.errors import RecipeError, nearest
 from crossling.limits import LARGEST_BATCH, LARGEST_NUMBER, LARGEST_SEED, MOST_THREADS
-from crossling.recipe.overrides import apply_overrides, read_toml
+from crossling.recipe.overrides import apply_overrides, format_value, read_toml
 from crossling.registry import add_plugin, list_kinds, load_kind
 
 if TYPE_CHECKING:
@@ -348,9 +348,25 @@ def describe_problem(
     if error["type"] == "literal_error":
         choices = [c.strip().strip("'") for c in str(error["ctx"]["expected"]).replace(" or ", ", ").split(",")]
         return f"{full} = {error['input']!r}", f"unknown.{nearest(error['input'], choices)}"
+    if error["type"] == "tuple_type":
+        message = f"must be a list{_show_list(model, place, error['input'])}"
     if isinstance(error["input"], Mapping):
         return full, message
     return f"{full} = {error['input']!r}", f"{message[0].lower()}{message[1:]}"
+
+
+def _show_list(model: type[BaseModel], place: list[str], value: Any) -> str:
+    """An example of the list that belongs where ``value`` is."""
+    field = model.model_fields.get(place[0]) if len(place) == 1 else None
+    if field and int in _list_types(field.annotation):
+        return ", such as [1, 2, 3]"
+    return f", such as {format_value([value])}" if isinstance(value, str) else ""
+
+
+def _list_types(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for part in get_args(annotation):
+        yield from _list_types(part)
 
 
 def _is_union_tag(part: object) -> bool:
@@ -380,10 +396,9 @@ def _fields_at(model: type[BaseModel], place: list[str], table: Any) -> list[str
 
 def _find_models(annotation: Any) -> Iterator[type[BaseModel]]:
     """The settings that an annotation allows, inside unions and lists."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _find_models(part)
+    for part in _list_types(annotation):
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            yield part
 
 
 def _family_fields(family: str, table: Any) -> list[str]:

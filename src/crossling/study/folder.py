@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crossling.addresses import mask_credentials
-from crossling.errors import ArtefactError, UserError
+from crossling.errors import ArtefactError, UserError, nearest
 from crossling.files import (
     append_line,
     copy_atomic,
@@ -176,8 +177,20 @@ def list_cells(out: Path) -> tuple[str, list[ListedCell]]:
 def _read_plan_facts(out: Path) -> dict[str, Any]:
     facts = read_json(out / PLAN)
     if not isinstance(facts, dict):
+        check_is_there(out, "crossling study run")
         raise ArtefactError(f"{out}: not the folder of a study ({PLAN} is missing); make one with crossling study run")
     return facts
+
+
+def check_is_there(folder: Path, command: str) -> None:
+    """Refuse a folder that does not exist: which command makes such folders, and the nearest of those beside it."""
+    if folder.exists():
+        return
+    beside: list[str] = []
+    with suppress(OSError):
+        beside = [one.name for one in folder.parent.iterdir() if one.is_dir()]
+    others = nearest(folder.name, beside).replace("Valid:", f"In {folder.parent}:")
+    raise ArtefactError(f"{folder}: no such folder; {command} makes one.{others}")
 
 
 def _report_damage(out: Path, error: Exception) -> ArtefactError:

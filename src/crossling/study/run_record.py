@@ -9,7 +9,7 @@ from pathlib import Path
 
 from crossling.errors import ArtefactError
 from crossling.files import is_filled, write_atomic
-from crossling.study.folder import RECIPE, RUN, known_fields, to_json
+from crossling.study.folder import PLAN, RECIPE, RUN, check_is_there, known_fields, list_cells, to_json
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ def read_run_record(out: Path) -> RunRecord:
     if out.is_file():
         raise ArtefactError(f"{out}: is a file; name the folder of a run, or of a saved model")
     if not is_filled(out / RUN):
+        check_is_there(out, "crossling run")
+        _refuse_study(out)
         raise ArtefactError(f"{out}: not the folder of a run ({RUN} is missing); make one with crossling run")
     try:
         facts = json.loads((out / RUN).read_text(encoding="utf-8"))
@@ -72,8 +74,18 @@ def read_run_record(out: Path) -> RunRecord:
     )
 
 
+def _refuse_study(out: Path) -> None:
+    if not is_filled(out / PLAN):
+        return
+    folders = dict.fromkeys(str(Path(cell.name).parent) for cell in list_cells(out)[1])
+    listed = ", ".join(str(out / folder) for folder in list(folders)[:12]) + (", …" if len(folders) > 12 else "")
+    raise ArtefactError(f"{out}: is the folder of a study; name one of its runs: {listed}")
+
+
 def find_run_record(out: Path) -> RunRecord | None:
     """The record of a run; none where it is missing or damaged."""
+    if not is_filled(out / RUN):
+        return None
     try:
         return read_run_record(out)
     except ArtefactError:

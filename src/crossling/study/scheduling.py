@@ -277,7 +277,7 @@ class Scheduler:
         job.state = "done"
         if job.stage is None:
             self.progress.advance(1)
-            took = f" ({seconds:.1f} s to predict)" if seconds is not None else " (by another process)"
+            took = f" (predicted in {seconds:.1f} s)" if seconds is not None else " (by another process)"
             self.progress.say(f"done    {job.cell}{took}")
 
     def _release(self, job: Job, *, finished: bool) -> None:

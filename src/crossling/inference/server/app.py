@@ -23,6 +23,7 @@ from crossling.inference.server.schema import (
     ModelsResponse,
     PredictRequest,
     PredictResponse,
+    describe_fault,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +153,9 @@ def parse_request(body: bytes) -> PredictRequest:
         return PredictRequest.model_validate_json(body)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
-        shown = [f"{_name_place(problem['loc'])}{problem['msg']}" for problem in problems[:8]]
+        shown = [
+            f"{_name_place(one['loc'])}{describe_fault(one['loc'], one['type'], one['msg'])}" for one in problems[:8]
+        ]
         more = [f"and {len(problems) - 8} more"] if len(problems) > 8 else []
         raise Refusal(422, "invalid", "; ".join(shown + more)) from None
 

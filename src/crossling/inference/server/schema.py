@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crossling.data.records import LabelledPair, LabelledText, Question, TaggedSentence
+from crossling.errors import nearest
 from crossling.inference.server.limits import Limits
 
 InputKind = Literal["texts", "words", "pairs", "questions"]
@@ -77,6 +78,27 @@ class PredictRequest(Refusing):
         if self.questions is not None:
             return [(item.question, item.context) for item in self.questions]
         return list(self.texts or self.words or ())
+
+
+_TYPES = {"list_type": "an array", "string_type": "a string", "model_type": "an object"}
+_SHAPES = {
+    "texts": '["…", …]',
+    "words": '[["…", …], …]',
+    "pairs": '[{"first": "…", "second": "…"}, …]',
+    "questions": '[{"question": "…", "context": "…"}, …]',
+}
+
+
+def describe_fault(place: tuple[int | str, ...], kind: str, message: str) -> str:
+    """What is wrong at a place in a request: valid fields for one that is unknown, the shape for a wrong type."""
+    if kind == "extra_forbidden":
+        parts: dict[object, type[Refusing]] = {"pairs": Pair, "questions": QuestionInput}
+        known = parts.get(place[0], PredictRequest) if len(place) > 1 else PredictRequest
+        return f"unknown field.{nearest(str(place[-1])[:60], known.model_fields)}"
+    if kind not in _TYPES:
+        return message
+    top = str(place[0]) if place else "texts"
+    return f"must be {_TYPES[kind]}" + (f', as in {{"{top}": {_SHAPES[top]}}}' if top in _SHAPES else "")
 
 
 def count_characters(item: Any) -> int:
