@@ -22,6 +22,23 @@ from crossling.study.forecast import Forecast, TimeForecast, VariantForecast
 TEXT = ":id: [b]:heart:[/b] :smiley:"
 
 
+def test_lines_are_wrapped_for_a_terminal_and_not_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    name = "panx:en:train " * 20
+    for shown, lines in ((io.StringIO(), 1), (StandIn(), 4)):
+        terminal.SafeConsole(file=shown).print(name.strip())
+        assert len(shown.getvalue().splitlines()) == lines
+    monkeypatch.setenv("COLUMNS", "100")
+    assert terminal.SafeConsole(file=io.StringIO()).width == 100
+
+
+class StandIn(io.StringIO):
+    """A terminal of 80 columns."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def test_emoji_names_and_markup_in_texts_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     print_message(TEXT)
     print_error(TEXT)

@@ -310,7 +310,10 @@ def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     if settings.negatives != "other_sentences":
         columns.append("same_sentence_relative" if settings.distance == "relative" else "same_sentence")
     columns += [*COLUMNS[settings.negatives], "top10", "top100"]
-    notes = []
+    notes = [
+        "overlap: of the histograms of related and unrelated distances, 0 is best. auc: how often an unrelated pair is "
+        "farther apart than a related one, 1 is best. top10, top100: the share of distances in 10 and 100 dimensions."
+    ]
     if settings.distance == "relative":
         notes.append("relative: divided by the mean distance of unrelated words in other sentences, which is 1.")
     if settings.negatives == "other_sentences":

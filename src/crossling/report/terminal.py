@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -27,9 +28,20 @@ from rich.text import Text
 
 from crossling.errors import LogFormatter, escape_controls
 
+UNWRAPPED = 1_000
+"""Columns of lines that no terminal shows."""
+
 
 class SafeConsole(Console):
-    """A console on which foreign text steers nothing: labels, words and names may hold control characters."""
+    """A console on which foreign text steers nothing: labels, words and names may hold control characters.
+
+    Lines that a file or another program reads are not wrapped, so that names in tables can be searched and copied.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            self.width = UNWRAPPED
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Text to print; that of tables and messages comes through here."""
