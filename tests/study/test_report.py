@@ -27,7 +27,7 @@ from crossling.study.cell_scores import StudyFiles, score_cells
 from crossling.study.compare import compare_study, gather_comparison
 from crossling.study.folder import read_plan
 from crossling.study.report import LARGEST_FIGURE, cite_data, flatten, gather_report, report_study
-from crossling.study.report_charts import average_curves
+from crossling.study.report_charts import average_curves, average_languages
 from finished_study import CHOOSING, finish_study
 
 EVIL = '<img src=x onerror="alert(1)">'
@@ -263,6 +263,15 @@ def test_curves_are_averaged_over_seeds_and_thinned() -> None:
     x, y, spread = points[0]
     assert x == 2.5 and y == pytest.approx(5.0) and spread == pytest.approx(2.5 * 2**0.5)
     assert average_curves([]) == () and average_curves([{1: 1.0}]) == ((1, 1.0, None),)
+
+
+def test_means_of_curves_leave_out_languages_trained_on_and_pairs_of_two() -> None:
+    scores = {"en": 0.9, "es": 0.5, "hi": 0.3, "context=en,question=es": 0.8}
+    assert average_languages(scores, {"en"}) == pytest.approx(0.4)
+    assert average_languages({"en": 0.9}, {"en"}) == 0.9
+    assert average_languages({"context=en,question=es": 0.8, "context=es,question=en": 0.6}, {"en"}) == pytest.approx(
+        0.7
+    )
 
 
 def test_sets_are_cited_by_the_catalogue(finished: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -61,10 +61,16 @@ def score_variants(plan: StudyPlan, files: StudyFiles, comparison: StudyComparis
             own = {
                 language: found[cell.main_score] for (where, language), found in cell.scores.items() if where == data
             }
-            others = [value for language, value in own.items() if (cell.task, data, language) not in trained]
-            scores = {MEAN: fmean(others or own.values()), **own}
+            known = {language for language in own if (cell.task, data, language) in trained}
+            scores = {MEAN: average_languages(own, known), **own}
             by_seed.setdefault((cell.task, data, cell.label), []).append(scores)
     return {key: _average_seeds(seeds) for key, seeds in by_seed.items()}
+
+
+def average_languages(scores: Mapping[str, float], trained: Collection[str]) -> float:
+    """The mean that a comparison shows: without languages trained on and without pairs of two, if others are left."""
+    single = {language: value for language, value in scores.items() if "=" not in language} or scores
+    return fmean([value for language, value in single.items() if language not in trained] or single.values())
 
 
 def _average_seeds(seeds: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float | None]]:
