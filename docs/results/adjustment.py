@@ -128,7 +128,7 @@ TEXTS = {
     "ewt": "EWT's test set (web)",
     "tatoeba": "everyday sentences (Tatoeba Challenge)",
     "pud-wikipedia": "PUD, Wikipedia",
-    "flores": "FLORES (Wikipedia's news, travel and books)",
+    "flores": "FLORES (Wikinews, Wikijunior, Wikivoyage)",
     "pud-news": "PUD, news",
     "ntrex": "NTREX, the replayed sentences themselves (news)",
 }
@@ -381,7 +381,7 @@ def build_section() -> list[str]:
     if NEWS.exists():
         note = [
             "Replay of news in a long training (`recipes/studies/replay-news.toml`: all of EWT, 13 languages of NTREX,",
-            "no adjust stage, 1,179 updates), **one seed**: scores, then tags of 300 sentences of each text",
+            "no adjust stage, 1,179 updates), **one seed**: scores, then tags of the first 300 sentences of each text",
             "(`agreement.py`). By language: [tables/adjustment-replay-news.csv](tables/adjustment-replay-news.csv).",
         ]
         lines += [*note, "", *build_replay_of_news()]

@@ -337,6 +337,20 @@ def test_a_system_is_shown_at_the_rate_that_english_dev_chooses_and_compared_at_
     assert "+1.00 [" in shown["8bit"], "it has one rate, and is compared with plain at that"
 
 
+def test_taggers_agree_on_the_words_that_both_tag_alike(load, tmp_path: Path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    script = load("agreement")
+    tags = {"first": ["NOUN", "VERB", "NOUN"], "second": ["NOUN", "VERB", "ADJ"]}
+
+    def predict(model: str, texts: list[str]) -> list[dict[str, object]]:
+        return [{"words": [{"tag": tag} for tag in tags[model]]} for _ in texts]
+
+    monkeypatch.setattr(script.crossling, "load", str, raising=False)
+    monkeypatch.setattr(script.crossling, "predict", predict, raising=False)
+    (tmp_path / "news.txt").write_text("a b c\n\nd e f\n", encoding="utf-8")
+    script.main("first", "second", str(tmp_path / "news.txt"))
+    assert capsys.readouterr().out == "news,6,66.67\n"
+
+
 def test_baseline_on_its_page_and_in_the_readme_is_that_of_the_archived_scores(load) -> None:  # type: ignore[no-untyped-def]
     script, teaching = load("baseline"), load("teaching")
     teaching.SCORES = ARCHIVE / teaching.SCORES.name

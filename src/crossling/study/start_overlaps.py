@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from crossling.data.label_free import Keys, collect_keys, find_equal
+from crossling.data.label_free import collect_keys, find_equal
 
 if TYPE_CHECKING:
     from crossling.study.start_data import AvailableData
@@ -20,19 +20,23 @@ def note_overlaps(available: AvailableData) -> None:
     if not available.tests:
         return
     scored = collect_keys(found.rows for found in available.tests)
-    for found in available.labels:
-        _warn_overlap(available, found, int(find_equal(found.rows, scored).sum()))
-    flatter = "training rows are also in the test set: scores will be too high"
-    available.labels = [_note_overlap(f, scored, flatter) for f in available.labels]
-    text = [_note_overlap(f, scored, "rows are also scored: left out") for f in available.text]
-    available.text = [found for found in text if int(find_equal(found.rows, scored).sum()) < len(found.rows)]
-    for found in text:
-        if found not in available.text:
+    labels, text = (
+        [(found, int(find_equal(found.rows, scored).sum())) for found in some]
+        for some in (available.labels, available.text)
+    )
+    for found, count in labels:
+        _warn_overlap(available, found, count)
+    too_high = "training rows are also in the test set: scores will be too high"
+    available.labels = [_note_overlap(found, count, too_high) for found, count in labels]
+    available.text = []
+    for found, count in text:
+        if count < len(found.rows):
+            available.text.append(_note_overlap(found, count, "rows are also scored: left out"))
+        else:
             available.notes.append(f"{found.rows.name}: all of its rows are scored, so it is not taught on")
 
 
-def _note_overlap(found: Found, scored: Keys, what: str) -> Found:
-    count = int(find_equal(found.rows, scored).sum())
+def _note_overlap(found: Found, count: int, what: str) -> Found:
     return replace(found, notes=(*found.notes, f"{count:,} {what}")) if count else found
 
 
