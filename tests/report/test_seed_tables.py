@@ -245,8 +245,11 @@ def test_studies_whose_seeds_stand_together_differ_in_seeds_alone(names: tuple[s
 
 
 def test_replays_that_are_shown_are_systems_of_the_study(load) -> None:  # type: ignore[no-untyped-def]
-    study = load_study(RESULTS.parents[1] / "recipes" / "studies" / "adjustment.toml")
-    assert set(load("adjustment").REPLAYS) <= {variant.label for variant in study.variants if variant.task == "pos"}
+    studies = RESULTS.parents[1] / "recipes" / "studies"
+    script, study = load("adjustment"), load_study(studies / "adjustment.toml")
+    assert set(script.REPLAYS) <= {variant.label for variant in study.variants if variant.task == "pos"}
+    longer = load_study(studies / "replay-news.toml")
+    assert {*script.LONG_REPLAYS, *script.LONG_REPLAYS.values()} == {variant.label for variant in longer.variants}
 
 
 def test_dev_scores_and_drift_come_from_what_a_comparison_wrote(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -338,17 +341,40 @@ def test_a_system_is_shown_at_the_rate_that_english_dev_chooses_and_compared_at_
 
 
 def test_taggers_agree_on_the_words_that_both_tag_alike(load, tmp_path: Path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Every run is compared with the first, seed by seed."""
     script = load("agreement")
-    tags = {"first": ["NOUN", "VERB", "NOUN"], "second": ["NOUN", "VERB", "ADJ"]}
+    tags = {
+        ("first", 1): "NOUN VERB NOUN",
+        ("first", 2): "NOUN VERB ADJ",
+        ("second", 1): "NOUN VERB ADJ",
+        ("second", 2): "NOUN VERB ADJ",
+        ("third", 1): "X X X",
+        ("third", 2): "X VERB X",
+    }
+    for name, seed in tags:
+        (tmp_path / name / f"seed-{seed}").mkdir(parents=True)
 
-    def predict(model: str, texts: list[str]) -> list[dict[str, object]]:
-        return [{"words": [{"tag": tag} for tag in tags[model]]} for _ in texts]
+    def read_model(path: Path, seed: int) -> tuple[str, int]:
+        return path.name, seed
 
-    monkeypatch.setattr(script.crossling, "load", str, raising=False)
+    def predict(model: tuple[str, int], texts: list[str]) -> list[dict[str, object]]:
+        return [{"words": [{"tag": tag} for tag in tags[model].split()]} for _ in texts]
+
+    monkeypatch.setattr(script.crossling, "load", read_model, raising=False)
     monkeypatch.setattr(script.crossling, "predict", predict, raising=False)
     (tmp_path / "news.txt").write_text("a b c\n\nd e f\n", encoding="utf-8")
-    script.main("first", "second", str(tmp_path / "news.txt"))
-    assert capsys.readouterr().out == "news,6,66.67\n"
+    script.main(*(str(tmp_path / name) for name in ("first", "second", "third", "news.txt")))
+    assert capsys.readouterr().out.splitlines() == [
+        "system,seed,text,words,agreed",
+        "second,1,news,6,66.67",
+        "third,1,news,6,0.00",
+        "second,2,news,6,100.00",
+        "third,2,news,6,33.33",
+    ]
+
+
+def test_a_saved_model_has_no_seeds(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert load("agreement").list_seeds(tmp_path) == [None]
 
 
 def test_baseline_on_its_page_and_in_the_readme_is_that_of_the_archived_scores(load) -> None:  # type: ignore[no-untyped-def]
