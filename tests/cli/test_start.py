@@ -166,7 +166,7 @@ def test_scored_text_is_left_out_and_broken_rows_are_named(crossling: Start, tmp
     words = ("--labels", train.name, "--test", test.name, "--text", "text.de.txt")
     code, out, err = crossling("start", "ner", "--language", "de", *words)
     assert code == 0, err
-    assert "1 broken rows are left out; the first: train.en.tsv:" in out
+    assert "1 broken row left out; the first: train.en.tsv:" in out
     assert "4 rows are also scored: left out" in out
     text = Path("ner-de.toml").read_text(encoding="utf-8")
     assert 'on_error = "skip"' in text
@@ -280,7 +280,7 @@ def test_existing_recipe_is_kept_unless_forced(crossling: Start, tmp_path: Path)
         (("ner", "--language", "de", "--parallel", "de-en=spans.tsv"), "the first language is the source, 'en'"),
         (("ner", "--language", "de", "--labels", "phrasebook-nli:en"), "holds LabelledPair rows"),
         (("ner", "--language", "de", "--labels", "de=other.tsv"), "have other labels than phrasebook-ner:en:train"),
-        (("ner", "--language", "de", "--labels", "broken.tsv"), "there are no rows (1 broken rows skipped)"),
+        (("ner", "--language", "de", "--labels", "broken.tsv"), "there are no rows (1 broken row skipped)"),
         (("ner", "--language", "de", "--source", "sw"), "no labelled set in 'sw' was found"),
     ],
 )

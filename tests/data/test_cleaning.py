@@ -148,7 +148,7 @@ def test_cleaned_rows_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list(rows) == [ParallelPair("one", "एक"), ParallelPair("two", "दो"), ParallelPair("four", "चार")]
     assert (rows.skipped, rows.dropped) == (1, {"the same on both sides": 1, "met before": 1})
     assert rows.describe_left_out() == (
-        "1 broken rows skipped; 2 left out (1 the same on both sides, 1 met before)"
+        "1 broken row skipped; 2 left out (1 the same on both sides, 1 met before)"
     )  # what of the files is not there
     few = open_data({**table, "limit": 1, "clean": {"duplicates": False}}, store=tmp_path)
     assert len(few) == 1 and few.dropped == {"the same on both sides": 1}

@@ -131,7 +131,7 @@ def test_unmatched_rows_are_refused(folder: Path) -> None:
     with pytest.raises(DataError, match="xnli:hi:dev has 59 rows but xnli:en:dev has 60"):
         open_rows("xnli@mixed:hi", folder)
     put(folder, "xnli/dev-hi.tsv", "\n".join(["broken", *lines[1:]]))
-    with pytest.raises(DataError, match="1 broken rows were skipped, so its rows cannot be matched"):
+    with pytest.raises(DataError, match="1 broken row skipped, so its rows cannot be matched"):
         open_rows({"data": "xnli:premise=en,hypothesis=hi", "on_error": "skip"}, folder)
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crossling.data import cache
 from crossling.data import rows as module
 from crossling.data.cache import fingerprint_rows, load_settings, open_file_rows
 from crossling.data.readers import bio
@@ -228,7 +229,9 @@ def test_rows_are_read_once_then_cached(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(open_file_rows("bio", values, on_error="skip", **more)) == 1, "the strict reading broke nothing"
 
 
-def test_skipped_rows_are_warned_of_once_per_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_rows_are_warned_of_once_per_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "f").write_text("a\tO\n\nb\n")
 
     def open_again() -> Rows:
@@ -237,10 +240,16 @@ def test_skipped_rows_are_warned_of_once_per_run(tmp_path: Path, caplog: pytest.
         )
 
     open_again()
+    open_again()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{tmp_path}: 1 broken row skipped: {tmp_path / 'f'}:3: "), (
+        "the run that reads a file first names the rows, once"
+    )
     caplog.clear()
+    monkeypatch.setattr(cache, "_reported", set())  # as in a later run
     assert [open_again().skipped for _ in range(3)] == [1, 1, 1]
     assert [record.getMessage() for record in caplog.records] == [
-        f"{tmp_path}: 1 broken rows skipped, when it was first read"
+        f"{tmp_path}: 1 broken row skipped, when it was first read"
     ]
 
 

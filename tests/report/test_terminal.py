@@ -141,7 +141,7 @@ def test_control_characters_in_warnings_without_a_progress_bar_are_shown_escaped
     table = '{ format = "bio", path = "a\\u001b[31m.tsv", language = "en", on_error = "skip" }'
     command = [sys.executable, "-m", "crossling", "data", "show", table]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "a\\u001b[31m.tsv: 1 broken rows skipped" in done.stderr
+    assert "a\\u001b[31m.tsv: 1 broken row skipped" in done.stderr
     assert "\x1b" not in done.stderr + done.stdout
 
 

@@ -60,7 +60,7 @@ def test_skipped_rows_are_noted(tmp_path: Path, tiny_folder: Path) -> None:
     broken = {"format": "bio", "path": str(write_bio(tmp_path / "own.tsv", 9, broken=True)), "language": "sw"}
     named = {"data": "phrasebook-ner:hi", "limit": 5}
     summary = summarise(tmp_path, tiny_folder, {**broken, "on_error": "skip"}, named)
-    assert len(summary.notes) == 1 and "own.tsv: 1 broken rows were skipped" in summary.notes[0]
+    assert len(summary.notes) == 1 and "own.tsv: 1 broken row skipped" in summary.notes[0]
     assert [(r.data, r.language, r.variant, r.examples) for r in summary.results][1] == ("phrasebook-ner", "hi", "", 5)
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from crossling.data.readers import Reader, load_reader
 from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings, open_file
 from crossling.data.records import Record
-from crossling.data.rows import Rows, hash_text, read_rows, write_rows
+from crossling.data.rows import Rows, count_broken, hash_text, read_rows, write_rows
 from crossling.errors import DataError, nearest
 from crossling.files import is_intact
 from crossling.registry import identify_plugins
@@ -139,6 +138,7 @@ def open_cached(
         bad = BadRows(on_error)
         write_rows(read(bad), path, kind, count_skipped=lambda: bad.count, count_dropped=lambda: bad.dropped)
         bad.log(name)
+        _reported.add(name)
         rows = read_rows(path, language=language, name=name, fingerprint=fingerprint)
     elif rows.skipped:
         _warn_of_skipped(name, rows.skipped)
@@ -147,10 +147,16 @@ def open_cached(
     return rows
 
 
-@cache
+_reported: set[str] = set()
+"""Sets whose broken rows this process has named."""
+
+
 def _warn_of_skipped(name: str, count: int) -> None:
     """Warn again of rows that were skipped when a set was first read, once per run."""
-    logger.warning("%s: %d broken rows skipped, when it was first read", name, count)
+    if name in _reported:
+        return
+    _reported.add(name)
+    logger.warning("%s: %s skipped, when it was first read", name, count_broken(count))
 
 
 def locate_rows(store: Path, fingerprint: str) -> Path:

@@ -19,7 +19,7 @@ from crossling.data.cache import TABLE_KEYS, open_cached, validate_settings
 from crossling.data.declarations import Declaration
 from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings
 from crossling.data.records import LabelledPair, Question, Record
-from crossling.data.rows import Rows, hash_text
+from crossling.data.rows import Rows, count_broken, hash_text
 from crossling.data.spec import Spec
 from crossling.errors import DataError, nearest
 from crossling.limits import LARGEST_SEED
@@ -142,8 +142,8 @@ def _match_rows(first: Rows, second: Rows, bad: BadRows) -> Iterator[tuple[int, 
     for rows in (first, second):
         if rows.skipped:
             raise DataError(
-                f"{rows.name}: {rows.skipped} broken rows were skipped, so its rows cannot be matched by number with "
-                f"another language's; fix the file"
+                f"{rows.name}: {count_broken(rows.skipped)} skipped, so its rows cannot be matched by number with "
+                "another language's; fix the file"
             )
     if len(first) != len(second):
         raise DataError(

@@ -108,7 +108,7 @@ class Rows:
 
     def describe_left_out(self) -> str:
         """Which rows of the files were left out, in words; nothing if none was."""
-        parts = [f"{self.skipped:,} broken rows skipped"] if self.skipped else []
+        parts = [f"{count_broken(self.skipped)} skipped"] if self.skipped else []
         if self.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
             parts.append(f"{sum(self.dropped.values()):,} left out ({reasons})")
@@ -266,6 +266,11 @@ def _hash_taken(fingerprint: str, picked: npt.NDArray[np.int64]) -> str:
 
 def _freeze(value: Any) -> Any:
     return tuple(map(_freeze, value)) if isinstance(value, list) else value
+
+
+def count_broken(rows: int) -> str:
+    """A number of broken rows in words."""
+    return "1 broken row" if rows == 1 else f"{rows:,} broken rows"
 
 
 def hash_text(text: str) -> str:

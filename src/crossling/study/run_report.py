@@ -11,7 +11,7 @@ import numpy as np
 
 from crossling.data.catalogue import open_data
 from crossling.data.records import LabelledPair, LabelledText, Question, Record, TaggedSentence
-from crossling.data.rows import Rows
+from crossling.data.rows import Rows, count_broken
 from crossling.errors import ArtefactError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe
@@ -57,7 +57,7 @@ def summarise_run(out: Path, *, store: Path) -> RunSummary:
     labelled = getattr(recipe.stage[-1], "train", ()) if recipe.task else ()
     trained = [open_data(spec, split="train", store=store) for spec in labelled]
     tested = [open_data(spec, split=entry.split, store=store) for entry in recipe.evaluate for _, spec in entry.specs()]
-    skipped = [f"{rows.name}: {rows.skipped} broken rows were skipped" for rows in (*trained, *tested) if rows.skipped]
+    skipped = [f"{rows.name}: {count_broken(rows.skipped)} skipped" for rows in (*trained, *tested) if rows.skipped]
     return RunSummary(
         title=out.name,
         encoder=record.encoder or recipe.encoder.name,

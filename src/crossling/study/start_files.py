@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crossling.data.catalogue import choose_split, list_sets, open_data
 from crossling.data.languages import get_language, is_same_language
 from crossling.data.records import LabelledPair, LabelledText, LinkedPair, ParallelPair, PlainText
+from crossling.data.rows import Rows, count_broken
 from crossling.data.sniffing import find_file_language, sniff_file, split_language
 from crossling.data.spec import parse_data
 from crossling.errors import DataError, UserError
 from crossling.tasks import build_task, parse_task
-
-if TYPE_CHECKING:
-    from crossling.data.rows import Rows
 
 Spec = str | dict[str, Any]
 MOST_BROKEN = 0.05
@@ -59,7 +57,7 @@ class FileReader:
             if not rows.skipped or rows.skipped > MOST_BROKEN * (len(rows) + rows.skipped):
                 raise
             first = str(error).partition(";")[0]
-            note = f"{rows.skipped:,} broken rows are left out; the first: {first}"
+            note = f"{count_broken(rows.skipped)} left out; the first: {first}"
             return Found(lenient, rows, (note,), given=given)
 
     def read(self, text: str, *, record: type | None = None, language: str = "", split: str = "train") -> Found:

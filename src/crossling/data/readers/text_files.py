@@ -16,6 +16,7 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from crossling.data.rows import count_broken
 from crossling.errors import DataError
 from crossling.limits import LONGEST_LINE, check_regular, open_decompressed, open_regular, read_limited
 
@@ -97,7 +98,7 @@ class BadRows:
         """Log how many rows were skipped, and the places of the first few."""
         if self.count:
             more = ", …" if self.count > len(self.places) else ""
-            logger.warning("%s: %d broken rows skipped: %s%s", name, self.count, "; ".join(self.places), more)
+            logger.warning("%s: %s skipped: %s%s", name, count_broken(self.count), "; ".join(self.places), more)
 
 
 class Line(NamedTuple):
