@@ -184,6 +184,9 @@ class Store:
         record[RECORD_DIGEST] = _hash_record(record)
         if self.archive is None or self.archive.publish(identity, files, record):
             self._take_in(identity, folder, record)
+            # What was read for its digest is not read again, unless another process was first.
+            if self.record(identity).get(RECORD_DIGEST) == record[RECORD_DIGEST]:
+                self._verified.add(identity)
         shutil.rmtree(self.work(identity), ignore_errors=True)
 
     def _take_in(self, identity: str, folder: Path, record: dict[str, Any]) -> None:
