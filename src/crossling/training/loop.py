@@ -245,7 +245,9 @@ class Trainer:
         agreed = self.report_score(score, f"epoch {position.step // self.steps_per_epoch}")
         if position.best_score is None or agreed > position.best_score:
             position.best_score, position.best_step = agreed, position.step
-            self._best = {name: weight.clone() for name, weight in self._merge_weights().items()}
+            weights, is_last = self._merge_weights(), position.step == self.total_steps
+            # After the last epoch weights change no more, so that no copy is needed.
+            self._best = weights if is_last else {name: weight.clone() for name, weight in weights.items()}
 
     def report_score(self, score: float, what: str) -> float:
         """Report a dev score; gives that of the first process, which all use."""
