@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -223,3 +225,13 @@ def test_garbage_collector_runs_again_after_loading(tmp_path: Path) -> None:
     with pytest.raises(EncoderError):
         load_encoder(str(tmp_path))
     assert gc.isenabled()
+
+
+def test_libraries_are_exempt_from_collection_once_in_a_process() -> None:
+    """What a later run leaves behind is still looked at."""
+    code = (
+        "import gc; from crossling.encoders.loading import exempt_libraries as exempt; exempt();"
+        "first = gc.get_freeze_count(); later = [[] for _ in range(1000)]; exempt();"
+        "assert first > 1000 and gc.get_freeze_count() <= first"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

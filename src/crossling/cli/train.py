@@ -115,14 +115,14 @@ def _run(recipe: Recipe, out: Path, store: Store) -> None:
     on_gpu = begin_context(recipe.run.device)  # before torch is imported
     gc.disable()  # what libraries create when they are imported is no garbage
     from crossling.cli.show_run import show_run
-    from crossling.encoders.loading import import_transformers
+    from crossling.encoders.loading import exempt_libraries, import_transformers
     from crossling.report.terminal import TerminalProgress, print_error
     from crossling.study.recipe_run import run_recipe
     from crossling.study.run_report import report_run
 
     if on_gpu:
         import_transformers()
-    gc.freeze()  # nor later: a look through all of it would take 0.4 s at every stage
+    exempt_libraries()
     gc.enable()
     try:
         with TerminalProgress() as progress:

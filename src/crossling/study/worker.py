@@ -108,7 +108,6 @@ def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: str
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     import_all()
-    gc.freeze()  # what libraries created lives as long as the process; each look through it takes 0.4 s
     _end_without_cutting_off_kernels()
 
     worker = Worker(paths, connection.send, partial(append_event, paths.out))
@@ -119,10 +118,11 @@ def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: str
 
 def import_all() -> None:
     """Import everything at once, while the scheduler plans, and not in the first cell."""
-    from crossling.encoders.loading import import_transformers
+    from crossling.encoders.loading import exempt_libraries, import_transformers
     from crossling.study import recipe_run  # noqa: F401
 
     import_transformers()
+    exempt_libraries()
 
 
 def _exit_with(parent: int) -> None:
