@@ -139,7 +139,10 @@ def find_fault(code: int, said: str, failed: str) -> str:
         return "a write failed, and no error was reported"
     if code not in (0, 2):
         return f"exit code {code}: {flat[-800:]}"
-    if code == 2 and len(re.findall(r"the disk (?:is full|reports an)|the file system is read-only", flat)) < 1:
+    if (
+        code == 2
+        and len(re.findall(r"the disk (?:is full|quota is used up|reports an)|the file system is read-only", flat)) < 1
+    ):
         return f"no message on the disk: {flat[-800:]}"
     return ""
 
