@@ -301,22 +301,20 @@ def build_replay_of_news() -> list[str]:
     models without replay."""
     scores = seed_tables.read_scores(NEWS)
     columns = (*KINDS, Column("all but English", "pos", "ud"))
-    cells: dict[str, list[str]] = {baseline: [] for baseline in dict.fromkeys(LONG_REPLAYS.values())}
-    contrasts = []
-    for column in columns:
-        gains = []
-        for system, baseline in LONG_REPLAYS.items():
-            gains.append(seed_tables.measure_gain(average(scores, system, column), average(scores, baseline, column)))
-        for baseline in cells.keys() - LONG_REPLAYS.keys():
-            cells[baseline].append(seed_tables.show_mean(average(scores, baseline, column)))
-        for system, gain, p in zip(LONG_REPLAYS, gains, seed_tables.correct(gains), strict=True):
-            cells.setdefault(system, []).append(seed_tables.format_gain(gain, p))
-    for system, baseline in LONG_REPLAYS.items():
-        contrasts.append((f"{system} less {baseline}", *build_contrast(scores, system, baseline)))
     rows = [
-        (f"{system} less {LONG_REPLAYS[system]}" if system in LONG_REPLAYS else system, *found)
-        for system, found in cells.items()
+        (baseline, *(seed_tables.show_mean(average(scores, baseline, column)) for column in columns))
+        for baseline in dict.fromkeys(LONG_REPLAYS.values())
     ]
+    differences = []
+    for column in columns:
+        gains = [
+            seed_tables.measure_gain(average(scores, system, column), average(scores, baseline, column))
+            for system, baseline in LONG_REPLAYS.items()
+        ]
+        differences.append(map(seed_tables.format_gain, gains, seed_tables.correct(gains)))
+    names = [f"{system} less {baseline}" for system, baseline in LONG_REPLAYS.items()]
+    rows += [(name, *cells) for name, *cells in zip(names, *differences, strict=True)]
+    contrasts = [(name, *build_contrast(scores, *pair)) for name, pair in zip(names, LONG_REPLAYS.items(), strict=True)]
     return [
         *seed_tables.format_table(("", *(column.title for column in columns)), rows),
         *seed_tables.format_table(("", "news less Wikipedia", "news less web"), contrasts),

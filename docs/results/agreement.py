@@ -30,7 +30,10 @@ def main(*paths: str) -> None:
     texts = {
         path.stem: [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()] for path in files
     }
-    first, *others = (Path(path) for path in paths if not path.endswith(".txt"))
+    models = [Path(path) for path in paths if not path.endswith(".txt")]
+    if len(models) < 2 or not texts:
+        sys.exit("usage: agreement.py FIRST SECOND ... TEXT.txt ...")
+    first, *others = models
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(("system", "seed", "text", "words", "agreed"))
     for seed in list_seeds(first):
