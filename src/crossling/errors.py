@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 _CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 """What could steer a terminal or turn the order of letters around; line ends and tabs are text."""
@@ -30,6 +31,9 @@ class UserError(Exception):
 
     What it quotes of files and settings is shown without control characters, wherever the message is printed.
     """
+
+    has_key = False
+    """Whether it begins with a key of a recipe."""
 
     def __str__(self) -> str:
         return escape_controls(super().__str__())
@@ -106,10 +110,21 @@ class Problems:
         """One error for all that was found, if anything was."""
         lines = self.lines()
         kind = RecipeError if all(isinstance(error, RecipeError) for _, error in self._found) else DataError
-        if len(lines) == 1:
-            raise kind(lines[0])
         if lines:
-            raise kind("\n  ".join([f"{len(lines)} problems", *lines]))
+            error = kind(lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} problems", *lines]))
+            error.has_key = any(key for key, _ in self._found)
+            raise error
+
+
+@contextmanager
+def name_recipe(path: Path) -> Iterator[None]:
+    """Begin messages on keys of a recipe with its file."""
+    try:
+        yield
+    except UserError as error:
+        if not error.has_key:
+            raise
+        raise type(error)(f"{path}: {error}") from error
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -391,3 +391,25 @@ def test_missing_paths_are_noticed_before_torch_is_imported(tmp_path: Path) -> N
     for command, message, imported in found:
         assert not imported, command
         assert all(part in message for part in commands[command]), message
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (None, r"rows\.tsv: there is no such file"),
+        ("good\tpositive\nbroken\n", r"stage\.0: rows\.tsv:2: 1 tab-separated fields instead of 2"),
+    ],
+)
+def test_message_on_data_begins_with_the_recipe_that_names_it(
+    crossling: Crossling, tiny_folder: Path, verb: str, text: str | None, fault: str
+) -> None:
+    if text is not None:
+        Path("rows.tsv").write_text(text, encoding="utf-8")
+    data = {"format": "tsv", "path": "rows.tsv", "language": "en", "text": 1, "label": 2}
+    stage = {"kind": "finetune", "task": "sentiment", "train": data, "select": "last"}
+    tables = {"encoder": {"name": str(tiny_folder)}, "stage": [stage]}
+    Path("mine.toml").write_text(to_toml(tables), encoding="utf-8")
+    done = crossling(verb, "mine.toml")
+    assert done.code == 2
+    assert re.match(rf"crossling: mine\.toml: (stage\.0: )?{fault}", done.err), done.err

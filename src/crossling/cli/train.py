@@ -10,6 +10,7 @@ import typer
 
 from crossling.cli.analyse import run_analysis
 from crossling.cli.options import RecipeArgument, SetOption, StoreOption, name_command, name_program
+from crossling.errors import name_recipe
 
 if TYPE_CHECKING:
     from crossling.recipe.recipe import Recipe
@@ -76,7 +77,8 @@ def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOptio
     from crossling.store.artefacts import find_store
 
     loaded = load_recipe(recipe, overrides or ())
-    check_recipes([loaded])
+    with name_recipe(recipe):
+        check_recipes([loaded])
 
     from crossling.cli.show_run import show_check
     from crossling.report.terminal import TerminalProgress
@@ -84,7 +86,7 @@ def check(recipe: RecipeArgument, overrides: SetOption = None, store: StoreOptio
     from crossling.study.memory_fit import find_main_memory, suggest_batches
     from crossling.training.distributed import setup_distributed
 
-    with TerminalProgress() as progress:
+    with name_recipe(recipe), TerminalProgress() as progress:
         found = inspect_recipe(loaded, store=find_store(store), progress=progress)
     on_cpu = setup_distributed(loaded.run).device.type == "cpu"
     show_check(found, suggest_batches(loaded, found.memory, find_main_memory()) if on_cpu else ())
@@ -105,8 +107,9 @@ def run(
     from crossling.store.artefacts import Store, find_store
 
     loaded = load_recipe(recipe, overrides or ())
-    check_recipes([loaded])
-    _run(loaded, out or Path("runs") / recipe.stem, Store(find_store(store)))
+    with name_recipe(recipe):
+        check_recipes([loaded])
+        _run(loaded, out or Path("runs") / recipe.stem, Store(find_store(store)))
 
 
 def _run(recipe: Recipe, out: Path, store: Store) -> None:
