@@ -43,7 +43,13 @@ def main(*paths: str) -> None:
             model = crossling.load(path, seed=seed)
             for name, lines in texts.items():
                 agreed = sum(a == b for a, b in zip(tags[name], read_tags(model, lines), strict=True))
-                row = (path.name, seed or "", name, len(tags[name]), f"{100 * agreed / len(tags[name]):.2f}")
+                row = (
+                    path.name,
+                    "" if seed is None else seed,
+                    name,
+                    len(tags[name]),
+                    f"{100 * agreed / len(tags[name]):.2f}",
+                )
                 table.writerow(row)
 
 
