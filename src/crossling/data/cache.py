@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from crossling.data.readers import Reader, load_reader
 from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings, open_file
-from crossling.data.records import Record
-from crossling.data.rows import Rows, count_broken, hash_text, read_rows, write_rows
+from crossling.data.records import Record, count_broken
+from crossling.data.rows import Rows, hash_text, read_rows, write_rows
 from crossling.errors import DataError, nearest
 from crossling.files import is_intact
 from crossling.registry import identify_plugins

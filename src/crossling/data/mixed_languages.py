@@ -18,8 +18,8 @@ from pydantic import Field
 from crossling.data.cache import TABLE_KEYS, open_cached, validate_settings
 from crossling.data.declarations import Declaration
 from crossling.data.readers.text_files import BadRows, OnError, ReaderSettings
-from crossling.data.records import LabelledPair, Question, Record
-from crossling.data.rows import Rows, count_broken, hash_text
+from crossling.data.records import LabelledPair, Question, Record, count_broken
+from crossling.data.rows import Rows, hash_text
 from crossling.data.spec import Spec
 from crossling.errors import DataError, nearest
 from crossling.limits import LARGEST_SEED

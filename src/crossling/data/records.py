@@ -77,3 +77,8 @@ TEXT_COLUMNS: dict[type[Record], tuple[str, ...]] = {
     LinkedPair: ("source", "target"),
 }
 """The columns of each kind of row that hold text."""
+
+
+def count_broken(rows: int) -> str:
+    """A number of broken rows in words."""
+    return "1 broken row" if rows == 1 else f"{rows:,} broken rows"

@@ -27,6 +27,7 @@ from crossling.data.records import (
     Question,
     Record,
     TaggedSentence,
+    count_broken,
 )
 from crossling.errors import DataError
 from crossling.files import release_pages, replacing
@@ -266,11 +267,6 @@ def _hash_taken(fingerprint: str, picked: npt.NDArray[np.int64]) -> str:
 
 def _freeze(value: Any) -> Any:
     return tuple(map(_freeze, value)) if isinstance(value, list) else value
-
-
-def count_broken(rows: int) -> str:
-    """A number of broken rows in words."""
-    return "1 broken row" if rows == 1 else f"{rows:,} broken rows"
 
 
 def hash_text(text: str) -> str:

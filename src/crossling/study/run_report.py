@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from crossling.data.catalogue import open_data
-from crossling.data.records import LabelledPair, LabelledText, Question, Record, TaggedSentence
-from crossling.data.rows import Rows, count_broken
+from crossling.data.records import LabelledPair, LabelledText, Question, Record, TaggedSentence, count_broken
+from crossling.data.rows import Rows
 from crossling.errors import ArtefactError
 from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import EvaluateSettings, Recipe, load_recipe

@@ -8,8 +8,8 @@ from typing import Any
 
 from crossling.data.catalogue import choose_split, list_sets, open_data
 from crossling.data.languages import get_language, is_same_language
-from crossling.data.records import LabelledPair, LabelledText, LinkedPair, ParallelPair, PlainText
-from crossling.data.rows import Rows, count_broken
+from crossling.data.records import LabelledPair, LabelledText, LinkedPair, ParallelPair, PlainText, count_broken
+from crossling.data.rows import Rows
 from crossling.data.sniffing import find_file_language, sniff_file, split_language
 from crossling.data.spec import parse_data
 from crossling.errors import DataError, UserError

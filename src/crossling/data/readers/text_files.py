@@ -16,7 +16,7 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from crossling.data.rows import count_broken
+from crossling.data.records import count_broken
 from crossling.errors import DataError
 from crossling.limits import LONGEST_LINE, check_regular, open_decompressed, open_regular, read_limited
 
