@@ -162,6 +162,10 @@ LONG_REPLAYS = {
     "everyday": "plain",
 }
 """Systems of replay-news.toml, and what each is compared with."""
+LONG_LANGUAGES = tuple(
+    seed_tables.LanguageColumn((system,) if number else ("plain", system), "pos", "ud", "plain", system)
+    for number, system in enumerate(name for name, baseline in LONG_REPLAYS.items() if baseline == "plain")
+)
 REPLAYS = ("continual", "replayed", "everyday", "replayed-stay", "replayed-pull", "replayed-layer")
 SIZE_COLUMNS = (
     Column("entities", "ner", "panx-dev--2000"),
@@ -324,25 +328,8 @@ def build_replay_of_news() -> list[str]:
         *seed_tables.format_table(("", *(column.title for column in columns)), rows),
         *seed_tables.format_table(("", "news less Wikipedia", "news less web"), contrasts),
         *build_agreement(),
-        *build_long_languages(scores),
+        *seed_tables.build_languages(scores, LONG_LANGUAGES),
     ]
-
-
-def build_long_languages(scores: SeedScores) -> list[str]:
-    """Every language under longer replay: plain, and differences from it; Holm's correction over languages."""
-    compared = [system for system, baseline in LONG_REPLAYS.items() if baseline == "plain"]
-    plain = scores.values["pos", "plain", "ud"]
-    columns = []
-    for system in compared:
-        found = scores.values["pos", system, "ud"]
-        gains = [seed_tables.measure_gain(found[code], level) for code, level in plain.items()]
-        marks = map(seed_tables.decide, gains, seed_tables.correct(gains))
-        columns.append([f"{gain}{seed_tables.MARKS.get(mark, '')}" for gain, mark in zip(gains, marks, strict=True)])
-    rows = [
-        (f"{code} {seed_tables.name_of(code)}", seed_tables.show_mean(level), *cells)
-        for (code, level), *cells in zip(plain.items(), *columns, strict=True)
-    ]
-    return seed_tables.format_table(("language", "plain", *compared), rows)
 
 
 def build_strong_model() -> list[str]:

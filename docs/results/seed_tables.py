@@ -160,7 +160,8 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str
 class LanguageColumn:
     """A baseline in every language of a set, and the difference of a system from it."""
 
-    heads: tuple[str, str]
+    heads: tuple[str, ...]
+    """Of both; one alone: of the difference, where the column before it has the same baseline."""
     task: str
     data: str
     baseline: str
@@ -176,13 +177,20 @@ def build_languages(scores: SeedScores, columns: Sequence[LanguageColumn]) -> li
         gains = [measure_gain(found[1].get(code, {}), level) for code, level in levels.items()]
         cells.append(
             {
-                code: [show_mean(level), f"{gain or ''}{MARKS.get(decide(gain, p), '')}"]
+                code: [show_mean(level), f"{gain or ''}{MARKS.get(decide(gain, p), '')}"][-len(column.heads) :]
                 for (code, level), gain, p in zip(levels.items(), gains, correct(gains), strict=True)
             }
         )
     codes = sorted({code for column in cells for code in column}, key=lambda code: (not is_english(code), code))
     rows = [
-        [f"{code} {name_of(code)}", *(cell for column in cells for cell in column.get(code, ["", ""]))]
+        [
+            f"{code} {name_of(code)}",
+            *(
+                cell
+                for column, found in zip(columns, cells, strict=True)
+                for cell in found.get(code, [""] * len(column.heads))
+            ),
+        ]
         for code in codes
     ]
     return format_table(["language", *(head for column in columns for head in column.heads)], rows)

@@ -413,3 +413,15 @@ def test_message_on_data_begins_with_the_recipe_that_names_it(
     done = crossling(verb, "mine.toml")
     assert done.code == 2
     assert re.match(rf"crossling: mine\.toml: (stage\.0: )?{fault}", done.err), done.err
+
+
+def test_run_exempts_libraries_from_collection_before_it_opens_data(
+    crossling: Crossling, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr("crossling.encoders.loading.exempt_libraries", lambda: done.append("exempt"))
+    monkeypatch.setattr("crossling.study.recipe_run.run_recipe", lambda *_, **__: done.append("run") or sys.exit(0))
+    stage = {"kind": "finetune", "task": "ner", "train": "phrasebook-ner:en:train[:8]", "select": "last"}
+    Path("mine.toml").write_text(to_toml({"encoder": {"name": str(tiny_folder)}, "stage": [stage]}), encoding="utf-8")
+    crossling("run", "mine.toml")
+    assert done == ["exempt", "run"]

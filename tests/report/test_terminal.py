@@ -145,6 +145,15 @@ def test_control_characters_in_warnings_without_a_progress_bar_are_shown_escaped
     assert "\x1b" not in done.stderr + done.stdout
 
 
+def test_warnings_for_a_pipe_end_where_their_text_ends() -> None:
+    code = (
+        "import logging; from crossling.report.terminal import TerminalProgress\n"
+        "with TerminalProgress(): logging.getLogger('crossling').warning('%s is damaged', 'rows.tsv')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "WARNING  rows.tsv is damaged\n"
+
+
 def test_messages_of_errors_hold_no_control_characters() -> None:
     assert str(UserError(f"{HOSTILE}: no such file\nsecond line")) == f"{SHOWN}: no such file\nsecond line"
 

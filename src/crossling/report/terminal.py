@@ -123,9 +123,11 @@ class TerminalProgress:
 
     def __enter__(self) -> Self:
         if self._logs:
-            handler = RichHandler(console=err, show_path=False, show_time=False)
+            # A table of rich's is as wide as its console, which has no end where nothing is wrapped.
+            shown = err.is_terminal
+            handler = RichHandler(console=err, show_path=False, show_time=False) if shown else logging.StreamHandler()
             logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-            handler.setFormatter(LogFormatter("%(message)s"))
+            handler.setFormatter(LogFormatter("%(message)s" if shown else "%(levelname)-8s %(message)s"))
         self._bar.start()
         return self
 
