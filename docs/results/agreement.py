@@ -17,7 +17,7 @@ import crossling
 
 def list_seeds(path: Path) -> list[int | None]:
     """The seeds of a run's folder; a saved model has none."""
-    return sorted(int(found.name.removeprefix("seed-")) for found in path.glob("seed-*")) or [None]
+    return sorted(int(found.name.removeprefix("seed-")) for found in path.glob("seed-[0-9]*")) or [None]
 
 
 def read_tags(model: Any, texts: list[str]) -> list[str]:

@@ -353,6 +353,7 @@ def test_taggers_agree_on_the_words_that_both_tag_alike(load, tmp_path: Path, ca
     }
     for name, seed in tags:
         (tmp_path / name / f"seed-{seed}").mkdir(parents=True)
+        (tmp_path / name / "seed-scores.csv").touch()  # as a run has it
 
     def read_model(path: Path, seed: int) -> tuple[str, int]:
         return path.name, seed
