@@ -11,6 +11,7 @@ import csv
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -28,10 +29,6 @@ STRONG = TABLES / "adjustment-qa.csv"
 CHANGES = TABLES / "adjustment-english-words.csv"
 STUDIES = ("adjustment", "adjustment-more-seeds")
 DISTANCES = {name: TABLES / f"adjustment-seeds-distances-{name}.csv" for name in ("ner", "nli")}
-DISTANCE_TITLES = {
-    "ner": "entities, five seeds (**tuned**: the original fine-tuned, **both**: adjusted and fine-tuned)",
-    "nli": "inference",
-}
 MEASURES = ("related", "unrelated", "relative", "auc", "same_sentence_auc")
 """Columns of `crossling analyse distances` that are shown; the last: unlinked words of the same sentence."""
 ORIGINAL = "original"
@@ -64,25 +61,6 @@ class Column:
     columns: tuple[str, ...] = ("es", "ru", "vi", "hi")
 
 
-INTRO = """## Controls, five seeds, and a strong question answering model
-
-    crossling study run recipes/studies/adjustment.toml             # and adjustment-more-seeds.toml
-
-- **original**: the encoder as it came. **adjusted**: the paper's stage before fine-tuning. **continual**: and with
-  replay.
-- **replayed**: replay alone, on the original encoder; **everyday**: the same with everyday sentences (Tatoeba) instead
-  of news; **replayed-stay**, **replayed-pull**: with one of the two terms; **replayed-layer**: vectors of layer 8.
-- **held**: trained on the same text, but nothing is pulled together. **kept keep=scale**: the original at the variance
-  that adjusting gave to its last layer; **keep=direction**: the adjusted encoder at the variance that it had before.
-- **relative**: distances divided by the variance. **layer**: vectors of layer 8. **stay**: 0.1 or 10 for 1.
-
-Percent of the original ± standard deviation over seeds, then points from it: paired by seed, with a 95 % interval by
-Student's t over seeds, and p after Holm's correction over the systems of a column. Where p is 0.05 or more, the
-difference is inconclusive. Five seeds; ten where differences are about a point, for the systems that decide there: on
-inference the original, adjusted, continual, held, kept and relative, on entities the first three. These seeds, 6 to
-10, were added when the first five had been seen, to decide what those left open.
-Scores of every seed: [tables/adjustment-seeds.csv](tables/adjustment-seeds.csv).
-"""
 XNLI, MIXED, FEW = "xnli-test--2000", "xnli@mixed-test--2000", "xquad-test--600"
 QUESTIONS = tuple(f"{code} XQuAD" for code in ("es", "ru", "vi", "hi"))
 COLUMNS = (
@@ -137,6 +115,22 @@ NAMES = ("original", "replayed at layer 8")
 LANGUAGES = tuple(
     seed_tables.LanguageColumn((column.title, "adjusted"), column.task, column.data, ORIGINAL, "adjusted")
     for column in COLUMNS[:5]
+)
+STRONG_XQUAD = tuple(
+    replace(column, task="qa", table=0) for column in (*COLUMNS[4:7], replace(ENGLISH[3], title="questions, English"))
+)
+STRONG_MLQA = tuple(replace(column, data="mlqa-dev") for column in STRONG_XQUAD)
+STRONG_BETWEEN = (
+    ("kept keep=direction", "kept keep=scale"),
+    ("adjusted", "kept keep=direction"),
+    ("adjusted", "held"),
+    ("continual", "adjusted"),
+    ("layer layer=8", "adjusted"),
+)
+"""What is compared with what in the question answering model of three epochs, besides the original."""
+STRONG_LANGUAGES = tuple(
+    seed_tables.LanguageColumn((system,) if number else (ORIGINAL, system), "qa", "xquad", ORIGINAL, system)
+    for number, system in enumerate(("adjusted", "continual", "kept keep=direction", "kept keep=scale"))
 )
 REPLAYED = ("de", "es", "hi", "ja", "ru", "vi", "zh")
 """Languages of the replayed text."""
@@ -214,11 +208,13 @@ def build_between(scores: SeedScores, columns: tuple[Column, ...], pairs: tuple[
     return seed_tables.format_table(("", *(column.title for column in columns)), rows)
 
 
-def build_new_seeds(scores: SeedScores, columns: tuple[Column, ...], systems: list[str]) -> list[str]:
-    """Differences from the original over the seeds that were added when the first five had been seen, alone."""
+def build_new_seeds(
+    scores: SeedScores, columns: tuple[Column, ...], systems: list[str], baseline: str = ORIGINAL
+) -> list[str]:
+    """Differences from a baseline over the seeds that were added when the first five had been seen, alone."""
     rows = []
     for system in systems:
-        pairs = [(average(scores, system, column), average(scores, ORIGINAL, column)) for column in columns]
+        pairs = [(average(scores, system, column), average(scores, baseline, column)) for column in columns]
         new = [({seed: one[seed] for seed in one if seed > FIRST_SEEDS}, other) for one, other in pairs]
         if any(one for one, _ in new):
             rows.append((system, *(seed_tables.format_gain(seed_tables.measure_gain(*pair)) for pair in new)))
@@ -329,21 +325,21 @@ def build_replay_of_news() -> list[str]:
         *seed_tables.format_table(("", "news less Wikipedia", "news less web"), contrasts),
         *build_agreement(),
         *seed_tables.build_languages(scores, LONG_LANGUAGES),
+        *build_new_seeds(scores, columns, ["layer", "everyday"], "plain"),
     ]
 
 
 def build_strong_model() -> list[str]:
-    """Systems with the question answering model of three epochs, seed by seed: too few seeds for an interval."""
+    """The controls with the model of three epochs: on XQuAD and MLQA, between systems, and by language."""
     scores = seed_tables.read_scores(STRONG)
-    columns = [replace(column, task="qa") for column in (*COLUMNS[4:7], ENGLISH[3])]
-    originals = [average(scores, ORIGINAL, column) for column in columns]
-    rows = [(ORIGINAL, ", ".join(map(str, originals[0])), *map(seed_tables.show_mean, originals))]
-    for system in list_systems(scores, tuple(columns)):
-        found = [average(scores, system, column) for column in columns]
-        pairs = zip(found, originals, strict=True)
-        shown = (", ".join(f"{one[seed] - original[seed]:+.2f}" for seed in one) for one, original in pairs)
-        rows.append((system, ", ".join(map(str, found[0])), *shown))
-    return seed_tables.format_table(("system", "seeds", *(column.title for column in COLUMNS[4:7]), "English"), rows)
+    systems = list_systems(scores, STRONG_XQUAD)
+    lines = []
+    for title, columns in (("XQuAD", STRONG_XQUAD), ("MLQA's dev set", STRONG_MLQA)):
+        lines += [f"{title}:", "", *build_differences(scores, columns, systems)]
+    lines += ["Between systems, XQuAD; p after Holm's correction over the lines of a column:", ""]
+    lines += build_between(scores, STRONG_XQUAD, STRONG_BETWEEN)
+    lines += ["Every language of XQuAD; ▲ better, ▼ worse: p < 0.05 after Holm's correction over the languages:", ""]
+    return [*lines, *seed_tables.build_languages(scores, STRONG_LANGUAGES)]
 
 
 def build_agreement() -> list[str]:
@@ -393,12 +389,10 @@ def build_distances(path: Path) -> list[str]:
     return seed_tables.format_table(("model", *(name.replace("_", " ") for name in MEASURES)), rows)
 
 
-def build_section() -> list[str]:
-    """All tables, from the archived scores."""
-    scores = seed_tables.read_scores(SCORES)
+def build_controls(scores: SeedScores) -> list[str]:
+    """All systems against the original, then against one another, then by the seeds that were added."""
     systems = list_systems(scores, COLUMNS)
-    lines = [
-        *INTRO.split("\n"),
+    return [
         "Mean of the languages without labels:",
         "",
         *build_differences(scores, COLUMNS, systems),
@@ -408,68 +402,35 @@ def build_section() -> list[str]:
         "Between systems; p after Holm's correction over the lines of a column:",
         "",
         *build_between(scores, COLUMNS[1:4], BETWEEN),
-        "Seeds 6 to 10 alone, which were added when the first five had been seen: points from the original, not",
-        "corrected. All other tables have all seeds:",
+        "Seeds 6 to 10 alone: points from the original, not corrected. All other tables have all seeds:",
         "",
         *build_new_seeds(scores, COLUMNS[1:4], systems),
-        "Every language, the original and the difference of the adjusted encoder; ▲ better, ▼ worse: p < 0.05 after",
-        "Holm's correction over the languages of a column:",
-        "",
-        *seed_tables.build_languages(scores, LANGUAGES),
-        "Parts of speech under replay, by kind of text (news and Wikipedia: rows 0 to 374 and 375 to 749 of PUD; web:",
-        "EWT's test set):",
-        "",
-        *build_differences(scores, KINDS, list(REPLAYS)),
-        *build_contrasts(scores),
-        "Beside the paper, mean of es, ru, vi, hi:",
-        "",
-        *build_paper(scores),
     ]
-    if STRONG.exists():
-        note = [
-            "The question answering model of three epochs (`recipes/studies/adjustment-qa.toml`) on XQuAD, so far",
-            "with **the seeds named**: the original's scores, then points from it, seed by seed. Nothing is claimed",
-            "from one or two seeds. Every language: [tables/adjustment-qa.csv](tables/adjustment-qa.csv).",
-        ]
-        lines += [*note, "", *build_strong_model()]
-    if LAYER.exists():
-        note = [
-            "Replay at layer 8 without adjustment, parts of speech: above, and once more on a CPU in float32",
-            "(`recipes/studies/replay-layer.toml`: 300 sentences of each test set). Points from the original, by",
-            "whether text of the language was replayed, not corrected; then by language, corrected as above. Scores of",
-            "every seed: [tables/adjustment-replay-layer.csv](tables/adjustment-replay-layer.csv).",
-        ]
-        lines += [*note, "", *build_replay_at_layer(scores)]
-    if NEWS.exists():
-        note = [
-            "Replay in a longer training (`recipes/studies/replay-news.toml`, no adjust stage): all of EWT and 1,179",
-            "updates (**plain**), or 6,000 sentences and 564 (**plain-short**); news of NTREX in **thirteen**",
-            "languages or in **seven**, vectors of **layer** 8, or as many **everyday** sentences of each of twelve",
-            "languages (Arabic, not Italian and Dutch). Five seeds; p after Holm's correction over the five lines of",
-            "a column. Other languages: eleven on news and Wikipedia, all twelve in the last column. Scores of every",
-            "seed: [tables/adjustment-replay-news.csv](tables/adjustment-replay-news.csv). The second table says how",
-            "much more English loses on news than on other text, not corrected. The third has percent of words with",
-            "the same tag as plain (thirteen-short: as plain-short), in the first 300 sentences of each text",
-            "([agreement.py](agreement.py)). The fourth has every language; ▲ better, ▼ worse: p < 0.05 after Holm's",
-            "correction over the languages of a column.",
-        ]
-        lines += [*note, "", *build_replay_of_news()]
-    if CHANGES.exists():
-        lines += ["English words after the stage, compared with the original encoder:", "", *build_changes(CHANGES)]
-    for name, path in DISTANCES.items():
-        if path.exists():
-            lines += [f"Distances of words, models of {DISTANCE_TITLES[name]}:", "", *build_distances(path)]
-    if SIZES.exists():
-        sizes = seed_tables.read_scores(SIZES)
-        table = build_differences(sizes, SIZE_COLUMNS, list_systems(sizes, SIZE_COLUMNS))
-        note = [
-            "How much text (table 5): Tatoeba's everyday sentences in es, ru, vi, hi, up to that number of each",
-            "(`recipes/studies/adjustment-size-tatoeba.toml`; Hindi has 9,252, Vietnamese 5,782); means of",
-            "these languages, ten seeds; p after Holm's correction over the lines of a column. Scores of every seed:",
-            "[tables/adjustment-size-seeds.csv](tables/adjustment-size-seeds.csv).",
-        ]
-        lines += [*note, "", *table, *build_between(sizes, SIZE_COLUMNS, BETWEEN_SIZES)]
-    return lines
+
+
+def build_sizes() -> list[str]:
+    """How much text: each size against the original, and the larger ones against the smallest."""
+    scores = seed_tables.read_scores(SIZES)
+    differences = build_differences(scores, SIZE_COLUMNS, list_systems(scores, SIZE_COLUMNS))
+    return [*differences, *build_between(scores, SIZE_COLUMNS, BETWEEN_SIZES)]
+
+
+def list_pages() -> seed_tables.Pages:
+    """The tables of the page, from the archived scores."""
+    scores = seed_tables.read_scores(SCORES)
+    sections = {
+        "controls": lambda: build_controls(scores),
+        "languages": lambda: seed_tables.build_languages(scores, LANGUAGES),
+        "paper": lambda: build_paper(scores),
+        "strong": build_strong_model,
+        "english-words": lambda: build_changes(CHANGES),
+        "sizes": build_sizes,
+        **{f"distances-{name}": partial(build_distances, path) for name, path in DISTANCES.items()},
+        "replay-news": build_replay_of_news,
+        "replay-short": lambda: [*build_differences(scores, KINDS, list(REPLAYS)), *build_contrasts(scores)],
+        "replay-layer": lambda: build_replay_at_layer(scores),
+    }
+    return {FOLDER / "adjustment.md": sections}
 
 
 def gather(results: Path) -> None:
@@ -481,7 +442,7 @@ def gather(results: Path) -> None:
     if seed_tables.locate_csv(results, "adjustment-qa", "seed-scores.csv"):
         seed_tables.gather_scores(results, ("adjustment-qa",), STRONG)
     if seed_tables.locate_csv(results, "replay-news", "seed-scores.csv"):
-        seed_tables.gather_scores(results, ("replay-news",), NEWS)
+        seed_tables.gather_scores(results, ("replay-news", "replay-news-more-seeds"), NEWS)
     size = "adjustment-size-tatoeba"
     if any((results / place).exists() for place in (f"{size}-seed-scores.csv", f"{size}/seed-scores.csv")):
         seed_tables.gather_scores(results, (size,), SIZES)
@@ -491,10 +452,4 @@ def gather(results: Path) -> None:
 
 
 if __name__ == "__main__":
-    seed_tables.main(
-        FOLDER / "adjustment.md",
-        section="adjustment-seeds",
-        before="## What was run",
-        build=build_section,
-        gather=gather,
-    )
+    seed_tables.main(list_pages, gather=gather)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import seed_tables
@@ -96,22 +95,14 @@ def gather(results: Path) -> None:
         csv.writer(stream, lineterminator="\n").writerows([MEMORY, *lines])
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["--gather"] and len(sys.argv) == 3:
-        gather(Path(sys.argv[2]))
-        return
+def list_pages() -> seed_tables.Pages:
+    """The tables of both pages, from the archived scores."""
     adapters, gemma = (seed_tables.read_scores(TABLES / f"{name}.csv") for name in ("adapters", "gemma"))
-    sections = {
-        ("adapters.md", "adapters"): build_scores(adapters, "plain"),
-        ("adapters.md", "memory"): build_memory(),
-        ("gemma.md", "gemma"): [*build_scores(gemma, "e5"), *build_languages(gemma)],
+    return {
+        FOLDER / "adapters.md": {"adapters": lambda: build_scores(adapters, "plain"), "memory": build_memory},
+        FOLDER / "gemma.md": {"gemma": lambda: [*build_scores(gemma, "e5"), *build_languages(gemma)]},
     }
-    for (page, name), lines in sections.items():
-        if sys.argv[1:] == ["--write"]:
-            seed_tables.write_section(FOLDER / page, name, lines, before="")
-        else:
-            sys.stdout.write("\n".join([f"{page}: {name}", "", *lines]) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    seed_tables.main(list_pages, gather=gather)

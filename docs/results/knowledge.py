@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -34,45 +35,10 @@ PUBLISHED = {
     "paraphrase": {"multi": 4.3, "+FA": -0.0, "+DA": -9.0, "+FA+DA": 0.4},
 }
 """The paper's points from its cross-lingual model, mean of de, es, fr (tables 2 and 6)."""
-INTRO = """## Scores (tables 2 and 6)
-
-    crossling study run recipes/studies/knowledge-ner-5000.toml    # and -pos, -sentiment, -paraphrase
-
-Three epochs of tagging; entities are scored on the first 2,000 dev rows of each language. Percent ± standard deviation
-over seeds; points from cross are paired by seed, with a 95 % interval by Student's t over seeds, and p after Holm's
-correction over the systems of a task. Where p is 0.05 or more, the difference is inconclusive. Scores of every seed:
-[tables/knowledge-seeds.csv](tables/knowledge-seeds.csv).
-"""
 TOP = "60"
 """Of 144 heads, as in the paper."""
 SMALLEST = 0.0005
 """The smallest p of 1,999 permutations: the observed count is one of 2,000."""
-
-
-PROBE_INTRO = """### Probes (table 3)
-
-Points of macro F1, four languages together, by which a linear probe on a fine-tuned encoder is better than one on the
-original; in brackets the model's own task. 95 % by Student's t over seeds; differences of multi and cross are paired by
-seed, p after Holm's correction over these sixteen. Every seed:
-[tables/knowledge-seeds-probes.csv](tables/knowledge-seeds-probes.csv).
-"""
-HEADS_INTRO = """### Heads (table 4)
-
-Of the 60 heads whose probes training helped most, how many two models share, on the mean over pairs of different seeds;
-what two seeds of the task's own model share (the ceiling); and what is shared by chance, in permutations that keep the
-original encoder, whose scores both have subtracted. They permute over all heads, or only within each layer: then what
-is left is more than which layers training helps. p after Holm's correction over 84 comparisons (the best 40, 60 and
-80 heads); ≤ marks the smallest p that 1,999 permutations can give. Every comparison:
-[over all heads](tables/knowledge-seeds-heads.csv), [within layers](tables/knowledge-seeds-heads-in-layers.csv);
-macro F1 of every head, model and seed: [tables/knowledge-head-scores.csv](tables/knowledge-head-scores.csv).
-"""
-PERPLEXITY_INTRO = """### Pseudo-perplexity (table 5)
-
-200 rows of each task's own test set and language, geometric mean of de, es, fr. All but adapted have the head for
-masked words that was trained on the frozen original; adapted is the encoder after masked words, before fine-tuning,
-with the head that was trained with it. Quotients with a 95 % interval by Student's t over seeds. Every seed and
-language: `tables/knowledge-seeds-perplexity-*.csv`.
-"""
 
 
 def name_perplexities(task: str) -> Path:
@@ -218,34 +184,23 @@ def build_probes() -> list[str]:
     return seed_tables.format_table(("model", *TASKS.values()), [(name, *row) for name, row in cells.items()])
 
 
-def build_section() -> list[str]:
-    """All tables, from the archived scores."""
+def list_pages() -> seed_tables.Pages:
+    """The tables of the page, from the archived scores."""
     scores = seed_tables.read_scores(SCORES)
-    lines = [
-        *INTRO.split("\n"),
-    ]
-    for task in TASKS:
-        if scores.list_sets(task):
-            lines += build_scores(scores, task)
-    missing = [title for task, title in TASKS.items() if not scores.list_sets(task)]
-    if missing:
-        lines += [f"Not run with five seeds yet: {', '.join(missing)}.", ""]
-    lines += ["What helped, without a correction:", "", *build_methods(scores)]
-    lines += [
-        "By language: cross, and points from it; ▲ better, ▼ worse: p < 0.05 after Holm's correction over the systems",
-        "and languages of a task.",
-        "",
-    ]
-    for task in TASKS:
-        if scores.list_sets(task):
-            lines += build_systems_by_language(scores, task)
-    if PROBES.exists():
-        lines += [*PROBE_INTRO.split("\n"), *build_probes()]
-    if HEADS.exists():
-        lines += [*HEADS_INTRO.split("\n"), *build_heads(HEADS, HEADS_IN_LAYERS)]
-    if any(name_perplexities(task).exists() for task in TASKS):
-        lines += [*PERPLEXITY_INTRO.split("\n"), *build_perplexities()]
-    return lines
+    tasks = [task for task in TASKS if scores.list_sets(task)]
+
+    def join(build: Callable[[SeedScores, str], list[str]]) -> list[str]:
+        return [line for task in tasks for line in build(scores, task)]
+
+    sections = {
+        "scores": lambda: join(build_scores),
+        "methods": lambda: build_methods(scores),
+        "languages": lambda: join(build_systems_by_language),
+        "probes": build_probes,
+        "heads": lambda: build_heads(HEADS, HEADS_IN_LAYERS),
+        "perplexities": build_perplexities,
+    }
+    return {FOLDER / "knowledge.md": sections}
 
 
 def gather(results: Path) -> None:
@@ -272,10 +227,4 @@ def gather(results: Path) -> None:
 
 
 if __name__ == "__main__":
-    seed_tables.main(
-        FOLDER / "knowledge.md",
-        section="knowledge-seeds",
-        before="## What was run",
-        build=build_section,
-        gather=gather,
-    )
+    seed_tables.main(list_pages, gather=gather)

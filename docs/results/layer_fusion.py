@@ -1,7 +1,7 @@
 """Tables and the figure of layer-fusion.md, from the scores of every seed: python docs/results/layer_fusion.py
 
 python docs/results/layer_fusion.py --gather studies/layer-fusion   # its scores and English dev scores, into tables/
-python docs/results/layer_fusion.py --gather studies                # and those of layer-fusion-gate
+python docs/results/layer_fusion.py --gather studies                # and those of its follow-up studies
 python docs/results/layer_fusion.py                                 # the tables, from tables/layer-fusion.csv
 python docs/results/layer_fusion.py --write                         # into layer-fusion.md, and the figure of the sweep
 """
@@ -9,7 +9,8 @@ python docs/results/layer_fusion.py --write                         # into layer
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
@@ -24,8 +25,9 @@ from crossling.report.figures import draw_figure
 
 STUDY = "layer-fusion"
 SCORES = TABLES / "layer-fusion.csv"
-GATE_STUDY = "layer-fusion-gate"
 GATE_SCORES = TABLES / "layer-fusion-gate.csv"
+ABLATION_SCORES = TABLES / "layer-fusion-ablation.csv"
+MORE_SCORES = TABLES / "layer-fusion-more-seeds.csv"
 PAGE = FOLDER / "layer-fusion.md"
 FIGURE = FOLDER / "layer-fusion-layers.svg"
 SEEDS = (1, 2, 3, 4, 5)
@@ -60,6 +62,31 @@ BETWEEN_FUSIONS = (
     ("local layer=11", "global layer=11"),
 )
 """What is compared with what besides plain."""
+ABLATION = {
+    "dlfa layer=8": "DLFA 8",
+    "global layer=8": "global branches 8",
+    "local layer=8": "local branches 8",
+    "mean layer=8": "fixed mean of 8",
+    "mean layer=11": "fixed mean of 11",
+    "scalar_mix": "mix of all layers",
+}
+"""Systems of the ablation: names on the page, by the study's."""
+BETWEEN_ABLATED = (
+    ("dlfa layer=8", "mean layer=8"),
+    ("global layer=8", "dlfa layer=8"),
+    ("local layer=8", "dlfa layer=8"),
+    ("local layer=8", "global layer=8"),
+    ("scalar_mix", "mean layer=11"),
+)
+MORE = (
+    ("local layer=11", "plain"),
+    ("local layer=11", "dlfa layer=11"),
+    ("frozen layer=8", "dlfa layer=8"),
+    ("frozen layer=11", "dlfa layer=11"),
+    ("dlfa layer=11", "plain"),
+    ("itself", "plain"),
+)
+"""Differences under one point that five more seeds test again."""
 GROUPED = (("nli", 11), ("nli", 8), ("paraphrase", 10), ("paraphrase", 6))
 """Tasks and layers of the paper's table III."""
 ABLATED = {"pos": 11, "ner": 10, "nli": 11, "paraphrase": 10}
@@ -102,6 +129,17 @@ def correct(gains: list[Gain | None]) -> list[Tested]:
     return list(zip(gains, seed_tables.correct(gains), strict=True))
 
 
+def build_comparisons(
+    scores: SeedScores, pairs: Sequence[tuple[str, str]], names: Mapping[str, str]
+) -> list[list[str]]:
+    """A row for each pair, a column for each task: differences, corrected over the pairs."""
+    columns = [correct([compare(scores, task, pair) for pair in pairs]) for task in TASKS]
+    return [
+        [f"{names[one]} less {names[other]}", *map(format_tested, cells)]
+        for (one, other), *cells in zip(pairs, *columns, strict=True)
+    ]
+
+
 def compare_systems(scores: SeedScores, task: str) -> dict[str, Tested]:
     """Every system against plain, corrected over all of them."""
     tested = correct([compare(scores, task, (system, "plain")) for system in TRIED])
@@ -141,9 +179,7 @@ def build_controls(scores: SeedScores) -> list[str]:
         [f"{SYSTEMS[system]} less plain", *(format_tested(columns[task][system]) for task in TASKS)]
         for system in CONTROLS
     ]
-    between = [correct([compare(scores, task, pair) for pair in BETWEEN_FUSIONS]) for task in TASKS]
-    for (one, other), *cells in zip(BETWEEN_FUSIONS, *between, strict=True):
-        rows.append([f"{SYSTEMS[one]} less {SYSTEMS[other]}", *map(format_tested, cells)])
+    rows += build_comparisons(scores, BETWEEN_FUSIONS, SYSTEMS)
     return seed_tables.format_table(["comparison", *(title for title, _, _ in TASKS.values())], rows)
 
 
@@ -287,11 +323,16 @@ def draw_sweep(scores: SeedScores, path: Path) -> None:
     path.write_text(drawing.svg, encoding="utf-8")
 
 
+def list_tasks(scores: SeedScores) -> list[str]:
+    """Those that have scores, in the page's order."""
+    return [task for task in TASKS if scores.list_sets(task)]
+
+
 def build_confirmation(scores: SeedScores) -> list[str]:
     """The learnt module at a rate of its own against plain, by new seeds alone, by the first ones, and by all."""
     new = seed_tables.read_scores(GATE_SCORES) if GATE_SCORES.exists() else SeedScores(())
     module, same_rate = "dlfa-1e-3 layer=11", "dlfa layer=11"
-    tasks = [task for task in TASKS if new.list_sets(task)]
+    tasks = list_tasks(new)
     planned = correct([compare(new, task, (module, "plain")) for task in tasks])
     rows = []
     for task, tested in zip(tasks, planned, strict=True):
@@ -311,75 +352,54 @@ def build_confirmation(scores: SeedScores) -> list[str]:
     return seed_tables.format_table(head, rows)
 
 
-SECTIONS: dict[str, tuple[str, Callable[[SeedScores], list[str]]]] = {
-    "sweep": (
-        """## Four tasks, five seeds
+def build_ablation(_: SeedScores) -> list[str]:
+    """The second layer of the ablation and mixes without attention: against plain, and against one another."""
+    scores = seed_tables.read_scores(ABLATION_SCORES)
+    names = {"plain": "plain", **ABLATION}
+    rows = build_comparisons(scores, [(system, "plain") for system in ABLATION], names)
+    rows += build_comparisons(scores, BETWEEN_ABLATED, names)
+    return seed_tables.format_table(["comparison", *(title for title, _, _ in TASKS.values())], rows)
 
-![Difference from plain by layer, for four tasks](layer-fusion-layers.svg)
 
-Mean difference from plain on all languages but English, with intervals; the band is the standard deviation of plain
-over seeds. Percent, mean ± standard deviation over seeds; avg_enf is English and German, avg_noenf the rest.
-Differences are paired by seed, with a 95 % interval by Student's t over five seeds: it is about the next seed on these
-test sets. p is after Holm's correction over all systems that were tried on a task.""",
-        build_sweep,
-    ),
-    "controls": (
-        """### Controls
+def build_more_seeds(scores: SeedScores) -> list[str]:
+    """Differences of the first five seeds, of five new ones, and of all ten."""
+    new, rows = seed_tables.read_scores(MORE_SCORES), []
+    for task in list_tasks(new):
+        tested = correct([compare(new, task, pair) for pair in MORE])
+        for pair, one in zip(MORE, tested, strict=True):
+            both = [{**average(scores, task, name), **average(new, task, name)} for name in pair]
+            gains = [compare(scores, task, pair), seed_tables.measure_gain(*both)]
+            name = f"{TASKS[task][0]}: {SYSTEMS[pair[0]]} less {SYSTEMS[pair[1]]}"
+            shown = map(seed_tables.format_gain, gains)
+            rows.append([name, format_tested(one), seed_tables.decide(*one), *shown])
+    return seed_tables.format_table(["", "new seeds", "", "first five", "all ten"], rows)
 
-Differences on all languages but English. p against plain is that of the sweep's tables; among fusions it is after
-Holm's correction over the comparisons of a task.""",
-        build_controls,
-    ),
-    "confirmation": (
-        """### The gate at a rate of its own, with new seeds
 
-    crossling study run recipes/studies/layer-fusion-gate.toml
-
-The one hint of a gain, tested again on the two tasks that gave it: seeds 6 to 15, trained and scored as above, layer
-11. Differences on all languages but English; p is after Holm's correction over these two tests alone, which were
-planned before the run. The other differences are not corrected. Scores of every seed:
-[tables/layer-fusion-gate.csv](tables/layer-fusion-gate.csv).""",
-        build_confirmation,
-    ),
-    "choices": (
-        """### Choosing the layer on English dev
-
-A sweep's best layer on the test sets is hindsight. English dev labels can choose without them: one layer by the mean of
-all seeds; for each seed the layer that is best with that seed; or for each seed a layer or plain. p is after Holm's
-correction over the four tasks, since a choice without the test set counts once.""",
-        build_choices,
-    ),
-    "languages": (
-        """### By language
-
-Plain, and the difference of the one layer that English dev chooses. ▲ better, ▼ worse than plain: p < 0.05 after Holm's
-correction over the languages of a task.""",
-        build_languages,
-    ),
-    "published": (
-        """### Beside the paper
-
-The paper: mBERT, rate 2e-5, one run as far as it says, all of the training sets, 15 (XNLI), 7 (PAWS-X), 40 (NER) and 33
-(POS) languages, F1 for parts of speech. Differences can be compared in sign and order, not in size. Intervals are not
-corrected.""",
-        build_published,
-    ),
+SECTIONS: dict[str, Callable[[SeedScores], list[str]]] = {
+    "sweep": build_sweep,
+    "controls": build_controls,
+    "confirmation": build_confirmation,
+    "more-seeds": build_more_seeds,
+    "ablation": build_ablation,
+    "choices": build_choices,
+    "languages": build_languages,
+    "published": build_published,
 }
-"""Names of the markers in the page, in the order of the page: heading with introduction, and the tables."""
+"""Tables by the markers' name in the page."""
 
 
-def build_section(name: str, scores: SeedScores) -> list[str]:
-    """A section of the page."""
-    introduction, build = SECTIONS[name]
-    return [introduction, "", *build(scores)]
+def list_pages() -> seed_tables.Pages:
+    scores = seed_tables.read_scores(SCORES)
+    return {PAGE: {name: partial(build, scores) for name, build in SECTIONS.items()}}
 
 
 def gather(results: Path) -> None:
     """Archive the scores of every seed, and say which cells are missing."""
-    if seed_tables.locate_csv(results, GATE_STUDY, "seed-scores.csv"):
-        seed_tables.gather_scores(results, (GATE_STUDY,), GATE_SCORES)
-        if not seed_tables.locate_csv(results, STUDY, "seed-scores.csv"):
-            return
+    for path in (GATE_SCORES, ABLATION_SCORES, MORE_SCORES):
+        if seed_tables.locate_csv(results, path.stem, "seed-scores.csv"):
+            seed_tables.gather_scores(results, (path.stem,), path)
+    if not seed_tables.locate_csv(results, STUDY, "seed-scores.csv"):
+        return
     count = seed_tables.gather_scores(results, (STUDY,), SCORES)
     scores = seed_tables.read_scores(SCORES)
     for data in ("scores", "English dev scores"):
@@ -392,24 +412,5 @@ def gather(results: Path) -> None:
     sys.stdout.write(f"{SCORES}: {count} scores\n")
 
 
-def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["--gather"] and len(arguments) == 2:
-        gather(Path(arguments[1]))
-        return
-    if arguments not in ([], ["--write"]):
-        sys.exit("usage: [--write | --gather studies | --gather studies/layer-fusion]")
-    if not SCORES.exists():
-        sys.exit(f"{SCORES}: not there; run the study, compare it, then --gather its folder")
-    scores = seed_tables.read_scores(SCORES)
-    for name in SECTIONS:
-        lines = build_section(name, scores)
-        if arguments:
-            seed_tables.write_section(PAGE, name, lines, before="## What was run")
-        else:
-            sys.stdout.write("\n".join(lines) + "\n")
-    if arguments:
-        draw_sweep(scores, FIGURE)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    seed_tables.main(list_pages, gather=gather, draw=lambda: draw_sweep(seed_tables.read_scores(SCORES), FIGURE))

@@ -1,8 +1,9 @@
 """Scores of every seed of a study: gathered into one table, averaged over languages, tested for the next seed.
 
     python docs/results/layer_fusion.py --gather RESULTS    # seed-scores.csv of studies into tables/, dev scores beside
-    python docs/results/layer_fusion.py --write             # tables of the page, from tables/
-    (likewise adjustment.py and knowledge.py)
+    python docs/results/layer_fusion.py                     # the page's tables, from tables/
+    python docs/results/layer_fusion.py --write             # into the page, between the markers of their sections
+    (likewise adjustment.py, baseline.py, encoders.py and knowledge.py)
     python docs/results/seed_tables.py tables/optimizer-states.csv bfloat16 float32    # one system less another
 
 A difference is paired by seed: mean and 95 % interval by Student's t over seeds. Holm's correction is over what was
@@ -37,6 +38,8 @@ MARKS = {"better": " ▲", "worse": " ▼"}
 """By verdict."""
 
 BySeed = dict[int, float]
+Pages = Mapping[Path, Mapping[str, Callable[[], list[str]]]]
+"""By page and the name of its markers: the tables between them."""
 
 
 @dataclass(frozen=True)
@@ -280,40 +283,41 @@ def gather_changes(results: Path, study: str, path: Path) -> None:
         csv.writer(stream, lineterminator="\n").writerows([("system", "seed", *names), *rows])
 
 
-def write_section(page: Path, name: str, lines: Sequence[str], *, before: str) -> None:
-    """Replace what stands between the markers of a section, or put it before a heading where there is none yet."""
+def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Replace what stands between the markers of a section."""
     begin, end = f"<!-- {name}: written by docs/results -->", f"<!-- end of {name} -->"
-    block = "\n".join([begin, "", *lines, end])
     text = page.read_text(encoding="utf-8")
-    if begin in text:
-        text = re.sub(rf"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, text, flags=re.DOTALL)
-    else:
-        assert f"\n{before}\n" in text, f"{page}: has no heading {before!r}"
-        text = text.replace(f"\n{before}\n", f"\n{block}\n\n{before}\n", 1)
-    page.write_text(text, encoding="utf-8")
+    if not (begin in text and end in text):
+        sys.exit(f"{page}: has no section {name!r}; put these two lines where its tables belong:\n{begin}\n{end}")
+    block = "\n".join([begin, "", *lines, end])
+    page.write_text(
+        re.sub(rf"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, text, flags=re.DOTALL), encoding="utf-8"
+    )
 
 
 def main(
-    page: Path,
+    list_pages: Callable[[], Pages],
     *,
-    section: str,
-    before: str,
-    build: Callable[[], list[str]],
     gather: Callable[[Path], None],
+    draw: Callable[[], None] | None = None,
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """Print the section, write it into the page (--write), or gather what it is made from (--gather RESULTS)."""
+    """Print all tables, write them into their pages (--write), or gather what they are made from (--gather RESULTS)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--gather"] and len(given) == 2:
         gather(Path(given[1]))
         return
     if given not in ([], ["--write"]):
         sys.exit("usage: [--write | --gather RESULTS]")
-    lines = build()
-    if given:
-        write_section(page, section, lines, before=before)
-    else:
-        sys.stdout.write("\n".join(lines) + "\n")
+    for page, sections in list_pages().items():
+        for name, build in sections.items():
+            lines = build()
+            if given:
+                write_section(page, name, lines)
+            else:
+                sys.stdout.write("\n".join([f"{page.name}: {name}", "", *lines]) + "\n")
+    if given and draw:
+        draw()
 
 
 if __name__ == "__main__":
