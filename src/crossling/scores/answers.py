@@ -15,7 +15,7 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import lru_cache
 
 import regex
 
@@ -44,25 +44,37 @@ _BY_CHARACTER: Mapping[str, regex.Pattern[str]] = {
 }
 
 
-@cache
-def _is_punctuation(character: str) -> bool:
-    return character in string.punctuation or unicodedata.category(character).startswith("P")
+class _Punctuation(dict[int, int | None]):
+    """For str.translate: none for punctuation of any script, every other character itself."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        removed = character in string.punctuation or unicodedata.category(character).startswith("P")
+        self[code] = kept = None if removed else code
+        return kept
 
 
+_PUNCTUATION = _Punctuation()
+_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_REMEMBERED = 1 << 16
+"""Answers whose words are remembered: the gold ones are compared with those of every system and seed."""
+
+
+@lru_cache(_REMEMBERED)
 def normalise_answer(text: str, language: str) -> tuple[str, ...]:
     """The words (or characters) of an answer that count, in order."""
     known = find_language(language)
     code = known.code if known else language
-    bare = "".join(character for character in text.lower() if not _is_punctuation(character))
+    bare = text.lower().translate(_PUNCTUATION)
     if code in _ARTICLES:
         bare = _ARTICLES[code].sub(" ", bare)
     return tuple(_BY_CHARACTER[code].findall(bare) if code in _BY_CHARACTER else bare.split())
 
 
+@lru_cache(_REMEMBERED)
 def normalise_squad(text: str, language: str = "en") -> tuple[str, ...]:
     """The words of an answer that count by SQuAD's rules, whatever the language."""
-    bare = "".join(character for character in text.lower() if character not in string.punctuation)
-    return tuple(_ARTICLES["en"].sub(" ", bare).split())
+    return tuple(_ARTICLES["en"].sub(" ", text.lower().translate(_ASCII_PUNCTUATION)).split())
 
 
 Normalise = Callable[[str, str], tuple[str, ...]]
@@ -82,7 +94,9 @@ def answer_matches(predicted: str, gold: Iterable[str], *, language: str, rules:
 
 
 def _overlap(tokens: tuple[str, ...], answer: tuple[str, ...]) -> float:
-    if not tokens or not answer:  # an answer of articles or punctuation alone, or none at all
+    if tokens == answer or not tokens or not answer:  # none: an answer of articles or punctuation alone, or empty
         return float(tokens == answer)
+    if set(tokens).isdisjoint(answer):
+        return 0.0
     shared = sum((Counter(tokens) & Counter(answer)).values())
     return 2 * shared / (len(tokens) + len(answer))
