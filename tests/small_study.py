@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -170,6 +172,22 @@ def wait_for(condition: Callable[[], Any], process: Pollable, *, seconds: float 
 def serve_below_fork_server(paths: WorkerPaths, connection: Any, parent: int, gpu: str | None) -> None:
     """A worker whose parent is the fork server, and not the scheduler."""
     serve_jobs(paths, connection, os.getppid(), gpu)
+
+
+def serve_and_warn(paths: WorkerPaths, connection: Any, parent: int, gpu: str | None) -> None:
+    """A worker that warns of the same rows in every job, as two of its threads that read data do."""
+    run_job = Worker._run
+
+    def warn_and_run(worker: Worker, assignment: Assignment) -> None:
+        threads = [threading.Thread(target=logging.warning, args=("found %s rows", count)) for count in (7, 8)]
+        for thread in threads:
+            thread.start()
+        run_job(worker, assignment)
+        for thread in threads:
+            thread.join()
+
+    Worker._run = warn_and_run  # type: ignore[method-assign]
+    serve_below_fork_server(paths, connection, parent, gpu)
 
 
 def serve_and_die(paths: WorkerPaths, connection: Any, *_: Any) -> None:

@@ -27,7 +27,7 @@ from crossling.study.folder import RECIPE
 from crossling.study.grid import Study
 from crossling.study.pool import Machine, Resources, check_workers, choose_threads
 from crossling.study.ray_task import ProbedMachine, RemotePaths, TaskStart, probe_machine, run_job
-from crossling.study.worker import Assignment, Message
+from crossling.study.worker import UNDER_WAY, Assignment, Message
 from crossling.training.distributed import Distributed
 
 CONNECT_TIMEOUT = 10.0
@@ -193,7 +193,7 @@ class RayPool:
                 if isinstance(value, TaskStart):
                     yield self._handle_start(task, value)
                 else:
-                    if value.kind not in ("progress", "event"):
+                    if value.kind not in UNDER_WAY:
                         self.tasks.pop(task.key, None)
                     yield value
         except StopIteration:

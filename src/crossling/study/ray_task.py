@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import platform
 import threading
@@ -20,7 +21,7 @@ from crossling.files import write_atomic
 from crossling.recipe.recipe import RunSettings
 from crossling.store.artefacts import find_store
 from crossling.study.folder import RECIPE
-from crossling.study.worker import Assignment, Message, Worker, WorkerPaths, import_all
+from crossling.study.worker import UNDER_WAY, Assignment, Message, WarningSender, Worker, WorkerPaths, import_all
 from crossling.training.distributed import Distributed, setup_distributed
 
 VISIBLE_TIMEOUT = 15.0
@@ -117,7 +118,7 @@ def stream_job(paths: RemotePaths, assignment: Assignment, recipe: str, *, node:
         write_atomic(worker.paths.out / assignment.folder / RECIPE, recipe)
     threading.Thread(target=worker.run, args=(assignment,), name=assignment.cell, daemon=True).start()
     message = None
-    while message is None or message.kind in ("progress", "event"):
+    while message is None or message.kind in UNDER_WAY:
         message = messages.get()
         yield message
 
@@ -132,6 +133,7 @@ def _open_worker(paths: RemotePaths) -> tuple[Worker, SimpleQueue[Message]]:
     if problem := paths.find_problem():
         raise UserError(problem)
     messages: SimpleQueue[Message] = SimpleQueue()
+    logging.getLogger().addHandler(WarningSender(messages.put))
     # The scheduler writes events down: appending to a file is not safe on network folders.
     worker = Worker(
         paths.resolve(),

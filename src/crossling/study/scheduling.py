@@ -8,6 +8,7 @@ is dead (or, on another machine, silent for a minute). A stage then continues fr
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,8 @@ from crossling.study.plan import Job, JobGraph, find_finished, fix_threads, plan
 from crossling.study.pool import WorkerPool
 from crossling.study.status import RunningJob, find_schedulers, remove_scheduler, write_scheduler
 from crossling.study.worker import Assignment, Message
+
+logger = logging.getLogger(__name__)
 
 RETRIES = 2
 """Times that a job is tried again after its worker died."""
@@ -127,6 +130,8 @@ class Scheduler:
     running: dict[str, RunningJob] = field(default_factory=dict)
     """By key, the jobs that workers have."""
     failed: dict[str, str] = field(default_factory=dict)
+    warned: set[str] = field(default_factory=set)
+    """What workers warned of."""
     _written: float = 0.0
 
     def run(self, command: str) -> Outcome:
@@ -214,6 +219,9 @@ class Scheduler:
         if message.event is not None:
             append_event(self.out, message.event)
             return
+        if message.kind == "warning":
+            self._warn(message.error)
+            return
         if message.key not in self.running:
             return  # of a job that was taken from its worker
         if message.kind == "progress":
@@ -222,6 +230,12 @@ class Scheduler:
             self.running[message.key] = replace(self.running[message.key], process=message.process)
         else:
             self._handle_end(self.graph.jobs[message.key], message)
+
+    def _warn(self, text: str) -> None:
+        """Show what a worker warns of, once for all of them."""
+        if text not in self.warned:
+            self.warned.add(text)
+            logger.warning("%s", mask_credentials(text))
 
     def _handle_end(self, job: Job, message: Message) -> None:
         """A worker has the job no more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import logging
 import os
 import signal
 import sys
@@ -67,6 +68,7 @@ class Message:
         "started",
         "progress",
         "event",
+        "warning",
         "done",
         "failed",
         "lease_lost",
@@ -78,6 +80,7 @@ class Message:
     ]
     key: str
     error: str = ""
+    """Why the job failed; of a warning its text."""
     trace: str = ""
     seconds: float = 0.0
     process: int | None = None
@@ -85,8 +88,23 @@ class Message:
     event: Event | None = None
 
 
+UNDER_WAY = frozenset({"started", "progress", "event", "warning"})
+"""Kinds of messages after which a job goes on."""
+
 Channel = Callable[[Message], None]
 """Sends a message to the scheduler."""
+
+
+class WarningSender(logging.Handler):
+    """Sends warnings to the scheduler, which shows each once; the workers of a study read the same data."""
+
+    def __init__(self, send: Channel) -> None:
+        super().__init__(logging.WARNING)
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # the scheduler is gone, and so is who would read it
+            self._send(Message("warning", "", error=self.format(record)))
 
 
 @dataclass(frozen=True)
@@ -110,7 +128,14 @@ def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: str
     import_all()
     _end_without_cutting_off_kernels()
 
-    worker = Worker(paths, connection.send, partial(append_event, paths.out))
+    lock = threading.Lock()
+
+    def send(message: Message) -> None:
+        with lock:  # a thread that reads data may warn while another one reports
+            connection.send(message)
+
+    logging.getLogger().addHandler(WarningSender(send))
+    worker = Worker(paths, send, partial(append_event, paths.out))
     with contextlib.suppress(EOFError, BrokenPipeError):
         while (assignment := connection.recv()) is not None:
             worker.run(assignment)
