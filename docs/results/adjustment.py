@@ -336,8 +336,9 @@ def build_strong_model() -> list[str]:
     lines = []
     for title, columns in (("XQuAD", STRONG_XQUAD), ("MLQA's dev set", STRONG_MLQA)):
         lines += [f"{title}:", "", *build_differences(scores, columns, systems)]
-    lines += ["Between systems, XQuAD; p after Holm's correction over the lines of a column:", ""]
-    lines += build_between(scores, STRONG_XQUAD, STRONG_BETWEEN)
+    for title, columns in (("XQuAD", STRONG_XQUAD), ("MLQA's dev set", STRONG_MLQA)):
+        lines += [f"Between systems, {title}; p after Holm's correction over the lines of a column:", ""]
+        lines += build_between(scores, columns, STRONG_BETWEEN)
     lines += ["Every language of XQuAD; ▲ better, ▼ worse: p < 0.05 after Holm's correction over the languages:", ""]
     return [*lines, *seed_tables.build_languages(scores, STRONG_LANGUAGES)]
 

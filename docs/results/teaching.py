@@ -4,7 +4,7 @@ With the names of a study and two of its systems, the difference of these two in
 each language:
 python docs/results/teaching.py teach-gemma best-gemma best
 
-With --write, the table in teaching.md and the figures of `crossling start` (study/start.toml) are replaced, too. With
+With --write, the table in teaching.md is replaced, too (and `start_choices.py --write` updates `crossling start`). With
 --gather and a folder of studies, what `crossling study compare` wrote there goes into tables/teaching.csv first:
 python docs/results/teaching.py --gather studies --write
 
@@ -45,7 +45,6 @@ UNTAUGHT = ("plain", "control", "control-wide", "longer")
 """Plain fine-tuning, however long: no system that was tried."""
 CONTROLS = {("best-sentiment", "wide"): "control-wide"}
 """Systems that make more updates than the control of their study, and the one that makes as many."""
-CHOICES = FOLDER.parent.parent / "src" / "crossling" / "study" / "start.toml"
 HEAD = (
     "| study | system | seeds | en | with text | without text | from plain, without text | from control, without text "
     "| p, Holm |"
@@ -148,30 +147,6 @@ def build_table(means: Means) -> list[str]:
     return lines
 
 
-def list_gains(means: Means, key: tuple[str, str], group: str) -> list[float]:
-    """Points from plain in a group of languages, [mean, low, high]; nothing where one of the two was not run."""
-    plain = means.get((key[0], "plain"), {})
-    if group not in means.get(key, {}) or group not in plain:
-        return []
-    gain = measure_gain(means[key][group], plain[group])
-    return [round(value, 1) for value in (gain.mean, gain.low, gain.high)]
-
-
-def update_choices(text: str, means: Means) -> str:
-    """The table of `crossling start` with the figures of every ingredient that names a study and a system."""
-    lines, named = [], {"study": "", "system": ""}
-    for line in text.split("\n"):
-        if line.startswith("["):
-            named = {"study": "", "system": ""}
-        match = re.fullmatch(r"(\w+) = (.*)", line)
-        if match and match[1] in named:
-            named[match[1]] = match[2].strip('"')
-        if match and match[1] in ("none", "text") and all(named.values()):
-            line = f"{match[1]} = {list_gains(means, (named['study'], named['system']), match[1])}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
 def list_differences(means: Means, study: str, first: str, second: str) -> list[str]:
     """How two systems of a study differ in each group of languages, not corrected for others that were tried."""
     lines = []
@@ -200,15 +175,6 @@ def main() -> None:
     page = (FOLDER / "teaching.md").read_text(encoding="utf-8")
     page = re.sub(rf"{re.escape(HEAD)}\n(?:\|.*\n)+", lambda _: "\n".join(table) + "\n", page)
     (FOLDER / "teaching.md").write_text(page, encoding="utf-8")
-    choices = CHOICES.read_text(encoding="utf-8")
-    CHOICES.write_text(update_choices(choices, means), encoding="utf-8")
-    sys.stdout.write("README.md shows the output of crossling start ner: are its figures still these?\n")
-    offered = set(re.findall(r'study = "(.+)"\nsystem = "(.+)"', choices))
-    others = [" ".join(key) for key in means if key[1] not in UNTAUGHT and key not in offered]
-    if others:
-        sys.stdout.write(
-            f"Not offered by crossling start, for start.toml has no ingredient of it: {', '.join(others)}\n"
-        )
 
 
 if __name__ == "__main__":

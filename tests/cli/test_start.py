@@ -21,7 +21,7 @@ GAIN, WITH_TEXT = (3.4, 2.8, 4.0), (4.0, 3.5, 4.5)
 def fix_gains(choices: TaskChoices) -> TaskChoices:
     """The first way to use other text helped, no other was measured: whatever the latest study says."""
     first = find_first(choices)
-    figures = {"none": (), "text": ()}
+    figures = {"none": (), "text": (), "none_in": {}, "text_in": {}}
     fixed = [
         one if one.needs == "labels" else one.model_copy(update=figures if one is not first else HELPED)
         for one in choices.ingredients
@@ -36,13 +36,13 @@ def find_first(choices: TaskChoices) -> Ingredient | None:
 def let_help(monkeypatch: pytest.MonkeyPatch, task: str, is_chosen: Callable[[Ingredient], bool]) -> Ingredient:
     """An ingredient that helped more than all others of a task."""
     chosen = next(filter(is_chosen, CHOICES[task].ingredients))
-    helped = chosen.model_copy(update={"none": (9.0, 8.0, 10.0), "text": (9.0, 8.0, 10.0)})
+    helped = chosen.model_copy(update=HELPED | {"none": (9.0, 8.0, 10.0), "text": (9.0, 8.0, 10.0)})
     others = (one for one in CHOICES[task].ingredients if one is not chosen)
     monkeypatch.setitem(CHOICES, task, CHOICES[task].model_copy(update={"ingredients": (*others, helped)}))
     return helped
 
 
-HELPED = {"none": GAIN, "text": WITH_TEXT}
+HELPED: dict[str, object] = {"none": GAIN, "text": WITH_TEXT, "none_in": {}, "text_in": {}}
 CHOICES = {task: fix_gains(choices) for task, choices in load_choices().items()}
 
 
@@ -463,3 +463,59 @@ def test_text_of_other_languages_is_used_and_that_of_the_target_asked_for(crossl
     assert "In our study: +3.4 points [+2.8, +4.0] over plain fine-tuning" in out
     suggestion = "such text in de: languages with text gained +4.0 points [+3.5, +4.5], others +3.4 points [+2.8, +4.0]"
     assert suggestion in out
+
+
+def write_sides(folder: Path, language: str, count: int = 30) -> str:
+    """Sentences and their translations, as ``--parallel`` names them."""
+    for code in ("en", language):
+        (folder / f"news.{code}").write_text("".join(f"word{i} {code} .\n" for i in range(count)), encoding="utf-8")
+    return f"en-{language}=news.en,news.{language}"
+
+
+@pytest.mark.parametrize(
+    ("language", "layer", "kinds"),
+    [("hi", 1, ["finetune"]), ("hi", 8, ["finetune", "teach"]), ("fr", 1, ["finetune", "teach"])],
+    ids=["gained-most", "encoder-lacks-the-layer", "gained-nothing"],
+)
+def test_what_helped_in_the_very_language_is_chosen_for_it(
+    language: str, layer: int, kinds: list[str], crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replay, by which Hindi gained more than by teaching and French nothing; this encoder has one layer."""
+    choices = load_choices()["pos"]
+    replays = {"finetune": {"replay": {"layer": layer}}}
+    ingredients = (one.model_copy(update=replays) if one.layer else one for one in choices.ingredients)
+    monkeypatch.setitem(CHOICES, "pos", choices.model_copy(update={"ingredients": tuple(ingredients)}))
+    labels = write_rows(tmp_path, "pos", "en", "train", 20).name
+    words = ("--labels", labels, "--parallel", write_sides(tmp_path, language))
+    code, out, err = crossling("start", "pos", "--language", language, *words)
+    assert code == 0, err
+    recipe = load_recipe(f"pos-{language}.toml")
+    assert [stage.kind for stage in recipe.stage] == kinds
+    if len(kinds) == 1:
+        assert "points [+1.9, +4.3] over plain fine-tuning in Hindi (docs/results/adjustment.md" in out
+        replay = recipe.stage[0].replay
+        assert (replay.layer, replay.parallel[0]["target"]) == (1, "news.hi")
+
+
+def test_target_languages_that_lose_by_the_choice_are_named(
+    crossling: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helped = HELPED | {
+        "text_in": {"hi": (9.0, 8.0, 10.0), "ru": (-2.0, -3.0, -1.0)},
+        "none_in": {"fi": (1.0, 0.5, 1.5)},
+    }
+    only = next(one for one in CHOICES["pos"].ingredients if one.needs == "translations").model_copy(update=helped)
+    monkeypatch.setitem(CHOICES, "pos", CHOICES["pos"].model_copy(update={"ingredients": (only,)}))
+    labels = write_rows(tmp_path, "pos", "en", "train", 20).name
+    sides = [word for code in ("hi", "ru") for word in ("--parallel", write_sides(tmp_path, code))]
+    code, out, err = crossling("start", "pos", "--language", "hi", "--language", "ru", "--labels", labels, *sides)
+    assert code == 0, err
+    assert "+3.5 points [+2.5, +4.5] over plain fine-tuning in Hindi, Russian (" in out
+    assert "). Russian itself: -2.0 points [-3.0, -1.0]." in out
+    words = ("--labels", labels, "--parallel", write_sides(tmp_path, "fi"))
+    out = crossling("start", "pos", "--language", "fi", *words)[1]
+    assert "over plain fine-tuning (" in out and "Finnish without such text: +1.0 points [+0.5, +1.5]." in out
+    code, out, err = crossling("start", "pos", "--language", "ru", "--labels", labels, *sides)
+    assert (
+        "The recipe: finetune. In our studies no use of other text gained anything significant on this task in" in out
+    )

@@ -70,13 +70,15 @@ def start(
     )
     folder = find_store(store)
     available = find_available_data(request, store=folder)
-    show_found(available)
 
     from crossling.encoders.loading import load_encoder
     from crossling.report.terminal import TerminalProgress
     from crossling.study.start_recipe import fit_recipe, forecast_hours, suggest_data, write_recipe
 
-    coverage = measure_languages(available, load_encoder(encoder))
+    loaded = load_encoder(encoder)
+    available.layers = loaded.layers
+    show_found(available)
+    coverage = measure_languages(available, loaded)
     show_languages(available, coverage)
     write = partial(write_recipe, available, encoder=encoder, coverage=coverage, command=name_command(), place=place)
     with TerminalProgress() as progress:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import resources
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -58,6 +59,9 @@ class Ingredient(FrozenSettings):
     system: str = ""
     none: tuple[float, ...]
     text: tuple[float, ...]
+    none_in: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    text_in: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """As ``none`` and ``text``, in each language that was scored: means hide that one gains and another loses."""
     page: str
     needs: Needs
     rows: int = 2000
@@ -73,13 +77,32 @@ class Ingredient(FrozenSettings):
         """Whether words are replaced by translations (code-switching), for which lexicons are made."""
         return any(stage.get("consistency", {}).get("words") for stage in (self.finetune, *self.after))
 
+    @property
+    def layer(self) -> int:
+        """The layer whose vectors are replayed, which the encoder must have."""
+        return int(self.finetune.get("replay", {}).get("layer", 0))
+
     def list_other_sets(self, source: str) -> list[str]:
         """Training data of stages before fine-tuning."""
         return [str(stage["train"]).format(source=source) for stage in self.before if "train" in stage]
 
-    def gain(self, *, has_text: bool) -> Gain | None:
-        """What it brought to languages with text, or to those without; nothing where unmeasured."""
-        values = (self.text if has_text else self.none) or self.none or self.text
+    def gain(self, languages: Mapping[str, bool]) -> Gain | None:
+        """What it brought in the place of these languages (true: with text); nothing where that was not measured.
+
+        Of several languages the mean. Its interval is that of errors that are equal in all: rather too wide.
+        """
+        found = [self.gain_in(*one) or self.group_gain(has_text=one[1]) for one in languages.items()]
+        known = [one for one in found if one is not None]
+        return Gain(*map(fmean, zip(*known, strict=True))) if known else None
+
+    def gain_in(self, language: str, has_text: bool) -> Gain | None:
+        """What it brought in this very language, if it was scored like this."""
+        values = (self.text_in if has_text else self.none_in).get(language)
+        return Gain(*values) if values else None
+
+    def group_gain(self, *, has_text: bool) -> Gain | None:
+        """What it brought on the mean of languages with text, or of those without."""
+        values = (self.text or self.none) if has_text or self.needs == "labels" else self.none
         return Gain(*values) if values else None
 
 

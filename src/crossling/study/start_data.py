@@ -67,6 +67,8 @@ class AvailableData:
     lexicon: list[Found] = field(default_factory=list)
     """Translations that lexicons can be made from."""
     notes: list[str] = field(default_factory=list)
+    layers: int | None = None
+    """Of the encoder, where that is known yet."""
     warnings: list[str] = field(default_factory=list)
     """Of training rows that are also scored; written into the recipe, too."""
 
@@ -106,19 +108,26 @@ class AvailableData:
         there = {found.language for found in self.data_for(ingredient)}
         return [code for code in self.languages if code not in there]
 
+    def find_text(self, ingredient: Ingredient) -> dict[str, bool]:
+        """By target language: whether what an ingredient needs is there in it."""
+        lacking = self.find_lacking(ingredient)
+        return {code: code not in lacking for code in self.languages}
+
     def gain(self, ingredient: Ingredient) -> Gain | None:
-        """What an ingredient brought to languages in the place of these: with text, or without."""
-        return ingredient.gain(has_text=not self.find_lacking(ingredient))
+        """What an ingredient brought to these languages, or to others in their place: with text, or without."""
+        return ingredient.gain(self.find_text(ingredient))
 
     def choose(self) -> tuple[Ingredient | None, Gain | None]:
         """The best of what can be done with this data, and its gain; nothing where plain fine-tuning is best."""
         return choose_best(filter(self.has_data, self.choices.ingredients), self.gain)
 
     def has_data(self, ingredient: Ingredient) -> bool:
-        """Whether what an ingredient needs is at hand."""
+        """Whether what an ingredient needs is at hand: data, and the layer that it names."""
         if ingredient.replaces_words and not self.lexicon:
             return False
         if not all(map(has_files, ingredient.list_other_sets(self.source))):
+            return False
+        if self.layers is not None and ingredient.layer > self.layers:
             return False
         return ingredient.needs == "nothing" or bool(self.data_for(ingredient))
 

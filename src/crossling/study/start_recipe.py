@@ -190,7 +190,13 @@ def _write_finetuning(available: AvailableData, used: Ingredient | None) -> dict
     table: dict[str, Any] = {"kind": "finetune", "task": available.task, "train": specs if len(specs) > 1 else specs[0]}
     table |= {"dev": dev.spec} if (dev := available.find_dev()) else {"select": "last"}
     table |= available.chosen_set.finetune if available.chosen_set else {}
-    return _add_lexicon({**table, **used.finetune}, available, used) if used else table
+    if used is None:
+        return table
+    table |= used.finetune
+    if "replay" in table:
+        parallel = [_limit(found, used.rows) for found in available.translations]
+        table["replay"] = {**table["replay"], "parallel": parallel}
+    return _add_lexicon(table, available, used)
 
 
 def _name_text(available: AvailableData, used: Ingredient) -> dict[str, Any]:
@@ -261,12 +267,24 @@ def explain_choice(available: AvailableData) -> str:
     """What is done beside fine-tuning and what it brought, or why nothing is."""
     used, gain = available.choose()
     if used is not None:
-        return f"{used.why} In our study: {gain} over plain fine-tuning ({used.page}{_compare_rows(available, used)})."
+        text = available.find_text(used)
+        own = {code: used.gain_in(code, text[code]) for code in text}
+        where = f" in {', '.join(map(name_of, own))}" if all(own.values()) else ""
+        source = f"{used.page}{_compare_rows(available, used)}"
+        more = [f" {name_of(code)} itself: {found}." for code, found in own.items() if found and found.high < 0]
+        for code in own:
+            if own[code] is None and (found := used.gain_in(code, not text[code])):
+                more.append(f" {name_of(code)} {'without' if text[code] else 'with'} such text: {found}.")
+        return f"{used.why} In our study: {gain} over plain fine-tuning{where} ({source}).{''.join(more)}"
     tried = [one for one in available.choices.ingredients if one.needs != "labels"]
     if not any(map(available.gain, tried)):
         return "Nothing else was measured to help with this task."
     if choose_best(tried, available.gain)[0] is None:
-        return "In our studies no use of other text gained anything significant on this task."
+        scored = [
+            name_of(code) for code in available.languages if any(code in one.text_in | one.none_in for one in tried)
+        ]
+        where = f" in {', '.join(scored)}" if len(scored) == len(available.languages) else ""
+        return f"In our studies no use of other text gained anything significant on this task{where}."
     return "Other text would help; there is none here."
 
 
@@ -286,16 +304,17 @@ def _compare_rows(available: AvailableData, used: Ingredient) -> str:
 def suggest_data(available: AvailableData) -> list[str]:
     """What more data would bring, the most helpful first, in the words and with the figures of our studies."""
     used, reached = available.choose()
+    asked = dict.fromkeys(available.languages, True)  # it would be in the target languages
     suggestions: list[tuple[float, str]] = []
     for needs in dict.fromkeys(one.needs for one in available.choices.ingredients):
         some = [one for one in available.choices.ingredients if one.needs == needs]
-        best, gain = choose_best(some, available.gain)
+        best, gain = choose_best(some, lambda one: available.gain(one) or one.gain(asked))
         if best is None or gain is None or available.has_data(best) or _has_labels(available, needs):
             continue
         if reached is None or gain.mean > reached.mean:
             suggestions.append((gain.mean, f"{best.ask}: {gain} on {available.choices.what} ({best.page})"))
     if used is not None and reached is not None and (lacking := _list_lacking(available, used)):
-        with_text = used.gain(has_text=True)
+        with_text = used.group_gain(has_text=True)
         if with_text is not None and with_text.mean > reached.mean:
             suggestion = f"such text in {', '.join(lacking)}: languages with text gained {with_text}, others {reached}"
             suggestions.append((with_text.mean - reached.mean, f"{suggestion} ({used.page})"))
