@@ -134,7 +134,7 @@ def serve_jobs(paths: WorkerPaths, connection: Connection, parent: int, gpu: str
         with lock:  # a thread that reads data may warn while another one reports
             connection.send(message)
 
-    logging.basicConfig(level=logging.WARNING, handlers=[WarningSender(send)], force=True)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[WarningSender(send)], force=True)
     worker = Worker(paths, send, partial(append_event, paths.out))
     with contextlib.suppress(EOFError, BrokenPipeError):
         while (assignment := connection.recv()) is not None:
