@@ -15,6 +15,7 @@ from crossling.analyses.result import AnalysisTable, write_result
 from crossling.data.catalogue import open_data
 from crossling.errors import ArtefactError
 from crossling.models.model import Model, ModelCard, build_model
+from crossling.progress import NoProgress
 from crossling.training.distributed import Distributed
 from tiny import tiny_encoder
 
@@ -69,8 +70,16 @@ def test_mean_has_the_same_gate_everywhere_and_other_fusions_none(tmp_path: Path
     table = measure(make_model(mean), mean, tmp_path)
     np.testing.assert_allclose(table["gate"].to_numpy(), 0.25)
     np.testing.assert_allclose(table["deviation"].to_numpy(), 0.0, atol=1e-8)
-    for other in ({"kind": "last"}, {"kind": "mean", "layers": [0, 1]}):
-        assert measure(make_model(other), other, tmp_path).num_rows == 0
+    said: list[str] = []
+    progress = NoProgress()
+    progress.say = said.append  # type: ignore[method-assign]
+    settings = gates.Settings(on="phrasebook-pos", languages=("en",), sentences=2)
+    data = gates.open_analysis_data(settings, source="en", store=tmp_path)
+    context = AnalysisContext(ONE_PROCESS, tmp_path, progress=progress)
+    for other in ({"kind": "last"}, {"kind": "mean", "layers": [0, 1]}, {"kind": "last"}):
+        card = ModelCard("x", "y", fusion=other)
+        assert gates.analyse(make_model(other), card, data, settings=settings, context=context).num_rows == 0
+    assert [line.partition(" mixes")[0] for line in said] == ["fusion 'last'", "fusion 'mean'"], "each once"
     with pytest.raises(ArtefactError, match="none of the models mixes two layers"):
         gates.summarise(AnalysisTable(gates.Settings(languages=("en",)), pa.table({})))
 

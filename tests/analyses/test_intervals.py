@@ -146,15 +146,17 @@ def test_the_sentence_says_what_each_interval_is_over() -> None:
 
     start = "In square brackets: the 95 % interval of the result, by Student's t, paired by example with what it is"
     one = "over the test's examples alone: with one seed of either it says nothing about the next one."
+    few = " With two seeds it may cover 91 %."
     for said, end in (
-        (describe((1, 2), (1, 2)), "over pairs of the same seed (2) and the test's examples."),
+        (describe((1, 2), (1, 2)), f"over pairs of the same seed (2) and the test's examples.{few}"),
+        (describe((1, 2, 3), (1, 2, 3)), "over pairs of the same seed (3) and the test's examples."),
         (
             describe((1, 2, 3), (4, 5)),
-            "over seeds of both (at least 2), which are not paired, and the test's examples.",
+            f"over seeds of both (at least 2), which are not paired, and the test's examples.{few}",
         ),
         (
             describe((1, 2), (None,), "base"),
-            "over seeds (2), of which a pretrained encoder has none, and the test's examples.",
+            f"over seeds (2), of which a pretrained encoder has none, and the test's examples.{few}",
         ),
         (describe((1, 2), (None,)), one),
         (describe((1,), (None,), "base"), one),

@@ -15,11 +15,12 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from crossling.analyses import AnalysisContext, masked_word_heads, perplexity
-from crossling.analyses.masked_word_head_choice import HeadTraining
-from crossling.analyses.models import AnalysedModels, Pretrained, pretrained_model
+from crossling.analyses.masked_word_head_choice import HeadTraining, name_place
+from crossling.analyses.models import AnalysedModel, AnalysedModels, Pretrained, pretrained_model
 from crossling.analyses.perplexity import SubwordPredictor, score_copies
 from crossling.analyses.result import AnalysisTable, write_result
 from crossling.analyses.settings import parse_settings
+from crossling.analyses.summary import summarise_models
 from crossling.cli.main import app
 from crossling.data.records import LabelledPair, ParallelPair, PlainText
 from crossling.encoders.loading import load_encoder
@@ -310,6 +311,9 @@ def test_a_fine_tuned_model_is_scored_with_the_head_that_is_named(tmp_path: Path
     assert rows[0]["head"] == rows[1]["head"], "one head for all"
     with pytest.raises(ArtefactError, match="no masked-word head is stored beside this model"):
         analyse([str(folder)], {**table, "head": str(tuned)})
+    of_a_run = AnalysedModel("", "tuned", 1, tuned, "en", tmp_path, Pretrained("x", None))
+    with pytest.raises(ArtefactError, match="head = 'runs/tuned': no masked-word head is stored"):
+        name_place("runs/tuned", [of_a_run])
 
 
 def test_times_the_perplexity_of_the_base_has_the_interval_of_paired_texts(tmp_path: Path) -> None:
@@ -413,3 +417,16 @@ def test_the_verb_shows_a_table_and_leaves_files(tmp_path: Path) -> None:
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 3 and "perplexity" in lines[0]
     assert (tmp_path / "out-languages.svg").is_file()
+
+
+def test_means_over_languages_are_geometric(tmp_path: Path) -> None:
+    """A language whose perplexity is ten times as high would else count ten times as much."""
+    rows = [
+        {"task": "", "model": "da", "seed": seed, "language": code, "perplexity": level * seed, "accuracy": 0.5}
+        for code, level in (("de", 10.0), ("hi", 1000.0))
+        for seed in (1, 2)
+    ]
+    found = AnalysisTable(perplexity.Settings(on="ntrex", languages=("de", "hi")), pa.Table.from_pylist(rows))
+    shown = summarise_models(found, ("perplexity", "accuracy"), geometric=("perplexity",))
+    assert shown.rows[-1] == ("mean of 2", "150.00 ± 70.71", "0.5000 ± 0.0000"), "of 100 and 200, by seed"
+    assert shown.notes == ("Means; ± standard deviation over seeds. Of perplexity means over languages are geometric.",)

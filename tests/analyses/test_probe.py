@@ -39,6 +39,7 @@ from crossling.models.heads import pool_sentence
 from crossling.models.model import Model, ModelCard, build_model
 from crossling.scores.metrics import score
 from crossling.scores.predictions import Predictions
+from crossling.scores.significance.counts import score_supported
 from crossling.study.analyse import analyse as analyse_models
 from crossling.tasks import build_task, parse_task
 from crossling.training.distributed import Distributed
@@ -213,7 +214,7 @@ def test_scores_of_many_probes_are_those_of_predictions() -> None:
         made = Predictions.from_classes(
             "en", "x", labels=tuple("abcde"), gold=gold, predicted=predicted[:, number], confidence=np.ones(60)
         )
-        for name, value in score(made).items():
+        for name, value in {**score(made), **score_supported(made)}.items():
             assert found[name][number] == pytest.approx(value)
 
 

@@ -103,6 +103,12 @@ def test_run_prints_a_row_for_every_language_and_the_next_command(
     assert predicted.code == 0 and json.loads(predicted.out)["text"] == "the cat"
 
 
+def test_two_ways_to_test_a_study_exclude_each_other(crossling: Crossling) -> None:
+    refused = crossling("study", "compare", "studies/x", "--as-published", "--interval", "hierarchical")
+    assert refused.code == 2
+    assert "--as-published and --interval hierarchical: each says how to test; leave one out" in refused.err
+
+
 @pytest.mark.usefixtures("forked_workers")
 def test_demo_runs_its_study_with_overrides(crossling: Crossling, tmp_path: Path, tiny_folder: Path) -> None:
     """The first run, all systems, the analysis and the report, with a tiny encoder and a few sentences."""

@@ -322,13 +322,25 @@ def test_layers_that_a_packaged_encoder_lacks_are_refused_without_its_weights(
     study = plan_table("layer-fusion/4", "small", [f"encoder.name={encoder}", fusions[layers + 1]]).study
     with pytest.raises(DataError, match=rf"3 of 3 variants cannot be run\n  .*layer = {layers + 1}: .* {layers} lay"):
         check_known_layers(study)
-    check_known_layers(plan_table("layer-fusion/4", "small", [f"encoder.name={encoder}", fusions[layers]]).study)
+    known = plan_table("layer-fusion/4", "small", [f"encoder.name={encoder}", fusions[layers]]).study
+    assert check_known_layers(known) == []
+
+
+def test_layers_that_analyses_name_are_refused_before_training_and_unknown_encoders_named() -> None:
+    plan = plan_table("knowledge/3", "small", ["analysis.layer=13"])
+    with pytest.raises(DataError, match=r"analysis probe: layer = 13: the encoder has 12 layers"):
+        check_known_layers(plan.study, plan.analyses)
+    plan = plan_table("knowledge/3", "small", ["analysis.layer=12"])
+    assert check_known_layers(plan.study, plan.analyses) == []
+    plan = plan_table("knowledge/3", "full", ["analysis.layer=40"])
+    assert check_known_layers(plan.study, plan.analyses) == ["bert-base-multilingual-cased"]
 
 
 @pytest.mark.parametrize(
     ("scale", "more", "shown"),
     [
         ("full", [], "60 cells of the study"),
+        ("full", [], "not checked: whether bert-base-multilingual-cased has the layers that are named"),
         ("small", [], "9 cells of the study"),
         ("small", ['--set=finetune.fusion={kind="dlfa",layer=40}'], "fusion.layer = 40: the encoder has 12 layers"),
     ],

@@ -195,19 +195,20 @@ def test_raw_text_is_aligned_and_pairs_without_links_are_dropped(tmp_path: Path)
 
 
 def test_aligner_learns_from_the_whole_set_whatever_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = make_raw([("the cat sees a dog", "кошка не мир"), ("a dog", "мир")] * 20)
+    longer = "the cat sees a dog and a bird", "кошка мир"
+    rows = make_raw([("the cat sees a dog", "кошка не мир"), ("a dog", "мир")] * 20 + [longer])
     (text,) = describe(rows).texts
     seen = count_aligned(monkeypatch)
-    table = {"aligner": {"kind": "statistical"}, "sentences": 3}
+    table = {"aligner": {"kind": "statistical"}, "sentences": 3, "words": 6}
     found = {}
     for align_on in ("drawn", "all"):
         settings = AdjustmentSettings.model_validate({**table, "align_on": align_on})
         found[align_on], links = link_sentences(settings, text, _context(tmp_path))
         assert len(links) == 3
-    assert seen == [3, 40]
+    assert seen == [3, 41], "also from a pair that is too long to be drawn"
     assert found["drawn"] == found["all"], "the same pairs are drawn"
     whole, every = link_sentences(
-        AdjustmentSettings.model_validate({**table, "sentences": None}), text, _context(tmp_path)
+        AdjustmentSettings.model_validate({**table, "sentences": None, "words": 64}), text, _context(tmp_path)
     )
     assert links == [every[whole.rows.index(row)] for row in found["all"].rows]
     assert "align_on" not in identify_pairs(AdjustmentSettings()), "older results stay known"

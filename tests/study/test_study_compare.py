@@ -20,6 +20,7 @@ from crossling.recipe.overrides import to_toml
 from crossling.recipe.recipe import load_recipe, parse_recipe
 from crossling.scores.metrics import score
 from crossling.scores.predictions import write_predictions
+from crossling.scores.significance.counts import score_supported
 from crossling.store.artefacts import Store
 from crossling.study.cell_scores import score_cells, trained_languages
 from crossling.study.compare import compare_study, leave_out_values, load_comparison
@@ -83,7 +84,9 @@ def test_every_score_of_every_seed_is_written_with_the_main_one_first(finished: 
         rows = [row for row in csv.DictReader(stream) if (row["task"], row["system"]) == ("ner", "plain")]
     assert list(rows[0]) == ["task", "system", "seed", "data", "language", "score", "percent"]
     assert {(row["data"], row["language"]) for row in rows} == {("test", "hi")}
-    names = [name for name in score(make_predictions(0.5, 1, spans=True)) if name != "span_f1"]
+    made = make_predictions(0.5, 1, spans=True)
+    names = [name for name in {**score(made), **score_supported(made)} if name != "span_f1"]
+    assert "span_macro_f1_supported" in names
     assert [(row["seed"], row["score"]) for row in rows] == [
         (seed, name) for seed in ("1", "2") for name in ("span_f1", *names)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,14 +267,15 @@ def link_by_all(
     drawn: Sentences,
     link: Callable[[Sentences], Sequence[Sequence[Link]]],
     *,
-    longest: int,
-    seed: int,
     progress: Progress,
 ) -> Sequence[Sequence[Link]]:
-    """Links of the drawn sentences by an aligner that learns from the whole text, as far as it learns at all."""
+    """Links of the drawn sentences by an aligner that learns from the whole text, as far as it learns at all.
+
+    It learns from sentences of any length, also of those that are too long to be drawn.
+    """
     if not (text.aligned and linker.learns and len(drawn.rows) < len(text.rows)):
         return link(drawn)
-    every = choose_sentences(text.rows, linker.split_by(text), count=len(text.rows), longest=longest, seed=seed)
+    every = choose_sentences(text.rows, linker.split_by(text), count=len(text.rows), longest=sys.maxsize, seed=0)
     progress.say(f"{text.rows.name}: the aligner learns from {len(every.rows):,} sentence pairs")
     links, places = link(every), {row: place for place, row in enumerate(every.rows)}
     return [links[places[row]] for row in drawn.rows]

@@ -173,7 +173,7 @@ class Data:
 
     def fingerprints(self) -> list[str]:
         """What of the data affects the result."""
-        learnt = ["aligned on all"] if self.learns_from_all else []
+        learnt = ["aligned on all, of any length"] if self.learns_from_all else []
         return [*(text.fingerprint() for text in self.texts), self.linker.fingerprint, *learnt]
 
     def draw(self, settings: Settings, context: AnalysisContext) -> list[WordPairs]:
@@ -196,10 +196,9 @@ class Data:
         def link(chosen: Sentences) -> Sequence[Sequence[Link]]:
             return self.linker.link(text, chosen, device=context.distributed.device, progress=context.progress)
 
-        longest, seed, progress = settings.words, settings.seed, context.progress
         return draw_pairs(
             sentences,
-            link_by_all(self.linker, text, sentences, link, longest=longest, seed=seed, progress=progress)
+            link_by_all(self.linker, text, sentences, link, progress=context.progress)
             if self.learns_from_all
             else link(sentences),
             count=settings.pairs,

@@ -7,7 +7,7 @@ or languages; one that did not is near a half everywhere. B texts, S subwords, D
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,6 +80,8 @@ class Data:
     """The rows of each language; of translations, the side in that language is read."""
 
     parts: tuple[tuple[str, Rows], ...]
+    left_out: set[str] = field(default_factory=set)
+    """Kinds of fusions without a gate that models have."""
 
     def fingerprints(self) -> list[str]:
         """What of the data affects the result."""
@@ -134,7 +136,10 @@ class _GateReader:
 def analyse(model: Model, card: ModelCard, data: Data, *, settings: Settings, context: AnalysisContext) -> pa.Table:
     """A row for each language and channel; none of a model that does not mix two layers by shares."""
     if not hasattr(model.fusion, "weigh"):
-        context.progress.say(f"fusion {card.fusion.get('kind')!r}: mixes no two layers by a gate; left out")
+        kind = str(card.fusion.get("kind"))
+        if kind not in data.left_out:  # once, and not for every seed
+            data.left_out.add(kind)
+            context.progress.say(f"fusion {kind!r} mixes no two layers by a gate: models with it are left out")
         return pa.Table.from_pylist([], schema=SCHEMA)
     parts = [_measure(language, rows, model, settings=settings, context=context) for language, rows in data.parts]
     return pa.concat_tables(parts)

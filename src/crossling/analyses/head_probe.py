@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from crossling.analyses.result import AnalysisTable
     from crossling.models.model import Model, ModelCard
 
-VERSION = 2
+VERSION = 3
 SCHEMA = pa.schema(
     {
         "probe": pa.string(),
@@ -71,8 +71,8 @@ class Settings(ProbingSettings):
     kind: Literal["head_probe"] = "head_probe"
     keep_features: bool = Field(default=False, exclude=True)
     """Leave the features on disk: as many numbers for each word as all layers have, in half precision."""
-    score: Literal["macro_f1", "accuracy"] = Field(default="macro_f1", exclude=True)
-    """The score of probes that is shown: macro_f1 or accuracy."""
+    score: Literal["macro_f1", "macro_f1_supported", "accuracy"] = Field(default="macro_f1", exclude=True)
+    """The score of probes that is shown: macro_f1, macro_f1_supported (over labels with ten gold items) or accuracy."""
     measure: Literal["difference", "score"] = Field(default="difference", exclude=True)
     """What heads rank by: difference, what training added to the score of their probes; or score, the score itself."""
     top: tuple[str, ...] = Field(default=(), exclude=True)

@@ -116,7 +116,8 @@ def describe_intervals(estimates: Mapping[Any, Estimate], *, what: str) -> str:
         counts = " to ".join(map(str, dict.fromkeys((min(seeds.values()), max(seeds.values())))))
         models = f"of {', '.join(dict.fromkeys(str(model) for model, *_ in seeds))} " if len(groups) > 1 else ""
         parts.append(models + OVER[test].format(seeds=counts))
+    few = " With two seeds it may cover 91 %." if any(one.seeds == 2 for one in estimates.values()) else ""
     return (
         f"In square brackets: the 95 % interval of the {what}, by Student's t, paired by example with what it is "
-        f"compared with, {'; '.join(parts)}."
+        f"compared with, {'; '.join(parts)}.{few}"
     )

@@ -47,6 +47,12 @@ class HeadTraining(HeadSettings):
         return list_data(value)
 
 
+NO_HEAD = (
+    "no masked-word head is stored beside this model. Name the encoder after a stage adapt, such as runs/da@0. Stages "
+    "of earlier versions kept no head: run them again in another store."
+)
+
+
 def has_own_head(location: ModelLocation) -> bool:
     """Whether a head is stored beside a model."""
     from crossling.models.model import HEAD_FILE
@@ -64,6 +70,8 @@ def name_place(text: str, found: Sequence[AnalysedModel]) -> str:
     location = found[0].location
     if isinstance(location, Pretrained):
         return "@".join(filter(None, (location.name, location.revision)))
+    if (location / "model.json").is_file() and not has_own_head(location):
+        raise ArtefactError(f"head = {text!r}: {NO_HEAD}")
     return str(location)
 
 

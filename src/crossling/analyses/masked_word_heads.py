@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from crossling.analyses.masked_word_head_choice import ADAPTED, HeadTraining
+from crossling.analyses.masked_word_head_choice import ADAPTED, NO_HEAD, HeadTraining
 from crossling.data.rows import Rows
 from crossling.encoders.encoder import Encoder
 from crossling.encoders.loading import load_encoder
@@ -92,10 +92,7 @@ def read_named_head(place: str) -> KnownHead:
     if (folder / "model.json").is_file():
         own = find_own_head(load_model(folder)[0])
         if own is None:
-            raise ArtefactError(
-                f"head = {place!r}: no masked-word head is stored beside this model. Name the encoder after a stage "
-                "adapt, such as runs/da@0. Stages of earlier versions kept no head: run them again in another store."
-            )
+            raise ArtefactError(f"head = {place!r}: {NO_HEAD}")
         return replace(own, label=own.label.split()[-1])
     name, _, revision = place.partition("@") if not folder.is_dir() else (place, "", "")
     encoder = load_encoder(name, revision=revision or None)

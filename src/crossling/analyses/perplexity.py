@@ -384,7 +384,8 @@ def summarise(found: AnalysisTable[Settings]) -> list[Table]:
     """Table 5, with the head that figures are of, and how many times the perplexity of the base a model has."""
     notes = describe_heads(drop_errors(found.table))
     columns = ("perplexity", "accuracy", "subwords")
-    tables = [summarise_models(found, columns, title="Pseudo-perplexity of languages", notes=notes)]
+    title = "Pseudo-perplexity of languages"
+    tables = [summarise_models(found, columns, title=title, notes=notes, geometric=("perplexity",))]
     estimates = estimate_ratios(found)
     return [*tables, tabulate_ratios(estimates, found.bases)] if estimates else tables
 

@@ -47,7 +47,7 @@ from crossling.report.figures import HeatMap, draw_dots, draw_heat_maps
 from crossling.report.table import Table, format_mean
 from crossling.scores.metrics import explain, score
 from crossling.scores.predictions import SCHEMAS, Kind, Predictions, Scheme
-from crossling.scores.significance.counts import find_errors, find_measure
+from crossling.scores.significance.counts import find_errors, find_measure, score_supported
 
 if TYPE_CHECKING:
     from crossling.analyses import AnalysisContext
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from crossling.analyses.settings import AnalysisSettings
     from crossling.models.model import Model, ModelCard
 
-VERSION = 2
+VERSION = 3
 SCHEMA = pa.schema(
     {
         "probe": pa.string(),
@@ -162,7 +162,7 @@ def score_answers(probed: ProbeTask, answers: Sequence[ProbePredictions], *, own
         if len(sets) > 1:
             sets.append(_predict(probed, answers, sample))
         for predictions in sets:
-            for name, value in score(predictions).items():
+            for name, value in {**score(predictions), **score_supported(predictions)}.items():
                 rows.append(
                     {
                         "probe": probed.name,

@@ -66,14 +66,14 @@ def reproduce(
         show_facts(table.removesuffix("/1"))
         return
     from crossling.papers.tables import plan_table
+    from crossling.study.layers import check_known_layers
 
     plan = plan_table(table, scale, overrides or (), rows=rows or ())
+    unknown = check_known_layers(plan.study, plan.analyses)
     if dry_run:
         from crossling.cli.show_papers import show_plan
-        from crossling.study.layers import check_known_layers
 
-        check_known_layers(plan.study)
-        show_plan(plan)
+        show_plan(plan, unknown=unknown)
         return
     _run_plan(plan, out=out, store=store, workers=workers, ray=ray)
 

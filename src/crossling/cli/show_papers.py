@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,11 @@ def show_facts(paper: str) -> None:
         print_message(f"Note: {note}")
 
 
-def show_plan(plan: TablePlan) -> None:
-    """The cells of a table and where each figure would come from, then the systems of the study behind them."""
+def show_plan(plan: TablePlan, *, unknown: Sequence[str] = ()) -> None:
+    """The cells of a table and where each figure would come from, then the systems of the study behind them.
+
+    ``unknown``: encoders of which it is not known yet how many layers they have.
+    """
     _show_title(plan)
     rows = tuple(
         (
@@ -75,13 +79,18 @@ def show_plan(plan: TablePlan) -> None:
         (v.task, v.label, "; ".join(map(_describe_stage, v.recipe.stage)), _describe_settings(study, v.system))
         for v in study.variants
     )
-    seeds = f"{len(study.settings.seeds)} {'seed' if len(study.settings.seeds) == 1 else 'seeds'}"
-    title = f"{len(study.cells)} cells of the study: {len(systems)} systems, {seeds}; encoder {plan.encoder}"
+    cells, kinds, seeds = (
+        f"{count} {what}{'' if count == 1 else 's'}"
+        for count, what in ((len(study.cells), "cell"), (len(systems), "system"), (len(study.settings.seeds), "seed"))
+    )
+    title = f"{cells} of the study: {kinds}, {seeds}; encoder {plan.encoder}"
     _print(Table(title, ("task", "system", "training", "settings"), systems, names=4).without_empty_names())
     for name, settings in plan.analyses.items():
         print_message(f"then: {settings.kind} of {len(plan.list_analysed(name))} systems' models ({name})")
     if plan.extend is not None:
         print_message(f"before: {plan.encoder} gets up to {plan.extend.pieces:,} subwords of {plan.extend.text}")
+    if unknown:
+        print_message(f"not checked: whether {', '.join(unknown)} has the layers that are named; it is not here yet")
     _show_notes(plan)
 
 

@@ -29,14 +29,11 @@ StoreOption = Annotated[
     ),
 ]
 
-IntervalOption = Annotated[
-    Literal["hierarchical", "bootstrap"],
-    typer.Option(
-        "--interval",
-        help="hierarchical: for new seeds and new examples. bootstrap: as older results have it, with tests over "
-        "examples; covers less than 95 % with few seeds.",
-    ),
-]
+INTERVAL = typer.Option(
+    "--interval",
+    help="hierarchical, the default: for new seeds and new examples. bootstrap: as older results have it, with tests "
+    "over examples; covers less than 95 % with few seeds.",
+)
 
 
 @app.command()
@@ -121,7 +118,7 @@ def compare(
     score: Annotated[
         str | None, typer.Option("--score", help="Another score of the stored predictions than the tasks' own.")
     ] = None,
-    interval: IntervalOption = "hierarchical",
+    interval: Annotated[Literal["hierarchical", "bootstrap"] | None, INTERVAL] = None,
     as_published: Annotated[
         bool,
         typer.Option(
@@ -133,12 +130,20 @@ def compare(
 ) -> None:
     """Compare all systems with the baseline: tables with tests of significance."""
     from crossling.cli.show_study import show_comparison
+    from crossling.errors import UserError
     from crossling.study.compare import compare_study
     from crossling.study.folder import find_out
 
+    if as_published and interval is not None:
+        raise UserError(f"--as-published and --interval {interval}: each says how to test; leave one out")
     folder = find_out(study, out)
     comparison = compare_study(
-        folder, every=every, groups=groups or (), score=score, interval=interval, as_published=as_published
+        folder,
+        every=every,
+        groups=groups or (),
+        score=score,
+        interval=interval or "hierarchical",
+        as_published=as_published,
     )
     show_comparison(comparison, folder)
 
@@ -153,7 +158,7 @@ def report(
     store: Annotated[
         Path | None, typer.Option("--store", help="Where records of training are; default: where the study left them.")
     ] = None,
-    interval: IntervalOption = "hierarchical",
+    interval: Annotated[Literal["hierarchical", "bootstrap"], INTERVAL] = "hierarchical",
 ) -> None:
     """Write a study's report: one page, and every table as Markdown, LaTeX and CSV."""
     from crossling.cli.show_study import show_report

@@ -120,12 +120,18 @@ ADDED = ("distance", "keep", "align_on")
 """Settings that came after results had been stored."""
 
 
+ALIGNED_ON_ALL = "sentences of any length"
+"""What results of ``align_on = "all"`` are known by; once they were of sentences that were not too long to be drawn."""
+
+
 def identify_pairs(settings: AdjustmentSettings) -> dict[str, Any]:
     """The part of the settings that results are known by; data count by content, not by name.
 
     What was added later counts only where it is not the default, so that stored results stay known.
     """
     table = settings.model_dump(mode="json", exclude={"parallel", "links"})
+    if settings.align_on == "all":
+        table["align_on"] = ALIGNED_ON_ALL
     fields = type(settings).model_fields
     return {name: value for name, value in table.items() if name not in ADDED or value != fields[name].default}
 

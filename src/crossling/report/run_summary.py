@@ -14,6 +14,7 @@ from crossling.errors import ArtefactError, nearest
 from crossling.report.table import RowKind, Table
 from crossling.scores.metrics import Confusion, confusion, score
 from crossling.scores.predictions import Predictions
+from crossling.scores.significance.counts import score_supported
 from crossling.scores.significance.rare_labels import describe_rare_labels, find_rare_labels
 
 if TYPE_CHECKING:
@@ -79,6 +80,12 @@ class LanguageResult:
     """What distinguishes two results in one language, such as `question=en`."""
     rare: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By macro average the labels that have few gold items, with their number."""
+    supported: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """As ``scores``, the macro averages over the other labels, which tables leave out."""
+
+    def all_scores(self) -> Iterable[tuple[str, tuple[float, ...]]]:
+        """Also those that tables leave out."""
+        return (*self.scores.items(), *self.supported.items())
 
     def mean(self, name: str) -> float:
         """Mean of a score over seeds; not a number where the score was not taken."""
@@ -141,7 +148,7 @@ def gather_result(
     """Score the predictions of one data set in one language, one `Predictions` for each seed."""
     if not runs:
         raise ArtefactError(f"no predictions for {data}; run the recipe first")
-    scored = [score(run) for run in runs]
+    scored, supported = [score(run) for run in runs], [score_supported(run) for run in runs]
     if any(
         one.keys() != scored[0].keys() or run.language != runs[0].language
         for one, run in zip(scored, runs, strict=True)
@@ -156,6 +163,7 @@ def gather_result(
         samples=tuple(samples),
         variant=variant,
         rare={name: find_rare_labels(runs, name) for name in scored[0]},
+        supported={name: tuple(one[name] for one in supported) for name in supported[0]},
     )
 
 
@@ -243,7 +251,7 @@ def list_seeds(summary: RunSummary) -> Table:
         SeedResult(*names, seed, result.data, result.variant or result.language, scores, summary.main_score)
         for result in summary.results
         for place, seed in enumerate(summary.seeds)
-        if (scores := {name: values[place] for name, values in result.scores.items() if place < len(values)})
+        if (scores := {name: values[place] for name, values in result.all_scores() if place < len(values)})
     )
 
 

@@ -113,8 +113,7 @@ def link_sentences(
 
     if settings.align_on == "drawn":
         return drawn, link(drawn)
-    longest, seed, progress = settings.words, context.seed, context.progress
-    return drawn, link_by_all(linker, text, drawn, link, longest=longest, seed=seed, progress=progress)
+    return drawn, link_by_all(linker, text, drawn, link, progress=context.progress)
 
 
 def _link(

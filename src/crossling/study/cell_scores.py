@@ -16,6 +16,7 @@ from crossling.report.run_summary import SeedResult
 from crossling.report.table import Table
 from crossling.scores.metrics import score
 from crossling.scores.predictions import Predictions, read_predictions
+from crossling.scores.significance.counts import score_supported
 from crossling.store.artefacts import Store
 from crossling.study.folder import RECIPE, StudyPlan, is_finished, prediction_path, set_name
 
@@ -68,15 +69,18 @@ class StudyFiles:
         """A file of predictions; with ``keep_scores`` it is scored for later."""
         predictions = read_predictions(path)
         if self._keep_scores:
-            self._scored[path] = predictions.language, score(predictions)
+            self._scored[path] = _score(predictions)
         return predictions
 
     def score(self, path: Path) -> tuple[str, Mapping[str, float]]:
         """The language of predictions and all their scores."""
         if path in self._scored:
             return self._scored[path]
-        predictions = read_predictions(path)
-        return predictions.language, score(predictions)
+        return _score(read_predictions(path))
+
+
+def _score(predictions: Predictions) -> tuple[str, Mapping[str, float]]:
+    return predictions.language, {**score(predictions), **score_supported(predictions)}
 
 
 CHANGES = ("drift", "variance", "variance_within", "correlation")

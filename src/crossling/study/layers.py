@@ -16,6 +16,7 @@ from crossling.recipe.recipe import EncoderSettings, Recipe
 from crossling.study.grid import Study
 
 if TYPE_CHECKING:
+    from crossling.analyses.settings import AnalysisSettings
     from crossling.stages import StageSettings
 
 Size = tuple[int, int]
@@ -65,20 +66,37 @@ def check_recipe_layers(recipe: Recipe, measure: Callable[[EncoderSettings], Siz
                 check_layers(settings, layers=size[0], width=size[1])
 
 
-def check_known_layers(study: Study) -> None:
-    """Refuse layers that packaged encoders and those in folders lack, without any data.
+def check_known_layers(study: Study, analyses: Mapping[str, AnalysisSettings] | None = None) -> list[str]:
+    """Refuse layers that packaged encoders and those in folders lack, without any data; the encoders not checked.
 
     Encoders of the hub are not looked for. The sizes of packaged ones are known, so that no weights are read.
+    ``analyses``: those of the study's models.
     """
     measure = cache(_find_size)
     faults: dict[str, list[str]] = {}
+    unknown: dict[str, None] = {}
     for variant in study.variants:
         problems = Problems()
         check_recipe_layers(variant.recipe, measure, problems)
+        for settings in variant.recipe.encoders:
+            size = measure(settings)
+            if size is None:
+                unknown[settings.name] = None
+            elif settings == variant.recipe.encoder:
+                _check_analyses(analyses or {}, size[0], problems)
         for line in problems.lines():
             faults.setdefault(line, []).append(variant.folder)
     if faults:
         raise DataError(describe_faults(faults, len(study.variants)))
+    return list(unknown)
+
+
+def _check_analyses(analyses: Mapping[str, AnalysisSettings], layers: int, problems: Problems) -> None:
+    for name, settings in analyses.items():
+        layer = getattr(settings, "layer", None)
+        if isinstance(layer, int) and layer > layers:
+            with problems.collect(f"analysis {name}"):
+                raise RecipeError(f"layer = {layer}: the encoder has {layers} layers. Valid: 0 to {layers}.")
 
 
 def _find_size(settings: EncoderSettings) -> Size | None:

@@ -19,6 +19,7 @@ from crossling.limits import LARGEST_NUMBER, LARGEST_SEED, MOST_COUNTED
 from crossling.recipe.recipe import FrozenSettings
 from crossling.registry import load_kind
 from crossling.scores.predictions import UNSEEN
+from crossling.scores.significance.counts import LEAST_SUPPORT
 from crossling.tasks import learn_labels, parse_task
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ def count_confusions(gold_N: Array, predicted_NP: Array, labels: int) -> Array:
 
 
 def score_confusions(counts: Array) -> dict[str, Array]:
-    """Each probe's macro F1 and accuracy, as :mod:`crossling.scores.metrics` defines them."""
+    """Each probe's macro F1 and accuracy, as :mod:`crossling.scores` defines them."""
     labels = counts.shape[-1]
     right = np.zeros(counts.shape[:-1])
     right[..., :labels] = np.diagonal(counts[..., :labels, :], axis1=-2, axis2=-1)
@@ -309,7 +310,9 @@ def score_confusions(counts: Array) -> dict[str, Array]:
     predicted[..., :labels] = counts.sum(-2)
     both = gold + predicted
     f1 = np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
+    supported = gold >= LEAST_SUPPORT
     return {
         "macro_f1": f1.sum(-1) / np.maximum((both > 0).sum(-1), 1),
+        "macro_f1_supported": (f1 * supported).sum(-1) / np.maximum(supported.sum(-1), 1),
         "accuracy": right.sum(-1) / np.maximum(gold.sum(-1), 1),
     }

@@ -8,6 +8,7 @@ numerator and denominator), and changing the examples of a set only changes thei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -23,6 +24,8 @@ BLOCK = 1 << 22
 """Random numbers in memory at once: 16 to 32 MB, however many rounds and rows there are."""
 LEAST_SUPPORT = 10
 """Gold items of a label below which its F1 swings with single items: with one word it is 0 or nearly 1."""
+SUPPORTED = "_supported"
+"""How the name of a macro average over such labels ends."""
 Test = Literal["paired t-test", "permutation test"]
 
 _UNSEEN_LABEL = "\0unseen"
@@ -229,6 +232,16 @@ def _keep_supported(predictions: Predictions, *, count: Callable[[Predictions], 
     return replace(counts, values=counts.values * is_supported[:, None])
 
 
+def score_supported(predictions: Predictions) -> dict[str, float]:
+    """The macro averages over labels with enough gold items; none where no label has."""
+    found = {}
+    for name, measure in MEASURES[predictions.kind, predictions.scheme].items():
+        if name.endswith(SUPPORTED):
+            with suppress(UserError):
+                found[name] = float(divide(measure.count(predictions).values.sum(axis=0)))
+    return found
+
+
 def _mean_of_examples(predictions: Predictions, *, name: str) -> Counts:
     values = per_example(predictions, name)
     return _pool(values, np.ones(len(values)))
@@ -265,4 +278,4 @@ MEASURES: Mapping[tuple[str, str], Mapping[str, Measure]] = {
     },
 }
 """Scores that can be tested, by kind and scheme of the predictions: all of `metrics`, and macro averages over labels
-with enough gold items, which are for comparisons only."""
+with enough gold items, which tables of single runs leave out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from crossling.scores.predictions import Predictions
-from crossling.scores.significance.counts import LEAST_SUPPORT, find_measure
+from crossling.scores.significance.counts import LEAST_SUPPORT, SUPPORTED, find_measure
 
 
 def find_rare_labels(runs: Sequence[Predictions], score: str) -> dict[str, int]:
@@ -26,9 +26,9 @@ def describe_rare_labels(data: str, score: str, rare: Mapping[str, Mapping[str, 
     few = f"labels with fewer than {LEAST_SUPPORT} gold items"
     if not listed:
         return ""
-    if score.endswith("_supported"):
+    if score.endswith(SUPPORTED):
         return f"{data}: {score} leaves out {few}: {listed}"
     return (
         f"{data}: {score} gives {few} the weight of the others, so that single items move it: {listed}; in a study, "
-        f"crossling study compare --score {score}_supported leaves them out"
+        f"crossling study compare --score {score}{SUPPORTED} leaves them out"
     )
