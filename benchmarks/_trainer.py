@@ -26,7 +26,7 @@ def time_trainer(kind: Kind, scale: Scale, *, way: str) -> tuple[float, int]:
     from transformers import PrinterCallback, Trainer, TrainerCallback
 
     steps, batch = scale.peer_steps[way], batch_of(kind, scale)
-    rows = make_rows(kind, steps * batch, scale.size.vocabulary, batch=batch)
+    rows = make_rows(kind, steps * batch, scale.size.drawn, batch=batch)
     seconds: list[float] = []
 
     class Watch(TrainerCallback):  # type: ignore[misc]

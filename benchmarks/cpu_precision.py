@@ -30,7 +30,7 @@ def measure_training(scale: Scale) -> Iterator[Row]:
         raise MissingError("this CPU has no matrix products in bfloat16")
     steps, batch, rounds = (2, 4, 1) if scale.quick else (6, 32, 4)
     with workspace() as folder:
-        rows = make_rows(WORDS, steps * batch, scale.size.vocabulary, batch=batch)
+        rows = make_rows(WORDS, steps * batch, scale.size.drawn, batch=batch)
         examples = write_rows(WORDS, rows, folder / "examples.arrow")
         runs: dict[str, Any] = {}
         for name in PRECISIONS:

@@ -87,7 +87,7 @@ def time_crossling(kind: Kind, scale: Scale, *, capture: bool = True) -> tuple[f
     steps = scale.steps if capture else scale.peer_steps["without graphs"]
     epochs, batch = scale.epochs if capture else scale.peer_epochs, batch_of(kind, scale)
     with workspace() as folder:
-        rows = make_rows(kind, steps * batch, scale.size.vocabulary, batch=batch)
+        rows = make_rows(kind, steps * batch, scale.size.drawn, batch=batch)
         examples = write_rows(kind, rows, folder / "examples.arrow")
         model, stream = build_task(kind, scale, examples)
         run = build_run(model, stream, scale, folder / "work", batch=batch, capture=capture)

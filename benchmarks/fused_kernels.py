@@ -61,7 +61,7 @@ def compare(scale: Scale, batch: int, rate: float, *, rounds: int, only: list[st
     """By variant: milliseconds of a step (median, least), examples a second, share of the limit."""
     steps = 2 if scale.quick else max(30, SUBWORDS // (43 * batch))
     with workspace() as folder:
-        data = make_rows(TEXTS, steps * batch, scale.size.vocabulary, batch=batch)
+        data = make_rows(TEXTS, steps * batch, scale.size.drawn, batch=batch)
         examples = write_rows(TEXTS, data, folder / "examples.arrow")
         operations = count_operations(scale.size, examples.lengths)
         model, stream = build_task(TEXTS, scale, examples)

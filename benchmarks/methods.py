@@ -126,7 +126,7 @@ def _compare(
 ) -> Row:
     batch = batch_of(kind, scale)
     with workspace() as folder:
-        rows = make_rows(kind, scale.turn * batch, scale.size.vocabulary, batch=batch)
+        rows = make_rows(kind, scale.turn * batch, scale.size.drawn, batch=batch)
         examples = write_rows(kind, rows, folder / "examples.arrow")
         plain = (*build_task(kind, scale, examples), count_operations(scale.size, examples.lengths))
         prepared = {PLAIN: plain, "ours": prepare(examples, folder)}
@@ -188,7 +188,7 @@ def measure_adjustment(scale: Scale, matrix_rate: float) -> Row:
 
 
 def _write_pairs(count: int, scale: Scale, folder: Path) -> Any:
-    rows = make_rows(PAIRS, count, scale.size.vocabulary, batch=scale.batch, seed=3)
+    rows = make_rows(PAIRS, count, scale.size.drawn, batch=scale.batch, seed=3)
     return write_rows(PAIRS, rows, folder / "pairs.arrow")
 
 
@@ -219,7 +219,7 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
         scale = replace(scale, size=replace(scale.size, vocabulary=CHOICE))
     steps = max(2, scale.steps // 2)
     with workspace() as folder:
-        rows = make_rows(MASKED, steps * scale.batch, scale.size.vocabulary, batch=scale.batch)
+        rows = make_rows(MASKED, steps * scale.batch, scale.size.drawn, batch=scale.batch)
         examples = write_rows(MASKED, rows, folder / "texts.arrow")
         encoder = build_encoder(MASKED, scale.size)
         model = build_model(encoder, {"kind": "last"})
@@ -248,7 +248,7 @@ def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
     from crossling.progress import NoProgress
 
     each, batch = (8, 4) if scale.quick else (4_000, 128) if scale.on_gpu else (64, 32)
-    parts = [make_rows(TEXTS, each, scale.size.vocabulary, seed=10 + number) for number in range(LANGUAGES)]
+    parts = [make_rows(TEXTS, each, scale.size.drawn, seed=10 + number) for number in range(LANGUAGES)]
     with workspace() as folder:
         written = [write_rows(TEXTS, rows, folder / f"{number}.arrow") for number, rows in enumerate(parts)]
         together = JoinedExamples(written)

@@ -62,7 +62,7 @@ def profile_steps(
 ) -> tuple[float, dict[str, float], dict[str, float]]:
     """Seconds of an epoch, and of those the device's own by kind and by name."""
     with workspace() as folder:
-        rows = make_rows(TEXTS, steps * scale.batch, scale.size.vocabulary, batch=scale.batch)
+        rows = make_rows(TEXTS, steps * scale.batch, scale.size.drawn, batch=scale.batch)
         examples = write_rows(TEXTS, rows, folder / "examples.arrow")
         model, stream = build_task(TEXTS, scale, examples)
         run = build_run(model, stream, scale, folder / "work", batch=scale.batch, epochs=4, kernels=kernels)

@@ -87,7 +87,8 @@ class TrainingSettings(OptimiserSettings):
     stochastically, 8bit a quarter and rounds them to the nearest."""
     kernels: Kernels = "torch"
     """Fused kernels (Triton) in captured steps on a GPU: for dropout with residual and normalisation (in bfloat16), for
-    the optimiser, or fused: for both. The same mathematics, but normalisation draws other dropout masks."""
+    the optimiser, or fused: for both, and for attention over short texts. The same mathematics, with other dropout
+    masks; with fused, gradients of steps with one batch are stored in bfloat16, as autocast computes them."""
 
     @field_validator("freeze", mode="before")
     @classmethod

@@ -47,6 +47,8 @@ class PlainSteps:
         if isinstance(optimiser, Bfloat16AdamW) and distributed.device.type == "cuda" and self.kernels in SLOW:
             log.warning('optimizer_states = "bfloat16": slow without kernels = "optimiser" or "fused"')
         self._bf16: Bf16Weights | None = None
+        self._only = False
+        """Whether the pass is the only one of its step, whose end reads gradients where the pass writes them."""
         self._random: RecomputedRandom | None = None
         if settings.gradient_checkpointing:
             self._recompute_layers()
@@ -91,7 +93,7 @@ class PlainSteps:
             torch.autocast(device.type, dtype=precision, enabled=reduced, cache_enabled=False),
         ):
             if reduced and not self.settings.gradient_checkpointing:
-                return self.bf16_weights().backward(objective, batch, weights)
+                return self.bf16_weights().backward(objective, batch, weights, only=self._only)
             loss, terms = add_terms(objective.sum_loss(self.model, batch), weights)
         loss.backward()  # type: ignore[no-untyped-call]
         return terms
@@ -99,8 +101,12 @@ class PlainSteps:
     def bf16_weights(self) -> Bf16Weights:
         """Copies of the weights, made at the first step and updated by every step."""
         if self._bf16 is None:
-            fuse_norms = self.kernels in ("normalisation", "fused")
-            self._bf16 = Bf16Weights(self.model, self.distributed.precision, fuse_norms=fuse_norms)
+            self._bf16 = Bf16Weights(
+                self.model,
+                self.distributed.precision,
+                fuse_norms=self.kernels in ("normalisation", "fused"),
+                fuse_attention=self.kernels == "fused",
+            )
         return self._bf16
 
     def apply(self) -> None:

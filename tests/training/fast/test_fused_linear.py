@@ -151,9 +151,51 @@ def test_other_input_is_multiplied_anew(tmp_path: Path) -> None:
     torch.manual_seed(0)
     weights = [torch.randn(4, 6, requires_grad=True) for _ in range(2)]
     product = fused_linear.FusedLinear(weights, [], torch.float32)
-    side = fused_linear.SideStream(CPU)
+    current = fused_linear.Pass(fused_linear.SideStream(CPU))
     first, second = torch.randn(3, 6), torch.randn(3, 6)
-    torch.testing.assert_close(product.apply(0, first, side), first @ weights[0].T)
-    torch.testing.assert_close(product.apply(1, second, side), second @ weights[1].T)
-    torch.testing.assert_close(product.apply(0, second, side), second @ weights[0].T)
+    torch.testing.assert_close(product.apply(0, first, current), first @ weights[0].T)
+    torch.testing.assert_close(product.apply(1, second, current), second @ weights[1].T)
+    torch.testing.assert_close(product.apply(0, second, current), second @ weights[0].T)
     assert product.waiting is None
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+def test_rows_of_a_small_table_are_added_as_a_product(padding: int | None) -> None:
+    rows, gradient = torch.tensor([[0, 2, 2], [3, 0, 2]]), torch.arange(12.0).view(2, 3, 2)
+    table = torch.zeros(5, 2, requires_grad=True)
+    torch.nn.functional.embedding(rows, table, padding_idx=padding).backward(gradient)
+    into = torch.ones(5, 2)
+    fused_linear.add_rows(into, rows, gradient, padding)
+    assert torch.equal(into, 1 + table.grad)
+
+
+def test_columns_that_lie_beside_each_other_are_joined_without_a_copy() -> None:
+    whole = torch.arange(24.0).view(2, 3, 4)
+    parts = whole.split((1, 3), -1)
+    joined = fused_linear._join_columns(parts)
+    assert torch.equal(joined, whole) and joined.data_ptr() == whole.data_ptr()
+    for others in ((parts[1], parts[0]), (parts[0], parts[1].clone()), (parts[0], parts[0])):
+        copied = fused_linear._join_columns(others)
+        assert torch.equal(copied, torch.cat(others, -1)) and copied.data_ptr() != whole.data_ptr()
+
+
+def test_sums_are_used_for_the_gradients_that_they_are_of() -> None:
+    """An output that something else reads, too, has another gradient: its sums are not those that a kernel left."""
+    current = fused_linear.Pass(fused_linear.SideStream(CPU), joins=True)
+    outputs = torch.randn(3, 4).split(2, -1)
+    sums = current.register_outputs(outputs)
+    assert current.find_sums(*outputs) is sums
+    assert current.find_sums(outputs[0]) is current.find_sums(*reversed(outputs)) is None
+    gradients = [torch.randn(3, 2) for _ in range(2)]
+    for others, same in ((gradients, True), ([gradients[0], gradients[1] + 0], False), (gradients[:1], False)):
+        sums.give(gradients, torch.ones(1, 2, 2))
+        assert (sums.take(others) is not None) == same
+    assert sums.take(gradients) is None, "they are taken once"
+    current.end_forward()
+    assert current.find_sums(*outputs) is None
+
+
+def test_residual_gradient_that_comes_too_late_is_not_left() -> None:
+    residual = fused_linear.ResidualGradient()
+    assert residual.give(torch.ones(1)) and residual.take() is not None
+    assert not residual.give(torch.ones(1)) and residual.take() is None

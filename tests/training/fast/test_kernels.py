@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +14,11 @@ from torch.nn import functional
 
 from crossling.data.batching import Batch
 from crossling.training.bf16_states import Bfloat16AdamW, draw_bits, round_stochastically
-from crossling.training.fast import kernels
+from crossling.training.fast import attention_kernels, fused_linear, kernels
 from crossling.training.fast.bf16_weights import Bf16Weights
 from crossling.training.fast.fused_adamw import FusedAdamW
 from learner import make_learner
+from tiny import tiny_encoder
 
 TOLERANCE = {torch.float32: {"atol": 2e-5, "rtol": 1e-5}, torch.bfloat16: {"atol": 3e-2, "rtol": 2e-2}}
 WIDTHS = [384, 640, 768, 1024]
@@ -248,8 +251,40 @@ def test_replayed_update_rounds_with_the_bits_of_its_step() -> None:
         assert torch.equal(optimiser.state[weight]["exp_avg"], round_stochastically(value, bits)), step
 
 
-def test_gradients_of_a_model_equal_autograd(tmp_path: Path) -> None:
-    model, stream = make_learner(tmp_path, count=2)
+@pytest.mark.parametrize("states", ["float32", "bfloat16"])
+def test_update_reads_gradients_in_bfloat16_where_they_were_written(states: str) -> None:
+    """Beside others in float32: the same as from those gradients in float32; only the latter are cleared."""
+    build = _build_optimiser if states == "float32" else _build_rounding
+    (ours, fused), (theirs, other) = build(), build()
+    updates = [FusedAdamW(optimiser, clip=1.0, copies={}) for optimiser in (fused, other)]
+    for step in range(3):
+        gradients = [_draw(*shape, seed=10 * step + place).bfloat16() for place, shape in enumerate(SIZES)]
+        written = {p: gradient for p, gradient in zip(ours, gradients, strict=True) if p.ndim > 1}
+        for one, two, gradient in zip(ours, theirs, gradients, strict=True):
+            one.grad = None if one in written else gradient.float()
+            two.grad = gradient.float()
+        updates[0].step(written)
+        updates[1].step()
+        assert all(torch.equal(written[p], g) for p, g in zip(ours, gradients, strict=True) if p in written)
+        assert not any(p.grad.any() for p in ours if p.grad is not None)
+    for one, two in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-5)
+
+
+def _count_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, into: list[str]) -> None:
+    function = getattr(module, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        into.append(name)
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(module, name, call)
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_gradients_of_a_model_equal_autograd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: bool) -> None:
+    """The kernels of normalisation and attention, and residuals whose gradients are added by matrix products."""
+    model, stream = make_learner(tmp_path, count=2, encoder=tiny_encoder(width=32))
     model.to(DEVICE).eval()
     examples, objective = stream.examples, stream.objective
     plan = Batch(torch.arange(2).numpy(), 8)
@@ -257,11 +292,28 @@ def test_gradients_of_a_model_equal_autograd(tmp_path: Path) -> None:
     objective.sum_loss(model, batch).task.backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
-    weights = Bf16Weights(model, torch.float32, fuse_norms=True)
-    for _ in range(2):  # the second pass adds to the gradients of the first
-        weights.backward(objective, batch, torch.ones(4, device=DEVICE))
-    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    weights = Bf16Weights(model, torch.float32, fuse_norms=True, fuse_attention=True)
+    used: list[str] = []
+    for module, name in (
+        (attention_kernels, "attend_backward"),
+        (kernels, "normalise_backward"),
+        (fused_linear, "get_ones"),
+    ):
+        _count_calls(monkeypatch, module, name, used)
+    for _ in range(2):  # the second pass adds to the gradients of the first, or writes over them
+        weights.backward(objective, batch, torch.ones(4, device=DEVICE), only=only)
+    written = weights.written[objective.name] if only else {}
+    times = Counter(used)
+    layers = 2 * model.encoder.layers
+    assert times == {"attend_backward": layers, "normalise_backward": 2 * layers, "get_ones": layers}, (
+        "ones: for GELU's"
+    )
+    linear = [m.weight for m in model.encoder.get_layers().modules() if isinstance(m, torch.nn.Linear)]
+    assert {id(p) for p in written} == ({id(p) for p in linear} if only else set())
+    found = {n: written.get(p, p.grad) for n, p in model.named_parameters() if p in written or p.grad is not None}
     assert set(found) == set(expected)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], 2 * gradient, atol=1e-4, rtol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+    for name, parameter in model.named_parameters():
+        if name in expected:
+            total = expected[name] * (1 if parameter in written else 2)
+            torch.testing.assert_close(found[name], total, atol=1e-3, rtol=1e-2, msg=lambda m, n=name: f"{n}: {m}")
     assert not any("forward" in vars(module) for module in model.modules()), "the model is as it was"

@@ -3,21 +3,25 @@
 Autocast converts every weight and most activations anew in every pass: on a GPU that is half of all kernels of a
 small batch. Here all weights of the encoder are converted once for each update, together. Gradients of its linear
 layers and embeddings are added to the float32 gradients where they arise (see ``fused_linear.py``), the others
-together. Fusion and heads are small and stay with autocast.
+together. Fusion and heads are small and stay with autocast. With fused kernels, attention over short texts
+(``fused_attention.py``) and normalisation (``fused_norm.py``) are kernels of our own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from crossling.training.fast.cpu_operations import ReplacedFunctions
-from crossling.training.fast.fused_linear import FusedEmbedding, FusedLinear, SideStream, group_names
+from crossling.training.fast.fused_attention import FusedAttention
+from crossling.training.fast.fused_linear import FusedEmbedding, FusedLinear, Pass, SideStream, group_names
 from crossling.training.fast.fused_norm import FusedNorms
+from crossling.training.fast.seeds import Seeds
 from crossling.training.loss import add_terms
 
 if TYPE_CHECKING:
@@ -30,11 +34,16 @@ PREFIX = "encoder."
 class Bf16Weights:
     """Copies of an encoder's weights in the precision of the run, whose gradients go to the originals."""
 
-    def __init__(self, model: Model, precision: torch.dtype, *, fuse_norms: bool = False) -> None:
+    def __init__(
+        self, model: Model, precision: torch.dtype, *, fuse_norms: bool = False, fuse_attention: bool = False
+    ) -> None:
         self.model, self.precision = model, precision
         named: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
         encoder = {name: p for name, p in named.items() if name.startswith(PREFIX)}
-        self._side = SideStream(next(iter(encoder.values())).device)
+        self._pass = Pass(SideStream(next(iter(encoder.values())).device), joins=fuse_norms)
+        self._seeds = Seeds()
+        self.written: dict[str, dict[Tensor, Tensor]] = {}
+        """By objective: the gradients of weights that its last pass wrote, where it was the only one of its step."""
         self._fused: dict[int, tuple[FusedLinear, int]] = {}
         """By the identity of a weight's copy: the fused layer that it is part of, and its place there."""
         joined = self._fuse_layers(encoder)
@@ -51,14 +60,19 @@ class Bf16Weights:
         """What the passes read in their place."""
         self._learning = learning
         self._converted: dict[Tensor, Tensor] = {}
-        self._functions = ReplacedFunctions(
-            {functional.linear: self._linear, functional.embedding: FusedEmbedding(tables, self._side)}
-        )
+        replaced: dict[Callable[..., Any], Callable[..., Any]] = {
+            functional.linear: self._linear,
+            functional.embedding: FusedEmbedding(tables, self._pass.side),
+        }
+        if fuse_attention:
+            replaced[functional.scaled_dot_product_attention] = FusedAttention(self._seeds, self._pass)
+        self._functions = ReplacedFunctions(replaced)
         parameters = {id(copy): p for p, copy in learning}
         self._norms = (
             FusedNorms(
                 model.encoder,
-                self._side,
+                self._pass,
+                self._seeds,
                 find_linear=lambda weight: self._fused.get(id(weight), (None, 0))[0],
                 target_of=lambda copy: parameters.get(id(copy)),
             )
@@ -89,7 +103,7 @@ class Bf16Weights:
         fused, place = self._fused.get(id(weight), (None, 0))
         if fused is None or x.dtype != self.precision or not torch.is_grad_enabled():
             return functional.linear(x, weight, bias)
-        return fused.apply(place, x, self._side)
+        return fused.apply(place, x, self._pass)
 
     @property
     def copies(self) -> dict[Tensor, Tensor]:
@@ -102,14 +116,25 @@ class Bf16Weights:
             with torch.no_grad():
                 torch._foreach_copy_([copy for _, copy in self._learning], [p for p, _ in self._learning])
 
-    def backward(self, objective: Objective, batch: dict[str, Tensor], weights: Tensor) -> Tensor:
-        """Add a batch's gradients to those of the parameters; gives the weighted terms of its loss."""
+    def backward(
+        self, objective: Objective, batch: dict[str, Tensor], weights: Tensor, *, only: bool = False
+    ) -> Tensor:
+        """Add a batch's gradients to those of the parameters; gives the weighted terms of its loss.
+
+        ``only``: it is the only batch of its step. Gradients of linear layers' weights are then in :attr:`written`.
+        """
         copies = {f"model.{name}": copy for name, copy in self._copies.items()}
+        self._pass.begin(overwrites=only)
+        self._seeds.clear()
         with self._functions, self._norms.replacing() if self._norms else nullcontext():
             sums = torch.func.functional_call(_SummedLoss(self.model, objective), copies, (batch,))
+        self._pass.end_forward()
         loss, terms = add_terms(sums, weights)
         gradients = torch.autograd.grad(loss, self._sources, allow_unused=True)
-        self._side.wait()
+        self._pass.end_backward()
+        if only:
+            pairs = [pair for fused in self._pass.written for pair in fused.list_written()]
+            self.written[objective.name] = dict(pairs)
         with torch.no_grad():
             self._add(gradients)
         return terms

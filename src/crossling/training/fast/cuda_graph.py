@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Names = frozenset[str]
 """Of the objectives of a step."""
+Finish = tuple[Names, bool]
+"""The end of a step: its objectives, and whether gradients are those that its only pass wrote."""
 
 
 class CaptureError(RuntimeError):
@@ -72,26 +74,35 @@ class CapturedSteps(PlainSteps):
         self.pool = torch.cuda.graph_pool_handle()
         self.weights: dict[str, Tensor] = {}
         self.passes: dict[tuple[Any, ...], _Captured] = {}
-        self.finishes: dict[Names, torch.cuda.CUDAGraph] = {}
-        """What ends a step, by its objectives."""
+        self.finishes: dict[Finish, torch.cuda.CUDAGraph] = {}
+        """What ends a step."""
         self.can_capture = True
         self._ran: set[tuple[Any, ...]] = set()
         """The passes that ran once."""
-        self._finished: set[Names] = set()
+        self._finished: set[Finish] = set()
         """The ends of steps that ran once."""
-        self._fused_adamw: dict[Names, FusedAdamW] = {}
+        self._fused_adamw: dict[Finish, FusedAdamW] = {}
+        self._can_overwrite = (
+            self.kernels == "fused"
+            and self.distributed.size == 1
+            and self.distributed.precision != torch.float32
+            and not self.settings.gradient_checkpointing
+            and FusedAdamW.suits(self.optimiser)
+        )
+        """Whether gradients of a step's only pass can stay in its precision."""
 
     def update(self, batches: Batches, *, weights: Weights, rate: float, alike: bool = True) -> StepLosses:
         if not self.can_capture:
             return super().update(batches, weights=weights, rate=rate)
         self._set_weights(weights)
+        self._only = self._can_overwrite and len(batches) == 1
         try:
             losses: StepLosses = []
             for number, (objective, batch) in enumerate(batches):
                 self.begin_pass(number)
                 losses.append((objective, self._run_pass(objective, batch, alike)))
             self.set_rate(rate)
-            self._run_finish(frozenset(objective.name for objective, _ in batches))
+            self._run_finish((frozenset(objective.name for objective, _ in batches), self._only))
         except RuntimeError as error:
             if self.distributed.size > 1 and not isinstance(error, CaptureError):
                 raise  # the other processes know nothing of it, and would not repeat the step
@@ -101,7 +112,7 @@ class CapturedSteps(PlainSteps):
         return losses
 
     def _stop_capturing(self) -> None:
-        self.can_capture = False
+        self.can_capture = self._only = False
         self.finishes.clear()
         self.passes.clear()
         torch.cuda.synchronize()
@@ -127,7 +138,8 @@ class CapturedSteps(PlainSteps):
         """Add a batch's gradients; gives the weighted terms of its loss."""
         if not alike:
             return self._launch_pass(objective, batch)
-        key = (objective.name, *((name, tuple(tensor.shape)) for name, tensor in sorted(batch.items())))
+        shapes = ((name, tuple(tensor.shape)) for name, tensor in sorted(batch.items()))
+        key = (objective.name, self._only, *shapes)
         if key not in self.passes:
             if key not in self._ran:
                 self._ran.add(key)
@@ -163,7 +175,8 @@ class CapturedSteps(PlainSteps):
         return _Captured(graph, inputs, loss)
 
     def _count_gradients(self) -> int:
-        return sum(parameter.grad is not None for parameter in self.model.parameters())
+        written = self._bf16.written.values() if self._bf16 is not None else ()
+        return sum(parameter.grad is not None for parameter in self.model.parameters()) + sum(map(len, written))
 
     @contextmanager
     def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
@@ -195,30 +208,32 @@ class CapturedSteps(PlainSteps):
         if failures:
             raise CaptureError(str(failure or "in another process")) from failure
 
-    def _run_finish(self, names: Names) -> None:
+    def _run_finish(self, finish: Finish) -> None:
         """Clip, step and clear the gradients."""
-        if names not in self.finishes and names not in self._finished:
-            self._finished.add(names)
-            self._launch(lambda: self._finish(names))
+        if finish not in self.finishes and finish not in self._finished:
+            self._finished.add(finish)
+            self._launch(lambda: self._finish(finish))
             return
-        if names not in self.finishes:
-            self.finishes[names] = self._capture_finish(names)
-        self.finishes[names].replay()
+        if finish not in self.finishes:
+            self.finishes[finish] = self._capture_finish(finish)
+        self.finishes[finish].replay()
 
-    def _capture_finish(self, names: Names) -> torch.cuda.CUDAGraph:
+    def _capture_finish(self, finish: Finish) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with self._capturing(graph):
-            self._finish(names)
+            self._finish(finish)
         return graph
 
-    def _finish(self, names: Names) -> None:
+    def _finish(self, finish: Finish) -> None:
+        names, only = finish
         with self._without_other_heads(names):
             if self.kernels in ("optimiser", "fused") and FusedAdamW.suits(self.optimiser):
-                if names not in self._fused_adamw:
+                if finish not in self._fused_adamw:
                     copies = self._bf16.copies if self._bf16 is not None else {}
-                    self._fused_adamw[names] = FusedAdamW(self.optimiser, clip=self.settings.clip, copies=copies)
+                    self._fused_adamw[finish] = FusedAdamW(self.optimiser, clip=self.settings.clip, copies=copies)
                 self.distributed.sum_gradients(self.model)
-                self._fused_adamw[names].step()
+                written = self._bf16.written[next(iter(names))] if only and self._bf16 is not None else {}
+                self._fused_adamw[finish].step(written)
                 return
             self.apply()
             self.optimiser.zero_grad(set_to_none=False)

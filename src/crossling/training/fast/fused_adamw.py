@@ -8,10 +8,12 @@ what the other began.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +22,18 @@ from crossling.training.bf16_states import DRAWN, Bfloat16AdamW
 
 EVEN = 16
 """Bytes and numbers that addresses and sizes are multiples of, where several numbers are read by one instruction."""
+NOTHING: Mapping[Tensor, Tensor] = MappingProxyType({})
+
+
+class ChunkRange(NamedTuple):
+    """Successive chunks that are alike."""
+
+    begin: int
+    end: int
+    even: bool
+    """Addresses and numbers are multiples of 16."""
+    gradient: torch.dtype
+    """That of a reduced precision is not cleared, since the next pass writes over it."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +41,7 @@ class ChunkTable:
     """What the kernels read: all chunks of all weights that have a gradient."""
 
     chunks: Tensor
-    ranges: tuple[tuple[int, int, bool], ...]
-    """From and to which chunk, and whether all of these are even: addresses and numbers are multiples of 16."""
+    ranges: tuple[ChunkRange, ...]
     steps: Tensor
     """The address of each tensor's counter of steps."""
     weight_decays: Tensor
@@ -68,11 +81,18 @@ class FusedAdamW:
         return plain and known and isinstance(groups[0]["lr"], Tensor)
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Update every parameter that has a gradient, refresh its copy and clear the gradient."""
+    def step(self, written: Mapping[Tensor, Tensor] = NOTHING) -> None:
+        """Update every parameter that has a gradient, refresh its copy and clear the gradient.
+
+        ``written``: gradients in a reduced precision, in the place of the parameters' own.
+        """
         from crossling.training.fast.kernels import update_weights
 
-        rows = [self._describe(group, p) for group in self.optimiser.param_groups for p in group["params"]]
+        rows = [
+            self._describe(group, p, written.get(p, p.grad))
+            for group in self.optimiser.param_groups
+            for p in group["params"]
+        ]
         rows = [row for row in rows if row]
         if not rows:
             return
@@ -80,21 +100,21 @@ class FusedAdamW:
             self._known, self._table = rows, self._build_table(rows)
         update_weights(self._table)
 
-    def _describe(self, group: dict[str, Any], parameter: Tensor) -> tuple[Any, ...]:
+    def _describe(self, group: dict[str, Any], parameter: Tensor, gradient: Tensor | None) -> tuple[Any, ...]:
         """Addresses, size and decay of a parameter; nothing where it has no gradient."""
-        if parameter.grad is None:
+        if gradient is None:
             return ()
         state, draw = self._find_state(parameter)
         moments = [state["exp_avg"], state["exp_avg_sq"]]
-        tensors = [parameter, parameter.grad, *moments]
+        tensors = [parameter, gradient, *moments]
         copy = self.copies.get(parameter)
         assert all(tensor.is_contiguous() for tensor in tensors)
-        assert parameter.dtype == parameter.grad.dtype == torch.float32
+        assert parameter.dtype == torch.float32
         assert all(moment.dtype == self._moment_type for moment in moments)
         assert copy is None or copy.is_contiguous()
         addresses = [t.data_ptr() for t in tensors] + [0 if copy is None else copy.data_ptr()]
         more = (group["lr"].data_ptr(), state["step"].data_ptr(), parameter.numel(), float(group["weight_decay"]))
-        return (*addresses, *more, draw)
+        return (*addresses, *more, draw, gradient.dtype)
 
     @property
     def _moment_type(self) -> torch.dtype:
@@ -120,21 +140,22 @@ class FusedAdamW:
         assert len(kinds) <= 1
         copied = kinds.pop() if kinds else torch.bfloat16
         moment = self._moment_type
-        sizes = (4, 4, moment.itemsize, moment.itemsize, copied.itemsize)
-        even: list[list[int]] = []
-        odd: list[list[int]] = []
-        for number, (*addresses, rate, _, count, _, draw) in enumerate(rows):
+        alike: dict[tuple[bool, torch.dtype], list[list[int]]] = {}
+        for number, (*addresses, rate, _, count, _, draw, gradient) in enumerate(rows):
+            sizes = (4, gradient.itemsize, moment.itemsize, moment.itemsize, copied.itemsize)
             fits = not any(address % EVEN for address in addresses) and not count % EVEN
             for start in range(0, count, CHUNK):
                 at = [a + start * size if a else 0 for a, size in zip(addresses, sizes, strict=True)]
-                (even if fits else odd).append([*at, rate, min(CHUNK, count - start), number, draw + start // DRAWN, 0])
+                chunk = [*at, rate, min(CHUNK, count - start), number, draw + start // DRAWN, 0]
+                alike.setdefault((fits, gradient), []).append(chunk)
+        ends = list(itertools.accumulate(map(len, alike.values())))
         device = groups[0]["params"][0].device
-        chunks = torch.tensor([*even, *odd], dtype=torch.int64).to(device)
+        chunks = torch.tensor([chunk for some in alike.values() for chunk in some], dtype=torch.int64).to(device)
         beta1, beta2 = first["betas"]
         logs = [math.log(beta) if beta else -math.inf for beta in (beta1, beta2)]
         return ChunkTable(
             chunks=chunks,
-            ranges=((0, len(even), True), (len(even), len(chunks), False)),
+            ranges=tuple(ChunkRange(end - len(alike[kind]), end, *kind) for kind, end in zip(alike, ends, strict=True)),
             steps=torch.tensor([row[6] for row in rows], dtype=torch.int64).to(device),
             weight_decays=torch.tensor([row[8] for row in rows], dtype=torch.float32).to(device),
             log_betas=torch.tensor(logs, dtype=torch.float64).to(device),

@@ -3,7 +3,7 @@
 Modules that compute ``LayerNorm(dropout(linear(x)) + residual)`` are found by what they consist of, and tried out
 before they are replaced; others stay as they are. The matrix product adds the bias at no cost. The gradients of the
 bias, of gamma and of beta are summed by the kernel of the backward pass, which has read the numbers already, and added
-in float32 to where they belong.
+in float32 to where they belong. The gradient of the residual is left for the layer that reads the same tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from crossling.training.fast.fused_linear import FusedLinear, SideStream
+from crossling.training.fast.fused_linear import FusedLinear, Pass, ResidualGradient, SideStream, add_to_gradients
+from crossling.training.fast.seeds import Seeds
 
 if TYPE_CHECKING:
     from crossling.training.settings import Kernels
@@ -113,17 +114,17 @@ class FusedNorms:
     def __init__(
         self,
         root: nn.Module,
-        side: SideStream,
+        current: Pass,
+        seeds: Seeds,
         *,
         find_linear: Callable[[Tensor], FusedLinear | None],
         target_of: Callable[[Tensor], Tensor | None],
     ) -> None:
         """``find_linear``: the fused layer that a weight's copy belongs to; ``target_of``: the parameter that a copy's
         gradients are for, if it learns."""
-        self.find_linear, self.target_of, self.side = find_linear, target_of, side
+        self.find_linear, self.target_of, self.current, self.seeds = find_linear, target_of, current, seeds
         with torch.autocast(next(root.parameters()).device.type, enabled=False):
             self.blocks = find_norm_blocks(root)
-        self._seeds: list[Tensor] = []
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
@@ -135,14 +136,6 @@ class FusedNorms:
         finally:
             for block in self.blocks:
                 del block.module.forward
-            self._seeds = []
-
-    def _draw_seed(self, device: torch.device) -> Tensor:
-        """A seed on the device, another one for every call; drawn together, since each draw is a kernel."""
-        if not self._seeds:
-            drawn = torch.empty(len(self.blocks), dtype=torch.int64, device=device).random_()
-            self._seeds = [drawn[place : place + 1] for place in range(len(drawn))]
-        return self._seeds.pop()
 
     def _normalise(self, block: NormBlock, plain: Callable[..., Tensor], x: Tensor, residual: Tensor) -> Tensor:
         norm, weight = block.norm, block.linear.weight
@@ -152,8 +145,9 @@ class FusedNorms:
             return plain(x, residual)
         rate = block.dropout.p if block.dropout.training else 0.0
         targets = [self.target_of(norm.weight), self.target_of(norm.bias), fused.biases[0]]
-        z = fused.apply(0, x, self.side, sum_bias=False)
-        how = _Norm(self._draw_seed(x.device), rate, norm.eps, targets, self.side)
+        z = fused.apply(0, x, self.current, sum_bias=False)
+        left = self.current.find_residual(residual)
+        how = _Norm(self.seeds.draw(x.device), rate, norm.eps, targets, self.current.side, left)
         output: Tensor = _FusedNorm.apply(z, residual, norm.weight, norm.bias, how)  # type: ignore[no-untyped-call]
         return output
 
@@ -166,6 +160,8 @@ class _Norm:
     targets: list[Tensor | None]
     """The parameters of gamma, beta and the bias; none where they do not learn."""
     side: SideStream
+    residual: ResidualGradient | None
+    """Where the gradient of the residual can be left."""
 
 
 class _FusedNorm(torch.autograd.Function):
@@ -188,20 +184,6 @@ class _FusedNorm(torch.autograd.Function):
         grad_z, grad_residual, sums = kernels.normalise_backward(
             grad_output.contiguous(), z, residual, gamma, how.seed, means, rstds, rate=how.rate
         )
-        add_to_gradients(sums, how.targets, how.side)
-        return grad_z, grad_residual, None, None, None
-
-
-def add_to_gradients(sums: Tensor, targets: list[Tensor | None], side: SideStream) -> None:
-    """Add sums over rows to the gradients of parameters, while the backward pass goes on."""
-    from crossling.training.fast import kernels
-
-    def add() -> None:
-        gradients = []
-        for target in targets:
-            if target is not None and target.grad is None:
-                target.grad = torch.zeros_like(target)
-            gradients.append(None if target is None else target.grad)
-        kernels.add_sums(sums, gradients)
-
-    side.run(add, sums)
+        how.side.run(partial(add_to_gradients, sums, how.targets), sums)
+        left = how.residual is not None and how.residual.give(grad_residual)
+        return grad_z, None if left else grad_residual, None, None, None

@@ -21,13 +21,14 @@ from crossling.training.fast.cpu_operations import LEVELS
 
 ROUNDS = tl.constexpr(7)
 """Rounds of Philox: the fewest that pass all of its authors' tests."""
-MOST_BLOCKS = 396
-"""That share the rows of a backward pass: three for each multiprocessor of an H200."""
+MOST_BLOCKS = 528
+"""That share the rows of a backward pass: four for each multiprocessor of an H200."""
 CHUNK = 16384
 """Weights that one block of the optimiser updates; all of them are in one tensor."""
 TILE = tl.constexpr(1024)
 """Of these, those that are read at once."""
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 FIELDS = tl.constexpr(10)
 """Numbers that describe a chunk: addresses of weight, gradient, both moments, copy (0: none) and learning rate, the
 number of its weights, the number of the tensor, which call of the generator serves its first weights, and 0, so that
@@ -35,13 +36,13 @@ every chunk's begin at a multiple of 16 bytes."""
 
 
 @triton.jit
-def _draw_dropout_mask(seed, row, BLOCK: tl.constexpr, threshold):
-    """The dropout mask of a row, true where a column is kept: one call of Philox decides about eight."""
-    place = row * (BLOCK // 8) + tl.arange(0, BLOCK // 8)
+def draw_dropout_mask(seed, row_R, R: tl.constexpr, BLOCK: tl.constexpr, threshold):
+    """The dropout mask of R rows, true where a column is kept: one call of Philox decides about eight."""
+    place = row_R[:, None] * (BLOCK // 8) + tl.arange(0, BLOCK // 8)[None, :]
     a, b, c, d = tl.randint4x(seed, place, n_rounds=ROUNDS)
     four = tl.join(tl.join(a, b), tl.join(c, d)).to(tl.uint32, bitcast=True)
     eight = tl.join(four & 0xFFFF, four >> 16).to(tl.int32)
-    return tl.reshape(eight, (BLOCK,)) >= threshold
+    return tl.reshape(eight, (R, BLOCK)) >= threshold
 
 
 @triton.jit(do_not_specialize=["threshold"], do_not_specialize_on_alignment=["seed"])
@@ -56,7 +57,8 @@ def _norm_forward(
     place = row.to(tl.int64) * D + columns
     x = tl.load(z + place, mask=inside, other=0.0).to(tl.float32)
     if DROPOUT:
-        x = tl.where(_draw_dropout_mask(tl.load(seed), row, BLOCK, threshold), x * factor, 0.0)
+        mask = draw_dropout_mask(tl.load(seed), row + tl.arange(0, 1), 1, BLOCK, threshold)
+        x = tl.where(tl.reshape(mask, (BLOCK,)), x * factor, 0.0)
     x += tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(x, 0) / D
     x = tl.where(inside, x - mean, 0.0)
@@ -88,7 +90,8 @@ def _norm_backward(
         gradient = tl.load(grad_output + place, mask=there, other=0.0).to(tl.float32)
         x = tl.load(z + place, mask=there, other=0.0).to(tl.float32)
         if DROPOUT:
-            mask = _draw_dropout_mask(tl.load(seed), row, BLOCK, threshold)
+            mask = draw_dropout_mask(tl.load(seed), row + tl.arange(0, 1), 1, BLOCK, threshold)
+            mask = tl.reshape(mask, (BLOCK,))
             x = tl.where(mask, x * factor, 0.0)
         x += tl.load(residual + place, mask=there, other=0.0).to(tl.float32)
         mean = tl.load(means + row, mask=row < rows, other=0.0)
@@ -113,17 +116,17 @@ def _norm_backward(
 
 @triton.jit(do_not_specialize=["blocks"])
 def _add_sums(
-    sums, first, second, third, blocks, D: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
+    sums, first, second, third, blocks, D: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr, KINDS: tl.constexpr,
     FIRST: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr,
 ):  # fmt: skip
-    """Add what the blocks of the backward pass summed to the gradients of three vectors."""
+    """Add what the blocks of the backward pass summed to the gradients of up to three vectors."""
     kind = tl.program_id(1)
     columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < D
     total = tl.zeros((R, BLOCK), tl.float32)
     for start in range(0, blocks, R):
         block = start + tl.arange(0, R)
-        place = (block[:, None] * 3 + kind).to(tl.int64) * D + columns[None, :]
+        place = (block[:, None] * KINDS + kind).to(tl.int64) * D + columns[None, :]
         total += tl.load(sums + place, mask=(block < blocks)[:, None] & inside[None, :], other=0.0)
     found = tl.sum(total, 0)
     if FIRST and kind == 0:
@@ -142,17 +145,17 @@ def _load_pointer(address, KIND: tl.constexpr, EVEN: tl.constexpr):
 
 
 @triton.jit
-def _sum_squares(chunks, sums, CHUNK: tl.constexpr, EVEN: tl.constexpr):
+def _sum_squares(chunks, sums, GRADIENT: tl.constexpr, CHUNK: tl.constexpr, EVEN: tl.constexpr):
     """The sum of a chunk's squared gradients: 0 only if all of them are 0."""
     about = chunks + tl.program_id(0).to(tl.int64) * FIELDS
-    gradient = _load_pointer(about + 1, tl.float32, EVEN)
+    gradient = _load_pointer(about + 1, GRADIENT, EVEN)
     count = tl.load(about + 6).to(tl.int32)
     count = tl.multiple_of(count, 16) if EVEN else count
     total = tl.zeros((TILE,), tl.float32)
     largest = tl.zeros((TILE,), tl.float32)
     for start in tl.static_range(0, CHUNK, TILE):
         place = start + tl.arange(0, TILE)
-        g = tl.load(gradient + place, mask=place < count, other=0.0)
+        g = tl.load(gradient + place, mask=place < count, other=0.0).to(tl.float32)
         total += g * g
         largest = tl.maximum(largest, tl.abs(g))
     found = tl.sum(total, 0)
@@ -209,15 +212,16 @@ def _round_stochastically(values, bits):
 def _update(
     chunks, sums, weight_decays, grad_scale, bias_corrections, steps, seed,
     beta1, beta2, one_minus_beta1, one_minus_beta2, eps,
-    COPY: tl.constexpr, CHUNK: tl.constexpr, EVEN: tl.constexpr, SUMMED: tl.constexpr, ROUNDED: tl.constexpr,
+    GRADIENT: tl.constexpr, CLEARED: tl.constexpr, COPY: tl.constexpr, CHUNK: tl.constexpr, EVEN: tl.constexpr,
+    SUMMED: tl.constexpr, ROUNDED: tl.constexpr,
 ):  # fmt: skip
-    """AdamW on one chunk: weight, moments, the weight's copy for the passes; the gradient becomes 0.
+    """AdamW on one chunk: weight, moments, the weight's copy for the passes; ``CLEARED``: the gradient becomes 0.
 
     Gradients of 0 are neither read nor cleared: of an embedding table a batch reaches few rows. ``ROUNDED``: moments
     are stored in bfloat16, rounded stochastically by the step that ``_prepare_update`` has counted.
     """
     about = chunks + tl.program_id(0).to(tl.int64) * FIELDS
-    weight, gradient = _load_pointer(about, tl.float32, EVEN), _load_pointer(about + 1, tl.float32, EVEN)
+    weight, gradient = _load_pointer(about, tl.float32, EVEN), _load_pointer(about + 1, GRADIENT, EVEN)
     if ROUNDED:
         first, second = _load_pointer(about + 2, tl.bfloat16, EVEN), _load_pointer(about + 3, tl.bfloat16, EVEN)
     else:
@@ -240,7 +244,7 @@ def _update(
     for start in range(0, CHUNK, TILE):
         place = start + tl.arange(0, TILE)
         there = place < count
-        g = tl.load(gradient + place, mask=there & has_gradient, other=0.0) / scale
+        g = tl.load(gradient + place, mask=there & has_gradient, other=0.0).to(tl.float32) / scale
         m = tl.load(first + place, mask=there, other=0.0).to(tl.float32) * beta1 + g * one_minus_beta1
         v = tl.load(second + place, mask=there, other=0.0).to(tl.float32) * beta2 + g * g * one_minus_beta2
         p = tl.load(weight + place, mask=there, other=0.0) * decay_factor
@@ -252,7 +256,8 @@ def _update(
         tl.store(first + place, m, mask=there)
         tl.store(second + place, v, mask=there)
         tl.store(weight + place, p, mask=there)
-        tl.store(gradient + place, tl.zeros((TILE,), tl.float32), mask=there & has_gradient)
+        if CLEARED:
+            tl.store(gradient + place, tl.zeros((TILE,), tl.float32), mask=there & has_gradient)
         tl.store(copy + place, p.to(COPY), mask=there & has_copy)
 
 
@@ -299,12 +304,14 @@ def normalise_backward(
 
 
 def add_sums(sums: Tensor, targets: Sequence[Tensor | None]) -> None:
-    """Add sums, blocks x 3 x width, over all blocks to three vectors of float32; those that are None are left out."""
-    blocks, _, width = sums.shape
-    first, second, third = (target if target is not None else sums for target in targets)
-    _add_sums[(triton.cdiv(width, 32), 3)](
-        sums, first, second, third, blocks, D=width, BLOCK=32, R=128,
-        FIRST=targets[0] is not None, SECOND=targets[1] is not None, THIRD=targets[2] is not None, num_warps=8,
+    """Add sums, blocks x vectors x width, over all blocks to as many vectors of float32, three at most; those that are
+    None are left out."""
+    blocks, kinds, width = sums.shape
+    three = [*targets, None, None][:3]
+    first, second, third = (target if target is not None else sums for target in three)
+    _add_sums[(triton.cdiv(width, 32), kinds)](
+        sums, first, second, third, blocks, D=width, BLOCK=32, R=128, KINDS=kinds,
+        FIRST=three[0] is not None, SECOND=three[1] is not None, THIRD=three[2] is not None, num_warps=8,
     )  # fmt: skip
 
 
@@ -321,20 +328,21 @@ def find_dropout_threshold(rate: float) -> tuple[int, float]:
 
 def update_weights(table: Any) -> None:
     """Clip and update all weights that a :class:`~crossling.training.fast.fused_adamw.ChunkTable` describes."""
-    ranges = [(begin, end, even) for begin, end, even in table.ranges if end > begin]
     if table.clip:
-        for begin, end, even in ranges:
-            _sum_squares[(end - begin,)](table.chunks[begin:], table.sums[begin:], CHUNK=CHUNK, EVEN=even, num_warps=4)
+        for begin, end, even, gradient in table.ranges:
+            _sum_squares[(end - begin,)](
+                table.chunks[begin:], table.sums[begin:], GRADIENT=TYPES[gradient], CHUNK=CHUNK, EVEN=even, num_warps=4
+            )
     _prepare_update[(1,)](
         table.sums, len(table.sums), table.steps, len(table.steps), table.clip,
         table.grad_scale, table.bias_corrections, table.log_betas[0:], table.log_betas[1:],
         CLIP=table.clip > 0, BLOCK=4096, TENSORS=256, num_warps=8,
     )  # fmt: skip
     beta1, beta2 = table.betas
-    kind = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}[table.copied]
-    for begin, end, even in ranges:
+    for begin, end, even, gradient in table.ranges:
         _update[(end - begin,)](
             table.chunks[begin:], table.sums[begin:], table.weight_decays, table.grad_scale, table.bias_corrections,
             table.steps, table.seed, beta1, beta2, 1 - beta1, 1 - beta2, table.eps,
-            COPY=kind, CHUNK=CHUNK, EVEN=even, SUMMED=table.clip > 0, ROUNDED=table.rounded, num_warps=4,
+            GRADIENT=TYPES[gradient], CLEARED=gradient == torch.float32, COPY=TYPES[table.copied],
+            CHUNK=CHUNK, EVEN=even, SUMMED=table.clip > 0, ROUNDED=table.rounded, num_warps=4,
         )  # fmt: skip
