@@ -19,6 +19,8 @@ import pandas as pd
 import seed_tables
 from seed_tables import FOLDER, TABLES, BySeed, SeedScores, is_english, is_zero_shot
 
+from crossling.papers.published import find_table
+
 SCORES = TABLES / "knowledge-seeds.csv"
 PROBES = TABLES / "knowledge-seeds-probes.csv"
 HEADS = TABLES / "knowledge-seeds-heads.csv"
@@ -35,6 +37,8 @@ PUBLISHED = {
     "paraphrase": {"multi": 4.3, "+FA": -0.0, "+DA": -9.0, "+FA+DA": 0.4},
 }
 """The paper's points from its cross-lingual model, mean of de, es, fr (tables 2 and 6)."""
+NAMES = {"pos": "POS", "ner": "NER", "sentiment": "SA", "paraphrase": "PI"}
+"""Tasks in the paper's tables."""
 TOP = "60"
 """Of 144 heads, as in the paper."""
 SMALLEST = 0.0005
@@ -43,6 +47,12 @@ SMALLEST = 0.0005
 
 def name_perplexities(task: str) -> Path:
     return TABLES / f"knowledge-seeds-perplexity-{task}.csv"
+
+
+def name_row(model: str) -> str:
+    """Of a model, in the paper's tables."""
+    task, _, multi = model.partition("-")
+    return f"{NAMES[task]}: {'multi' if multi else 'cross'}-ling"
 
 
 def build_scores(scores: SeedScores, task: str) -> list[str]:
@@ -90,14 +100,16 @@ def read_heads(path: Path) -> dict[tuple[str, str], dict[str, str]]:
 
 def build_heads(path: Path, in_layers: Path) -> list[str]:
     """Shared heads of the best 60, beside what two seeds of one model share, and beside chance: over all heads, and
-    within layers."""
+    within layers; and what the paper's models share."""
     found, others = read_heads(path), read_heads(in_layers) if in_layers.exists() else {}
+    table = find_table("knowledge/4")
     rows = []
     for pair, row in found.items():
         chance = [f"{float(one['expected']):.1f}, p {show_p(one)}" if one else "" for one in (row, others.get(pair))]
         ceiling = f"{float(row['ceiling']):.1f}" if row["ceiling"] else ""
-        rows.append((*pair, f"{float(row['shared']):.1f}", ceiling, *chance))
-    head = ("task", "model", f"shared of {TOP}", "by two seeds", "by chance", "by chance in layers")
+        paper = f"{table.value(f'{name_row(pair[1])} / {TOP}', f'{NAMES[pair[0]]} Ovlp'):.0f}"
+        rows.append((*pair, f"{float(row['shared']):.1f}", ceiling, *chance, paper))
+    head = ("task", "model", f"shared of {TOP}", "by two seeds", "by chance", "by chance in layers", "paper")
     return seed_tables.format_table(head, rows)
 
 
@@ -120,8 +132,8 @@ def read_losses(path: Path) -> dict[str, BySeed]:
 
 
 def build_perplexities() -> list[str]:
-    """Perplexity on each task's own test text: levels, and divided by another model's."""
-    rows = []
+    """Perplexity on each task's own test text: levels, and divided by another model's; then the paper's."""
+    rows, paper = [], []
     for task, title in TASKS.items():
         if not name_perplexities(task).exists():
             continue
@@ -137,9 +149,19 @@ def build_perplexities() -> list[str]:
             factors = [math.exp(value) for value in (gain.mean, gain.low, gain.high)] if gain else []
             ratios.append("{:.2f} [{:.2f}, {:.2f}]".format(*factors) if factors else "")
         rows.append((title, *levels, *ratios))
+        paper.append((title, *list_published_perplexities(task)))
     quotients = ("multi / cross", "+DA / cross", "adapted / original")
     head = ("own test text", "original", "cross", "multi", "+DA", "adapted, own head", *quotients)
-    return seed_tables.format_table(head, rows)
+    heads = ("the paper", "mBERT", "cross", "multi", "multi / cross")
+    return [*seed_tables.format_table(head, rows), *seed_tables.format_table(heads, paper)]
+
+
+def list_published_perplexities(task: str) -> tuple[str, ...]:
+    """The paper's geometric means of de, es, fr: mBERT before fine-tuning, cross, multi, and these two divided."""
+    table, rows = find_table("knowledge/5"), (f"{NAMES[task]}: mBERT", name_row(task), name_row(f"{task}-multi"))
+    levels = [math.exp(fmean(math.log(table.value(row, code)) for code in ("de", "es", "fr"))) for row in rows]
+    shown = [f"{level:,.0f}" if level >= 100 else f"{level:.1f}" for level in levels]
+    return (*shown, f"{levels[2] / levels[1]:.2f}")
 
 
 def build_systems_by_language(scores: SeedScores, task: str) -> list[str]:
@@ -181,7 +203,27 @@ def build_probes() -> list[str]:
             own = "({})" if task == probe else "{}"
             cells.setdefault(model, []).append(own.format(shown))
         cells.setdefault(f"{task}-multi less {task}", []).append(seed_tables.format_gain(gain, p))
-    return seed_tables.format_table(("model", *TASKS.values()), [(name, *row) for name, row in cells.items()])
+    table = seed_tables.format_table(("model", *TASKS.values()), [(name, *row) for name, row in cells.items()])
+    return [
+        *table,
+        "The paper's results and the means of ours, on other tasks than the model's own:",
+        "",
+        *compare_probes(),
+    ]
+
+
+def compare_probes() -> list[str]:
+    """The paper's results beside ours; it leaves out probes of a model's own task."""
+    found, table, rows = read_probes(), find_table("knowledge/3"), []
+    for model in (f"{task}{end}" for task in TASKS for end in ("", "-multi")):
+        cells: list[str] = []
+        for probe in TASKS:
+            other = not model.startswith(probe)
+            cells.append(f"{table.value(name_row(model), NAMES[probe]):+.2f}" if other else "")
+            cells.append(f"{fmean(found[model, probe].values()):+.2f}" if other else "")
+        rows.append((model, *cells))
+    heads = [f"{title}, {whose}" for title in TASKS.values() for whose in ("paper", "here")]
+    return seed_tables.format_table(("model", *heads), rows)
 
 
 def list_pages() -> seed_tables.Pages:

@@ -3,7 +3,7 @@
     python docs/results/layer_fusion.py --gather RESULTS    # seed-scores.csv of studies into tables/, dev scores beside
     python docs/results/layer_fusion.py                     # the page's tables, from tables/
     python docs/results/layer_fusion.py --write             # into the page, between the markers of their sections
-    (likewise adjustment.py, baseline.py, encoders.py and knowledge.py)
+    (likewise adjustment.py, baseline.py, encoders.py and knowledge.py; what_helped.py for the README)
     python docs/results/seed_tables.py tables/optimizer-states.csv bfloat16 float32    # one system less another
 
 A difference is paired by seed: mean and 95 % interval by Student's t over seeds. Holm's correction is over what was
@@ -199,9 +199,13 @@ def build_languages(scores: SeedScores, columns: Sequence[LanguageColumn]) -> li
     return format_table(["language", *(head for column in columns for head in column.heads)], rows)
 
 
-def read_scores(path: Path) -> SeedScores:
-    with path.open(encoding="utf-8", newline="") as stream:
-        return SeedScores(keep_main_scores(csv.DictReader(stream)))
+def read_scores(*paths: Path) -> SeedScores:
+    """Of one study, or of several that differ in seeds alone; of a cell that two of them have, the last one's."""
+    rows: list[Mapping[str, str]] = []
+    for path in paths:
+        with path.open(encoding="utf-8", newline="") as stream:
+            rows += csv.DictReader(stream)
+    return SeedScores(keep_main_scores(rows))
 
 
 def keep_main_scores(rows: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
@@ -298,17 +302,17 @@ def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
 def main(
     list_pages: Callable[[], Pages],
     *,
-    gather: Callable[[Path], None],
+    gather: Callable[[Path], None] | None = None,
     draw: Callable[[], None] | None = None,
     arguments: Sequence[str] | None = None,
 ) -> None:
     """Print all tables, write them into their pages (--write), or gather what they are made from (--gather RESULTS)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["--gather"] and len(given) == 2:
+    if gather and given[:1] == ["--gather"] and len(given) == 2:
         gather(Path(given[1]))
         return
     if given not in ([], ["--write"]):
-        sys.exit("usage: [--write | --gather RESULTS]")
+        sys.exit(f"usage: [--write{' | --gather RESULTS' if gather else ''}]")
     for page, sections in list_pages().items():
         for name, build in sections.items():
             lines = build()

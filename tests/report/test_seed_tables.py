@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import re
 import shutil
 from itertools import product
 from pathlib import Path
@@ -201,7 +202,7 @@ def test_systems_of_layer_fusion_that_are_shown_are_those_of_the_study(load) -> 
     assert study.settings.seeds == script.SEEDS
 
 
-@pytest.mark.parametrize("name", ["adjustment", "baseline", "encoders", "knowledge", "layer_fusion"])
+@pytest.mark.parametrize("name", ["adjustment", "baseline", "encoders", "knowledge", "layer_fusion", "what_helped"])
 def test_tables_on_the_pages_are_those_of_the_archived_scores(name: str, load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """If this fails: python docs/results/NAME.py --write"""
     script = load(name)
@@ -419,3 +420,34 @@ def test_baseline_in_the_readme_is_that_of_the_archived_scores(load) -> None:  #
     for scores in plain.values():
         means = [fmean(one.values()) for one in (scores["en"], script.average_others(scores))]
         assert f"| {len(scores['en'])} | {means[0]:.1f} | {means[1]:.1f} | {len(scores) - 1} |" in readme
+
+
+def test_cells_of_the_readme_are_marked_by_their_figures(load) -> None:  # type: ignore[no-untyped-def]
+    script, tables = load("what_helped"), load("seed_tables")
+    small, sure, large = (tables.Gain(mean, 0.1, 2.0, 0.01, seeds) for mean, seeds in ((0.9, 5), (0.9, 10), (1.5, 5)))
+    assert [script.mark(gain, 0.01) for gain in (small, sure, large)] == ["†", "", ""]
+    assert [script.mark(gain, 0.05) for gain in (small, sure)] == ["†‡", "‡"]
+    assert script.mark(tables.Gain(0.5, -0.1, 1.1, 0.1, 5), 0.2) == "", "inconclusive as it stands"
+
+
+def test_cells_of_the_readme_name_what_was_run(load) -> None:  # type: ignore[no-untyped-def]
+    """But for a method that a study has on some of its tasks alone."""
+    script = load("what_helped")
+    found = script.measure_all()
+    missing = [cell for row in script.ROWS for cell in row.cells.values() if not found[cell[0]].get(cell[1])]
+    assert missing == [("knowledge pos", "+FA")]
+    assert all(set(row.cells) <= set(script.COLUMNS) and set(row.notes) <= set(row.cells) for row in script.ROWS)
+
+
+def test_gains_of_the_strongest_recipes_are_those_of_the_archived_scores(load) -> None:  # type: ignore[no-untyped-def]
+    teaching = load("teaching")
+    means = teaching.read_means(ARCHIVE / "teaching.csv")
+    tasks = ("ner", "nli", "nli-gemma", "paraphrase", "qa", "sentiment", "pos")
+    others = {"best-ner": ("ner", "taught"), "best-nli-gemma": ("teach-gemma", "best-gemma")}
+    for page, name in product(("README.md", "docs/best-recipes.md"), (f"best-{task}" for task in tasks)):
+        text = (RESULTS.parents[1] / page).read_text(encoding="utf-8")
+        [row] = re.findall(rf"^\|.*\| `(?:recipes/)?{name}(?:\.toml)?` \|.*$", text, flags=re.MULTILINE)
+        key = others.get(name, (name, "best"))
+        pairs = [(key, find(means, key)) for find in (teaching.find_plain, teaching.find_control)]
+        gains = [teaching.measure_gain(*(means[one]["none"] for one in pair)) for pair in pairs]
+        assert row.endswith(f"| {' | '.join(map(teaching.show_gain, gains))} |"), page
