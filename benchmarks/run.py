@@ -258,6 +258,13 @@ def measure_verification(scale: Scale, rate: float, board: Board) -> Iterator[Ro
     yield from verification.measure_verification(scale)
 
 
+def measure_shared_cores(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    """Two trainings at once on the same cores."""
+    import shared_cores
+
+    yield from shared_cores.measure_sharing(scale)
+
+
 ENTRIES = {
     "texts": Entry(measure_task("texts")),
     "replay": Entry(measure_methods("replay")),
@@ -271,6 +278,7 @@ ENTRIES = {
     "evaluation": Entry(measure_methods("evaluation")),
     "prediction": Entry(measure_prediction, ("cpu",)),
     "cpu-precision": Entry(measure_cpu_precision, ("cpu",)),
+    "shared-cores": Entry(measure_shared_cores, ("cpu",)),
     "adaptation": Entry(measure_methods("adaptation")),
     "serving": Entry(measure_serving, ("cpu",)),
     "startup": Entry(measure_startup),

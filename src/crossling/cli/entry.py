@@ -14,9 +14,12 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from crossling.processes import share_cores
+
 
 def main() -> None:
     """Run the command that the command line names."""
+    share_cores()
     try:
         match sys.argv[1:]:
             case ["study", "status", study] if study and not study.startswith("-"):

@@ -103,8 +103,8 @@ class Resources:
             what += " on 1 machine" if self.machines == 1 else f" on {self.machines} machines"
         on = " of a Ray cluster:" if self.machines else " on"
         if self.device == "cpu":
-            noun = "thread" if self.threads == 1 else "threads"
-            return f"{what}{on} {self.cores} CPU cores, {self.threads} {noun} each{self.note}"
+            cores, threads = ("" if count == 1 else "s" for count in (self.cores, self.threads))
+            return f"{what}{on} {self.cores} CPU core{cores}, {self.threads} thread{threads} each{self.note}"
         gpus = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
         return f"{what}{on} {gpus}" + (f": {self.note}" if self.note else "")
 

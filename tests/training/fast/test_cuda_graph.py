@@ -251,17 +251,29 @@ def test_dropout_stays_random_and_unbiased(tmp_path: Path) -> None:
     assert runs[True].std() > 0
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_fused_kernels_give_the_losses_of_torch(
-    tmp_path: Path, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    precision: torch.dtype,
+    accumulate: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Normalisation is fused where the passes read copies of the weights: in float32 in this test alone."""
+    """Passes are fused where they read copies of the weights: in float32 in this test alone."""
     if precision == torch.float32:
         monkeypatch.setattr(PlainSteps, "backward", lambda self, *inputs: self.bf16_weights().backward(*inputs))
-    how: dict[str, Any] = {"capture": True, "distributed": _distributed(precision)}
-    plain = _losses(tmp_path, **how, settings={"accumulate": 2})
+    attention_kernels = pytest.importorskip("crossling.training.fast.attention_kernels")
+    used: list[tuple[int, ...]] = []
+    attend = attention_kernels.attend
+    monkeypatch.setattr(attention_kernels, "attend", lambda *a, **b: (used.append(a[0].shape), attend(*a, **b))[1])
+    how: dict[str, Any] = {"capture": True, "distributed": _distributed(precision), "encoder": tiny_encoder(width=32)}
+    plain = _losses(tmp_path, **how, settings={"accumulate": accumulate})
+    assert not used
     for kernels in ("normalisation", "optimiser", "fused"):
-        fused = _losses(tmp_path, **how, settings={"accumulate": 2, "kernels": kernels})
+        settings = {"accumulate": accumulate, "kernels": kernels}
+        fused = _losses(tmp_path, **how | {"encoder": tiny_encoder(width=32)}, settings=settings)
+        assert bool(used) == (kernels == "fused")
         torch.testing.assert_close(fused, plain, rtol=1e-4 if precision == torch.float32 else 0.02, atol=0)
     assert "without CUDA graphs" not in caplog.text and "torch's own" not in caplog.text
 
@@ -332,7 +344,10 @@ def test_capturing_changes_no_state(tmp_path: Path) -> None:
     held = [*model.state_dict().values(), *(p.grad for p in model.parameters() if p.grad is not None)]
     held += [value for state in steps.optimiser.state.values() for value in state.values()]
     before, random_state = [value.clone() for value in held], torch.cuda.get_rng_state()
-    captured = steps._capture_pass(stream.objective, batch), steps._capture_finish(frozenset((stream.objective.name,)))
+    captured = (
+        steps._capture_pass(stream.objective, batch),
+        steps._capture_finish((frozenset((stream.objective.name,)), False)),
+    )
     assert all(captured) and all(torch.equal(value, saved) for value, saved in zip(held, before, strict=True))
     assert torch.equal(torch.cuda.get_rng_state(), random_state)
 

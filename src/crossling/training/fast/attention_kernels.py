@@ -3,7 +3,7 @@
 All keys of a text are read by one block, so that scores are normalised at once and the backward pass needs no sums
 over blocks: what a kernel for long texts spends on that is most of its time on texts of a sentence's length. Query, key
 and value are read where one matrix product left them, and their gradients are written side by side, as one matrix
-product reads them. Sums have a fixed order, so that the same inputs give the same bits.
+product reads them. Sums have a fixed order, so that the same inputs give the same bits; float32 is multiplied as such.
 
 B texts, H heads, S subwords, D a head's width.
 """
@@ -60,7 +60,7 @@ def _attention_forward(
     q_MD = tl.load(query + base + query_M[:, None] * stride_s + column_D[None, :], mask=there_MD, other=0.0)
     place_ND = key_N[:, None] * stride_s + column_D[None, :]
     k_ND = tl.load(key + base + place_ND, mask=there_ND, other=0.0)
-    scores_MN = tl.dot(q_MD, tl.trans(k_ND)) * (scale * LOG2_E)
+    scores_MN = tl.dot(q_MD, tl.trans(k_ND), input_precision="ieee") * (scale * LOG2_E)
     scores_MN += _load_bias(mask, text, stride_mask, key_N, length, MASKED)[None, :]
     highest_M = tl.max(scores_MN, 1)
     weights_MN = tl.exp2(scores_MN - highest_M[:, None])
@@ -70,7 +70,7 @@ def _attention_forward(
         row_M = head_of_all * length + query_M
         weights_MN = tl.where(draw_dropout_mask(tl.load(seed), row_M, M, KEYS, threshold), weights_MN * factor, 0.0)
     v_ND = tl.load(value + base + place_ND, mask=there_ND, other=0.0)
-    mean_MD = tl.dot(weights_MN.to(v_ND.dtype), v_ND)
+    mean_MD = tl.dot(weights_MN.to(v_ND.dtype), v_ND, input_precision="ieee")
     written = (text.to(tl.int64) * length * heads + head) * D
     place_MD = query_M[:, None] * heads * D + column_D[None, :]
     tl.store(output + written + place_MD, mean_MD.to(output.dtype.element_ty), mask=there_MD)
@@ -107,19 +107,19 @@ def _attention_backward(
         place_MD = query_M[:, None] * heads * D + column_D[None, :]
         grad_MD = tl.load(grad_output + read + place_MD, mask=there_MD, other=0.0)
         normaliser_M = tl.load(normalisers + head_of_all * length + query_M, mask=query_M < length, other=0.0)
-        scores_MN = tl.dot(q_MD, tl.trans(k_ND)) * (scale * LOG2_E) + bias_N[None, :]
+        scores_MN = tl.dot(q_MD, tl.trans(k_ND), input_precision="ieee") * (scale * LOG2_E) + bias_N[None, :]
         weights_MN = tl.where(there_MD, tl.exp2(scores_MN - normaliser_M[:, None]), 0.0)
-        grad_weights_MN = tl.dot(grad_MD, tl.trans(v_ND))
+        grad_weights_MN = tl.dot(grad_MD, tl.trans(v_ND), input_precision="ieee")
         used_MN = weights_MN
         if DROPOUT:
             kept = draw_dropout_mask(tl.load(seed), head_of_all * length + query_M, M, KEYS, threshold)
             used_MN = tl.where(kept, weights_MN * factor, 0.0)
             grad_weights_MN = tl.where(kept, grad_weights_MN * factor, 0.0)
-        grad_v_ND += tl.dot(tl.trans(used_MN.to(grad_MD.dtype)), grad_MD)
+        grad_v_ND += tl.dot(tl.trans(used_MN.to(grad_MD.dtype)), grad_MD, input_precision="ieee")
         mean_M = tl.sum(weights_MN * grad_weights_MN, 1)
         grad_scores_MN = (weights_MN * (grad_weights_MN - mean_M[:, None]) * scale).to(q_MD.dtype)
-        grad_k_ND += tl.dot(tl.trans(grad_scores_MN), q_MD)
-        grad_q_MD = tl.dot(grad_scores_MN, k_ND)
+        grad_k_ND += tl.dot(tl.trans(grad_scores_MN), q_MD, input_precision="ieee")
+        grad_q_MD = tl.dot(grad_scores_MN, k_ND, input_precision="ieee")
         sum_q_D += tl.sum(grad_q_MD, 0)
         place_MD = query_M[:, None] * 3 * heads * D + column_D[None, :]
         tl.store(gradients + written + place_MD, grad_q_MD.to(gradients.dtype.element_ty), mask=there_MD)
