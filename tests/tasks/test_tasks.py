@@ -231,6 +231,14 @@ def test_windows_cover_the_context(count: int, room: int, overlap: int) -> None:
     assert all(after[0] == before[1] - overlap for before, after in zip(windows, windows[1:], strict=False))
 
 
+@pytest.mark.parametrize(("room", "overlap"), [(4, 4), (4, 9), (-2, 0)])
+def test_windows_without_new_text_are_refused(room: int, overlap: int) -> None:
+    """An encoder may read less than the setting allows; a text that fits needs no second window."""
+    with pytest.raises(RecipeError, match=f"Set overlap to {max(room - 1, 0)} or less"):
+        list(cut_windows(10, room, overlap))
+    assert list(cut_windows(3, 4, 9)) == [(0, 3)]
+
+
 def test_an_answer_is_found_in_one_of_its_windows(tmp_path: Path) -> None:
     task, model, rows = _build("answer", "xlm-r", length=32, question=8, overlap=4)
     examples = encode_rows(task, [rows], model.encoder, cache=tmp_path, labels=())

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -24,9 +24,8 @@ from crossling.data.batching import (
 from crossling.data.rows import Rows
 from crossling.errors import DataError
 from crossling.files import is_intact
+from crossling.inference.encoding_key import TOKENIZING, identify_encoding, restrict_encoding
 from crossling.progress import NoProgress, Progress
-from crossling.recipe.identity import content_hash
-from crossling.registry import identify_plugins, load_kind
 from crossling.scores.predictions import Predictions
 from crossling.tasks import Task, check_labels
 
@@ -43,7 +42,6 @@ STREAM = 20_000
 LONG, MOST_SUBWORDS, MOST_EXAMPLES = 128, 256, 16
 """Subwords of a long example; by example of the batch size that is asked for, what a GPU takes at most."""
 Outputs = Iterable[tuple[Batch, dict[str, Any]]]
-_encoding = Lock()
 
 
 def check_kind(task: Task, rows: Rows) -> Rows:
@@ -64,25 +62,16 @@ def encode_rows(
     """Encoded examples of one or more sets, from the cache if they were encoded before; in memory without a cache."""
     chunks: Iterator[dict[str, list[Any]]] = chain.from_iterable(part.chunks(2_000) for part in rows)
     if cache is None:
-        with _encoding:  # tokenizers are not thread-safe
+        with TOKENIZING:
             return InMemoryExamples(task.encode(chunks, encoder, labels=labels))
-    facts = {
-        "rows": [part.fingerprint for part in rows],
-        "encoder": encoder.identity,
-        "task": task.settings.model_dump(mode="json"),
-        "labels": list(labels),
-        "version": load_kind("tasks", task.settings.kind).VERSION,
-    }
-    if plugins := identify_plugins(facts["task"]):
-        facts["plugins"] = plugins
-    identity = content_hash(facts)
-    path = cache / f"{identity}.arrow"
+    path = cache / f"{identify_encoding(task, rows, encoder, labels)}.arrow"
     if is_intact(path):
         return Examples(path)
-    with _encoding:  # tokenizers are not thread-safe, and another thread may be writing the same file
+    with TOKENIZING:  # another thread may be writing the same file
         if is_intact(path):
             return Examples(path)
-        return write_examples(path, task.encode(chunks, encoder, labels=labels))
+        limited, reading = restrict_encoding(task, encoder)
+        return write_examples(path, limited.encode(chunks, reading, labels=labels))
 
 
 def encode_ahead(task: Task, sets: Sequence[Rows], encoder: Encoder, *, cache: Path) -> Thread:

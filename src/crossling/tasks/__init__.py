@@ -48,7 +48,13 @@ class TaskSettings(Protocol):
 
 
 class Task(Protocol):
-    """A task with the label set that training fixed. A kind's module defines it, ``Settings`` and ``VERSION``."""
+    """A task with the label set that training fixed. A kind's module defines it, ``Settings`` and ``VERSION``.
+
+    It may define ``ENCODING_SETTINGS``: the settings that ``encode`` reads, where it reads of the encoder nothing but
+    the tokenizer, ``max_length``, ``uses_token_types`` and ``is_causal``. Stored examples then serve all models and
+    settings that are alike in these; whatever else it read would be an error. Without it they serve one encoder with
+    one table of settings.
+    """
 
     record: type
     """The kind of example that it reads, one of those in ``data/records.py``."""

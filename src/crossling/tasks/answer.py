@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from crossling.tasks import SplitWords
 
 VERSION = 1
+ENCODING_SETTINGS = ("length", "overlap", "question")
 SCALARS = ("row", "context_from", "first", "last")
 Array = np.ndarray[Any, np.dtype[Any]]
 

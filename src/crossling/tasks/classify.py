@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from crossling.objectives.label_texts import Objective
 
 VERSION = 1
+ENCODING_SETTINGS = ("length", "overlap")
 SPECIAL = 4
 """Special tokens that a window may need."""
 

@@ -8,6 +8,7 @@ from crossling.data.records import LabelledPair
 from crossling.tasks.texts import TextSettings, TextTask
 
 VERSION = 1
+ENCODING_SETTINGS = ("length",)
 
 
 class Settings(TextSettings):

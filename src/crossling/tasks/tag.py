@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from crossling.tasks import SplitWords
 
 VERSION = 1
+ENCODING_SETTINGS = ("length",)
 SPAN_LABEL = re.compile(r"[BIES]-.+")
 Score = Literal[
     "accuracy",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from crossling.errors import DataError
+from crossling.errors import DataError, RecipeError
 from crossling.recipe.recipe import FrozenSettings
 from crossling.scores.predictions import Predictions
 
@@ -162,6 +162,11 @@ def read_fields(lines: Sequence[str], count: int, *, name: str) -> list[tuple[in
 
 def cut_windows(count: int, room: int, overlap: int) -> Iterator[tuple[int, int]]:
     """Spans that cover ``count`` subwords, each at most ``room`` long, sharing ``overlap`` with the one before."""
+    if overlap >= room < count:
+        raise RecipeError(
+            f"overlap = {overlap} leaves no new text in a window: beside special tokens and a question this encoder "
+            f"reads {room} subwords of a text. Set overlap to {max(room - 1, 0)} or less."
+        )
     start = 0
     while True:
         yield start, min(start + room, count)

@@ -29,7 +29,7 @@ TOKENS = 1024
 """Subwords of a batch: with more of them, what lies between two layers leaves a CPU's cache."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredTokenizer:
     """The part of a fast tokenizer that predictions need, without transformers."""
 
