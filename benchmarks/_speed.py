@@ -6,7 +6,7 @@ import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,12 +138,17 @@ def setup_device(device: torch.device, precision: Precision = "auto") -> Any:
 
 def take_turns(runs: dict[str, Any], rounds: int, device: torch.device) -> dict[str, list[float]]:
     """Seconds of every epoch of each run but the first, in alternating order: other load affects all equally."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    return alternate({name: run.train_epoch for name, run in runs.items()}, rounds, device)
+
+
+def alternate(actions: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, list[float]]:
+    """Seconds of each action in every round but a first one, in which all of them meet all of their shapes."""
+    seconds: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(rounds + 1):
-        for name in list(runs) if number % 2 else list(reversed(runs)):
+        for name in list(actions) if number % 2 else list(reversed(actions)):
             wait(device)
             began = time.perf_counter()
-            runs[name].train_epoch()
+            actions[name]()
             wait(device)
             if number:
                 seconds[name].append(time.perf_counter() - began)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -96,29 +97,42 @@ def choose_arguments(folder: str, scale: Scale, *, batch: int, way: str) -> Any:
     )
 
 
-def time_prediction(kind: Kind, scale: Scale, parts: Sequence[Sequence[Example]], *, batch: int) -> float:
-    """Examples a second of Trainer.predict, one language after the other, each padded to its batch's longest."""
+def prepare_prediction(
+    kind: Kind, scale: Scale, parts: Sequence[Sequence[Example]], folder: Path, *, batch: int
+) -> tuple[Callable[[], None], list[int]]:
+    """What predicts with Trainer.predict, one language after the other, each batch padded to its longest.
+
+    Also the places of its last batches, padding included.
+    """
     from transformers import Trainer, TrainingArguments
 
-    torch.use_deterministic_algorithms(False)
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
-            folder,
-            per_device_eval_batch_size=batch,
-            bf16_full_eval=scale.on_gpu,
-            report_to=[],
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            use_cpu=not scale.on_gpu,
-        )
-        trainer = Trainer(build_model(kind, scale.size), arguments, data_collator=Collate(kind, fixed=False))
-        trainer.predict(parts[0][:batch])
-        wait(scale.device)
-        began = time.perf_counter()
+    arguments = TrainingArguments(
+        str(folder),
+        per_device_eval_batch_size=batch,
+        bf16_full_eval=scale.on_gpu,
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        use_cpu=not scale.on_gpu,
+    )
+    collator, sizes = Collate(kind, fixed=False), []
+
+    def collate_counted(rows: Sequence[Example]) -> dict[str, torch.Tensor]:
+        found = collator(rows)
+        sizes.append(found["input_ids"].numel())
+        return found
+
+    trainer = Trainer(build_model(kind, scale.size), arguments, data_collator=collate_counted)
+
+    def predict() -> None:
+        sizes.clear()
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(False)
         for part in parts:
             trainer.predict(part)
-        wait(scale.device)
-        return sum(map(len, parts)) / (time.perf_counter() - began)
+        torch.use_deterministic_algorithms(before, warn_only=True)
+
+    return predict, sizes
 
 
 def check_trainer() -> None:

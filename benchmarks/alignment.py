@@ -22,6 +22,7 @@ import os
 import re
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from _rows import clock
+from _rows import Row, clock
 from crossling.aligners import align_words, parse_aligner
 from crossling.aligners.corpus import Corpus, Side, build_corpus
 from crossling.aligners.links import Links
@@ -48,9 +49,7 @@ def main() -> None:
     options = parse_options()
     if options.growth:
         for count in options.growth:
-            process = get_context("spawn").Process(target=grow, args=(options, count))
-            process.start()
-            process.join()
+            print(describe_growth(run_growth(count, choose(options))), flush=True)
         return
     learns = options.aligner != "neural"
     with tempfile.TemporaryDirectory() as folder:
@@ -76,21 +75,55 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def grow(options: argparse.Namespace, count: int) -> None:
-    """Align a number of pairs, once everything is compiled; show time, links and the peak of memory beyond the text."""
-    aligner = choose(options)
+def run_growth(count: int, aligner: Any) -> dict[str, Any]:
+    """What :func:`grow` finds in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(grow, count, aligner).result()
+
+
+def grow(count: int, aligner: Any) -> dict[str, Any]:
+    """Align a number of pairs, once everything is compiled: time, links, memory."""
     align_words(draw_corpus(100), aligner)
     corpus = draw_corpus(count)
     Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on that of aligning alone
     before, started, work = measure_peak(), time.perf_counter(), time.process_time()
     links = align_words(corpus, aligner)
-    wall, work = time.perf_counter() - started, time.process_time() - work
-    words = [len(side.tokens.values) for side in (corpus.source, corpus.target)]
-    print(
-        f"{count:,} pairs, {words[0]:,} and {words[1]:,} words, {len(corpus.source.vocabulary):,} different; "
-        f"{len(links.pairs):,} links; {wall:.1f} s, {work:.1f} CPU seconds, {work / count * 1e6:.0f} us a pair, "
-        f"{work / sum(words) * 1e6:.2f} us a word; {measure_peak() - before:,} MB; load {os.getloadavg()[0]:.1f}",
-        flush=True,
+    return {
+        "pairs": count,
+        "words": [len(side.tokens.values) for side in (corpus.source, corpus.target)],
+        "different": len(corpus.source.vocabulary),
+        "links": len(links.pairs),
+        "wall": time.perf_counter() - started,
+        "work": time.process_time() - work,
+        "grown": measure_peak() - before,
+        "peak": measure_peak(),
+    }
+
+
+def describe_growth(found: dict[str, Any]) -> str:
+    count, words, work = found["pairs"], found["words"], found["work"]
+    return (
+        f"{count:,} pairs, {words[0]:,} and {words[1]:,} words, {found['different']:,} different; "
+        f"{found['links']:,} links; {found['wall']:.1f} s, {work:.1f} CPU seconds, {work / count * 1e6:.0f} us a pair, "
+        f"{work / sum(words) * 1e6:.2f} us a word; {found['grown']:,} MB beyond the text, {found['peak']:,} MB in all; "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def measure_growth(count: int) -> Row:
+    """A row of the benchmark: many made-up pairs."""
+    found = run_growth(count, parse_aligner({"kind": "statistical", "symmetrize": "grow-diag-final-and"}))
+    return Row(
+        "alignment, many pairs",
+        f"{count:,} made-up pairs of 12 words a side, both directions; the process takes {found['peak']:,} MB at most",
+        "s",
+        found["wall"],
+        better="lower",
+        notes={
+            "CPU time of a pair, µs": round(found["work"] / count * 1e6),
+            "peak of the process, MB": found["peak"],
+            "of that beyond the text, MB": found["grown"],
+        },
     )
 
 

@@ -9,22 +9,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from _rows import VALUE, Row, clock
+from _rows import VALUE, Row
 from _speed import (
     READ,
     Scale,
+    alternate,
     batch_of,
     build_run,
     count_operations,
     setup_device,
     take_turns,
     time_epochs,
-    wait,
     workspace,
 )
 from _synthetic import (
@@ -36,11 +35,10 @@ from _synthetic import (
     WORDS,
     Kind,
     build_encoder,
-    make_lengths,
     make_rows,
     write_rows,
 )
-from _trainer import time_prediction, time_trainer
+from _trainer import prepare_prediction, time_trainer
 from finetune import TITLES, build_objective, build_task
 
 COST = 1.15
@@ -54,6 +52,7 @@ CHOICE = 20_000
 """Vocabulary of masked words on a CPU; with all 250,037 subwords, the head alone would be timed."""
 LANGUAGES = 4
 PLAIN = "plain fine-tuning"
+SINGLY, TRAINER = "language by language", "Trainer.predict"
 Prepared = tuple[Any, Any, float]
 """A model, a program, and the operations of an epoch."""
 
@@ -242,31 +241,39 @@ def measure_adaptation(scale: Scale, matrix_rate: float) -> Row:
 
 
 def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
-    """Classes of several languages' pairs of texts, all in one stream of batches alike in length."""
+    """Classes of several languages' pairs of texts: all in one stream of batches alike in length, one language after
+    the other, and so by the Trainer. The three take turns, after a round in which each has met its shapes."""
     from crossling.data.batching import JoinedExamples
     from crossling.inference.evaluate import TorchEngine
     from crossling.progress import NoProgress
 
     each, batch = (8, 4) if scale.quick else (4_000, 128) if scale.on_gpu else (64, 32)
     parts = [make_rows(TEXTS, each, scale.size.drawn, seed=10 + number) for number in range(LANGUAGES)]
+    padded: dict[str, list[int]] = {}
     with workspace() as folder:
         written = [write_rows(TEXTS, rows, folder / f"{number}.arrow") for number, rows in enumerate(parts)]
         together = JoinedExamples(written)
         model, stream = build_task(TEXTS, scale, together)
         engine = TorchEngine(model.to(scale.device), setup_device(scale.device))
 
-        def predict(sets: list[Any]) -> None:
-            for examples in sets:
-                for _ in engine.predict(stream.objective, examples, batch=batch, progress=NoProgress()):
-                    pass
+        def predict(name: str, sets: list[Any]) -> None:
+            padded[name] = [
+                len(planned.rows) * planned.length
+                for examples in sets
+                for planned, _ in engine.predict(stream.objective, examples, batch=batch, progress=NoProgress())
+            ]
 
-        predict(written[:1])
-        rates = {
-            name: LANGUAGES * each / min(_time(lambda s=sets: predict(s), scale) for _ in range(2))  # type: ignore[misc]
-            for name, sets in (("ours", [together]), ("language by language", written))
+        peer, read = prepare_prediction(TEXTS, scale, parts, folder / "trainer", batch=batch)
+        actions = {
+            "ours": partial(predict, "ours", [together]),
+            SINGLY: partial(predict, SINGLY, written),
+            TRAINER: peer,
         }
-    rates["Trainer.predict"] = time_prediction(TEXTS, scale, parts, batch=batch)
-    lengths = np.concatenate([make_lengths(TEXTS, each, seed=10 + number) for number in range(LANGUAGES)])
+        seconds = alternate(actions, scale.rounds, scale.device)
+        padded[TRAINER] = read
+    ratios = [alone / ours for alone, ours in zip(seconds[SINGLY], seconds["ours"], strict=True)]
+    rates = {name: len(together) / statistics.median(found) for name, found in seconds.items()}
+    lengths = together.lengths
     return Row(
         "evaluation",
         f"prediction for {LANGUAGES} languages of {each:,} pairs of texts in one stream, batches of {batch}",
@@ -274,12 +281,11 @@ def measure_evaluation(scale: Scale, matrix_rate: float) -> Row:
         rates.pop("ours"),
         rates,
         limit=matrix_rate / (count_operations(scale.size, lengths, passes=READ) / len(lengths)),
+        notes={
+            "rounds": f"{min(ratios):.2f} to {max(ratios):.2f} times {SINGLY}, {len(ratios)} rounds",
+            **{
+                f"batches, {name}": f"{len(sizes)}, {sum(sizes) / lengths.sum():.2f} places for a subword"
+                for name, sizes in padded.items()
+            },
+        },
     )
-
-
-def _time(action: Callable[[], None], scale: Scale) -> float:
-    def act() -> None:
-        action()
-        wait(scale.device)
-
-    return clock(act)[0]

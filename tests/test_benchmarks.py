@@ -106,6 +106,30 @@ def test_a_quick_run_saves_rows(
     assert "adjustment: " in capsys.readouterr().out
 
 
+def test_a_quick_run_has_rows_of_what_grows_and_of_commands(load: Callable[[str], Any], tmp_path: Path) -> None:
+    out = tmp_path / "rows.json"
+    wanted = ["--only", "evaluation", "commands", "status", "growth", "many-pairs"]
+    assert load("run").main(["--device", "cpu", "--quick", "--out", str(out), *wanted]) == 0
+    found = json.loads(out.read_text(encoding="utf-8"))
+    rows = {row["name"]: row for row in found["rows"]}
+    assert rows["evaluation"]["peers"].keys() == {"language by language", "Trainer.predict"}
+    places = [rows["evaluation"]["notes"][f"batches, {name}"] for name in ("ours", "language by language")]
+    assert places[0] < places[1]  # one stream has as many batches, and less padding
+    assert rows["import crossling"]["ratios"]["import transformers"] > 1
+    assert rows["crossling --help"]["ours"] > 0 and rows["study status"]["notes"]["CPU s"] > 0
+    for name in ("alignment, many pairs", *(() if "growth" in found["left_out"] else ("growth, pairs of texts",))):
+        assert rows[name]["ours"] > 0 and rows[name]["notes"]["peak of the process, MB"] > 10
+
+
+@pytest.mark.slow
+def test_a_quick_run_has_every_row(load: Callable[[str], Any], tmp_path: Path) -> None:
+    out, run = tmp_path / "rows.json", load("run")
+    assert run.main(["--device", "cpu", "--quick", "--out", str(out)]) == 0
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert len(found["rows"]) >= sum("cpu" in entry.devices for entry in run.ENTRIES.values()) - len(found["left_out"])
+    assert not [why for why in found["left_out"].values() if why.startswith("failed")]
+
+
 @pytest.mark.slow
 def test_a_quick_run_serves(load: Callable[[str], Any], tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
