@@ -265,4 +265,5 @@ def test_unused_settings_do_not_count_in_an_identity() -> None:
     assert not {"lora", "freeze", "optimizer_states", "kernels"} & set(drop_unused(plain.model_dump(mode="json")))
     used = TrainingSettings(lora=LoraSettings(targets=("query",)), freeze=3, optimizer_states="8bit", kernels="fused")
     table = used.model_dump(mode="json")
-    assert TrainingSettings.model_validate(freeze(table)) == used and drop_unused(table) == table
+    assert TrainingSettings.model_validate(freeze(table)) == used
+    assert drop_unused(table) == table | {"kernels": "fused 2"}, "models of an earlier version are others"

@@ -109,9 +109,15 @@ UNUSED: dict[str, Any] = {"lora": False, "freeze": "none", "optimizer_states": "
 """Settings that were added when results had been stored, with the values at which they do nothing."""
 
 
+FUSED = {"fused": "fused 2"}
+"""What identities call kernels that compute other results than those of an earlier version under the same name."""
+
+
 def drop_unused(table: dict[str, Any]) -> dict[str, Any]:
-    """A stage's dumped settings without those that do nothing, so that stored results stay known."""
-    return {name: value for name, value in table.items() if name not in UNUSED or value != UNUSED[name]}
+    """What of a stage's dumped settings counts in its identity: not those that do nothing, so that stored results stay
+    known."""
+    used = {name: value for name, value in table.items() if name not in UNUSED or value != UNUSED[name]}
+    return used | ({"kernels": FUSED[used["kernels"]]} if used.get("kernels") in FUSED else {})
 
 
 class HeadSettings(OptimiserSettings):
