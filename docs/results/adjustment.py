@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,11 @@ SCORES = TABLES / "adjustment-seeds.csv"
 SIZES = TABLES / "adjustment-size-seeds.csv"
 LAYER = TABLES / "adjustment-replay-layer.csv"
 NEWS = TABLES / "adjustment-replay-news.csv"
+TERMS = TABLES / "adjustment-replay-news-terms.csv"
+HARM = TABLES / "adjustment-replay-news-harm.csv"
 AGREEMENT = TABLES / "adjustment-replay-agreement.csv"
+AGREEMENT_TERMS = TABLES / "adjustment-replay-agreement-terms.csv"
+AGREEMENT_HARM = TABLES / "adjustment-replay-agreement-harm.csv"
 STRONG = TABLES / "adjustment-qa.csv"
 CHANGES = TABLES / "adjustment-english-words.csv"
 STUDIES = ("adjustment", "adjustment-more-seeds")
@@ -103,6 +107,7 @@ KINDS = (
     Column("other languages, news", "pos", "news"),
     Column("other languages, Wikipedia", "pos", "wikipedia"),
 )
+TWELVE = (Column("English, PUD", "pos", "ud", is_english), Column("twelve languages", "pos", "ud"))
 TEXTS = {
     "ewt": "EWT's test set (web)",
     "tatoeba": "everyday sentences (Tatoeba Challenge)",
@@ -167,6 +172,16 @@ LONG_LANGUAGES = tuple(
     seed_tables.LanguageColumn((system,) if number else ("plain", system), "pos", "ud", "plain", system)
     for number, system in enumerate(name for name, baseline in LONG_REPLAYS.items() if baseline == "plain")
 )
+TERM_SYSTEMS = ("thirteen", "thirteen-stay", "thirteen-pull", "adjusted", "continual")
+"""Systems of replay-news-terms.toml but plain."""
+BETWEEN_TERMS = (
+    ("thirteen-stay", "thirteen"),
+    ("thirteen-pull", "thirteen"),
+    ("continual", "thirteen"),
+    ("continual", "adjusted"),
+)
+HARMS = (("thirteen", "plain"), ("seven", "plain"), ("seven", "thirteen"))
+"""What replay-news-harm.toml tests again with new seeds."""
 REPLAYS = ("continual", "replayed", "everyday", "replayed-stay", "replayed-pull", "replayed-layer")
 SIZE_COLUMNS = (
     Column("entities", "ner", "panx-dev--2000"),
@@ -187,14 +202,16 @@ def list_systems(scores: SeedScores, columns: tuple[Column, ...]) -> list[str]:
     return [system for system in found if system != ORIGINAL]
 
 
-def build_differences(scores: SeedScores, columns: tuple[Column, ...], systems: list[str]) -> list[str]:
-    """Levels of the original encoder, then every system's difference from it; Holm's correction over the systems."""
+def build_differences(
+    scores: SeedScores, columns: tuple[Column, ...], systems: list[str], baseline: str = ORIGINAL
+) -> list[str]:
+    """Levels of the baseline, then every system's difference from it; Holm's correction over the systems."""
     cells: dict[str, list[str]] = {}
     for column in columns:
-        original = average(scores, ORIGINAL, column)
+        original = average(scores, baseline, column)
         gains = [seed_tables.measure_gain(average(scores, system, column), original) for system in systems]
         corrected = seed_tables.correct(gains)
-        cells.setdefault(ORIGINAL, []).append(seed_tables.show_mean(original))
+        cells.setdefault(baseline, []).append(seed_tables.show_mean(original))
         for system, gain, p in zip(systems, gains, corrected, strict=True):
             cells.setdefault(system, []).append(seed_tables.format_gain(gain, p))
     rows = [(system, *found) for system, found in cells.items() if any(found)]
@@ -330,7 +347,7 @@ def build_replay_of_news() -> list[str]:
     return [
         *seed_tables.format_table(("", *(column.title for column in columns)), rows),
         *seed_tables.format_table(("", "news less Wikipedia", "news less web"), contrasts),
-        *build_agreement(),
+        *build_agreement(AGREEMENT, tuple(LONG_REPLAYS), seed_tables.format_mean),
         *seed_tables.build_languages(scores, LONG_LANGUAGES),
         *build_new_seeds(scores, columns, ["layer", "everyday"], "plain"),
     ]
@@ -350,19 +367,79 @@ def build_strong_model() -> list[str]:
     return [*lines, *seed_tables.build_languages(scores, STRONG_LANGUAGES)]
 
 
-def build_agreement() -> list[str]:
-    """Percent of words with the same tag as without replay: a line for each text, means over seeds."""
+def build_replay_terms() -> list[str]:
+    """One term alone, and replay after adjusting: scores by kind of text, between systems, agreement, languages."""
+    scores, columns = seed_tables.read_scores(TERMS), (*KINDS, *TWELVE)
+    adjusting = []
+    for column in columns:
+        found = {name: average(scores, name, column) for name in ("plain", *TERM_SYSTEMS)}
+        changes = [
+            {seed: found[one][seed] - found[other][seed] for seed in found[one].keys() & found[other].keys()}
+            for one, other in (("continual", "adjusted"), ("thirteen", "plain"))
+        ]
+        adjusting.append(seed_tables.format_gain(seed_tables.measure_gain(*changes)))
+    languages = [
+        seed_tables.LanguageColumn((system,) if number else ("plain", system), "pos", "ud", "plain", system)
+        for number, system in enumerate(TERM_SYSTEMS)
+    ]
+    *between, _ = build_between(scores, columns, BETWEEN_TERMS)
+    return [
+        *build_differences(scores, columns, list(TERM_SYSTEMS), "plain"),
+        *between,
+        f"| what replay changes after adjusting less without, not corrected | {' | '.join(adjusting)} |",
+        "",
+        *build_agreement(AGREEMENT_TERMS, TERM_SYSTEMS, format_range),
+        *seed_tables.build_languages(scores, languages),
+    ]
+
+
+def build_replay_harm() -> list[str]:
+    """The harm of replayed news: five new seeds alone, the first five, and all ten; agreement in the new ones."""
+    new, first = seed_tables.read_scores(HARM), seed_tables.read_scores(NEWS)
+    columns = (*KINDS, *TWELVE)
+    cells: dict[tuple[str, str], list[list[str]]] = {pair: [] for pair in HARMS}
+    for column in columns:
+        gains = [seed_tables.measure_gain(*(average(new, name, column) for name in pair)) for pair in HARMS]
+        for pair, gain, p in zip(HARMS, gains, seed_tables.correct(gains), strict=True):
+            early = [
+                {seed: value for seed, value in average(first, name, column).items() if seed <= FIRST_SEEDS}
+                for name in pair
+            ]
+            ten = [{**one, **average(new, name, column)} for one, name in zip(early, pair, strict=True)]
+            others = (seed_tables.format_gain(seed_tables.measure_gain(*one)) for one in (early, ten))
+            cells[pair].append([seed_tables.format_gain(gain, p), *others])
+    rows = [
+        (f"{one} less {other}, {title}", *(cell[number] for cell in found))
+        for (one, other), found in cells.items()
+        for number, title in enumerate(("new seeds", "first five", "all ten"))
+    ]
+    ten_seeds = seed_tables.read_scores(NEWS, HARM)
+    languages = [
+        seed_tables.LanguageColumn((system,) if number else ("plain", system), "pos", "ud", "plain", system)
+        for number, system in enumerate(("thirteen", "seven"))
+    ]
+    return [
+        *seed_tables.format_table(("", *(column.title for column in columns)), rows),
+        *build_agreement(AGREEMENT_HARM, ("thirteen", "seven"), format_range),
+        *seed_tables.build_languages(ten_seeds, languages),
+    ]
+
+
+def format_range(values: Sequence[float]) -> str:
+    """The mean over seeds, with the lowest and the highest."""
+    return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def build_agreement(path: Path, systems: Sequence[str], show: Callable[[list[float]], str]) -> list[str]:
+    """Percent of words with the same tag as without replay: a line for each text, over seeds."""
     found: dict[str, dict[str, list[float]]] = {}
     words: dict[str, str] = {}
-    with AGREEMENT.open(encoding="utf-8", newline="") as stream:
+    with path.open(encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):
             words[row["text"]] = f"{int(row['words']):,}"
             found.setdefault(row["text"], {}).setdefault(row["system"], []).append(float(row["agreed"]))
-    rows = [
-        (title, words[text], *(seed_tables.format_mean(found[text][system]) for system in LONG_REPLAYS))
-        for text, title in TEXTS.items()
-    ]
-    return seed_tables.format_table(("English text", "words", *LONG_REPLAYS), rows)
+    rows = [(title, words[text], *(show(found[text][system]) for system in systems)) for text, title in TEXTS.items()]
+    return seed_tables.format_table(("English text", "words", *systems), rows)
 
 
 def build_changes(path: Path) -> list[str]:
@@ -435,6 +512,8 @@ def list_pages() -> seed_tables.Pages:
         "sizes": build_sizes,
         **{f"distances-{name}": partial(build_distances, path) for name, path in DISTANCES.items()},
         "replay-news": build_replay_of_news,
+        "replay-harm": build_replay_harm,
+        "replay-terms": build_replay_terms,
         "replay-short": lambda: [*build_differences(scores, KINDS, list(REPLAYS)), *build_contrasts(scores)],
         "replay-layer": lambda: build_replay_at_layer(scores),
     }
@@ -442,15 +521,24 @@ def list_pages() -> seed_tables.Pages:
 
 
 def gather(results: Path) -> None:
-    count = seed_tables.gather_scores(results, STUDIES, SCORES)
-    sys.stdout.write(f"{SCORES}: {count} scores\n")
-    seed_tables.gather_changes(results, "adjustment", CHANGES)
+    if any(seed_tables.locate_csv(results, study, "seed-scores.csv") for study in STUDIES):
+        count = seed_tables.gather_scores(results, STUDIES, SCORES)
+        sys.stdout.write(f"{SCORES}: {count} scores\n")
+        seed_tables.gather_changes(results, "adjustment", CHANGES)
     if seed_tables.locate_csv(results, "replay-layer", "seed-scores.csv"):
         seed_tables.gather_scores(results, ("replay-layer",), LAYER)
     if seed_tables.locate_csv(results, "adjustment-qa", "seed-scores.csv"):
         seed_tables.gather_scores(results, ("adjustment-qa",), STRONG)
     if seed_tables.locate_csv(results, "replay-news", "seed-scores.csv"):
         seed_tables.gather_scores(results, ("replay-news", "replay-news-more-seeds"), NEWS)
+    for path in (AGREEMENT_TERMS, AGREEMENT_HARM):  # what agreement.py printed
+        name = path.stem.removeprefix("adjustment-replay-")
+        if (found := results / "analyses" / f"{name}.csv").exists():
+            path.write_bytes(found.read_bytes())
+    for path in (TERMS, HARM):
+        study = path.stem.removeprefix("adjustment-")
+        if seed_tables.locate_csv(results, study, "seed-scores.csv"):
+            seed_tables.gather_scores(results, (study,), path)
     size = "adjustment-size-tatoeba"
     if any((results / place).exists() for place in (f"{size}-seed-scores.csv", f"{size}/seed-scores.csv")):
         seed_tables.gather_scores(results, (size,), SIZES)

@@ -26,6 +26,9 @@ PROBES = TABLES / "knowledge-seeds-probes.csv"
 HEADS = TABLES / "knowledge-seeds-heads.csv"
 HEADS_IN_LAYERS = TABLES / "knowledge-seeds-heads-in-layers.csv"
 HEAD_SCORES = TABLES / "knowledge-head-scores.csv"
+OTHERS = TABLES / "knowledge-seeds-other-scores.csv"
+PROBES_BY_LANGUAGE = TABLES / "knowledge-seeds-probes-languages.csv"
+UPDATES = TABLES / "knowledge-head-updates-seeds.csv"
 STUDIES = ("knowledge-pos", "knowledge-ner-5000", "knowledge-sentiment", "knowledge-paraphrase")
 TASKS = {"pos": "parts of speech", "ner": "entities", "sentiment": "sentiment", "paraphrase": "paraphrase"}
 METHODS = {"multi": "labels in those languages", "+DA": "their unlabelled text, first", "+FA": "other tasks beside"}
@@ -39,6 +42,15 @@ PUBLISHED = {
 """The paper's points from its cross-lingual model, mean of de, es, fr (tables 2 and 6)."""
 NAMES = {"pos": "POS", "ner": "NER", "sentiment": "SA", "paraphrase": "PI"}
 """Tasks in the paper's tables."""
+OTHER_SCORES = {
+    "macro_f1_supported": "macro F1, labels with 10 words or more",
+    "accuracy": "accuracy",
+    "span_f1": "span F1",
+    "span_macro_f1": "span macro F1",
+}
+"""Scores beside the main one, which the archive has for some tasks."""
+ARCHIVED_SCORES = (*OTHER_SCORES, "span_macro_f1_supported")
+LANGUAGES = ("en", "de", "es", "fr")
 TOP = "60"
 """Of 144 heads, as in the paper."""
 SMALLEST = 0.0005
@@ -226,6 +238,86 @@ def compare_probes() -> list[str]:
     return seed_tables.format_table(("model", *heads), rows)
 
 
+def build_other_scores(scores: SeedScores) -> list[str]:
+    """Every task that has other scores: levels of cross, and what other systems differ by; Holm's correction over the
+    systems of a column."""
+    with OTHERS.open(encoding="utf-8", newline="") as stream:
+        archived = list(csv.DictReader(stream))
+    lines: list[str] = []
+    for task in dict.fromkeys(row["task"] for row in archived):
+        names = [name for name in OTHER_SCORES if any((row["task"], row["score"]) == (task, name) for row in archived)]
+        columns = [("macro F1", scores)]
+        for name in names:
+            rows = [row for row in archived if (row["task"], row["score"]) == (task, name)]
+            if (found := SeedScores(rows)).values != {key: scores.values[key] for key in found.values}:
+                columns.append((OTHER_SCORES[name], found))
+        cells: dict[str, list[str]] = {}
+        for _, found in columns:
+            [data, *_] = found.list_sets(task)
+            cross = found.average(task, "cross", data, is_zero_shot)
+            systems = [system for system in found.list_systems(task) if system != "cross"]
+            gains = [seed_tables.measure_gain(found.average(task, one, data, is_zero_shot), cross) for one in systems]
+            cells.setdefault("cross", []).append(seed_tables.show_mean(cross))
+            for system, gain, p in zip(systems, gains, seed_tables.correct(gains), strict=True):
+                cells.setdefault(system, []).append(seed_tables.format_gain(gain, p))
+        heads = (TASKS[task], *(title for title, _ in columns))
+        lines += seed_tables.format_table(heads, [(system, *row) for system, row in cells.items()])
+    return lines
+
+
+def build_probes_by_language() -> list[str]:
+    """Results of cross in every language, and what multi differs by; Holm's correction over all differences."""
+    table = pd.read_csv(PROBES_BY_LANGUAGE)
+    table = table[table["score"] == "macro_f1"]
+    found = {
+        key: dict(zip(one["seed"], one["result"], strict=True))
+        for key, one in table.groupby(["model", "probe", "language"])
+    }
+    tasks = [task for task in TASKS if task in set(table["model"])]
+    keys = list(product(tasks, TASKS, LANGUAGES))
+    gains = [seed_tables.measure_gain(found[f"{t}-multi", p, code], found[t, p, code]) for t, p, code in keys]
+    corrected = dict(zip(keys, zip(gains, seed_tables.correct(gains), strict=True), strict=True))
+    rows = []
+    for task, probe in product(tasks, TASKS):
+        levels = [found[task, probe, code] for code in LANGUAGES]
+        shown = [str(seed_tables.measure_gain(level, dict.fromkeys(level, 0.0))) for level in levels]
+        rows.append((task, TASKS[probe], *shown))
+        marked = []
+        for code in LANGUAGES:
+            gain, p = corrected[task, probe, code]
+            marked.append(f"{gain}{seed_tables.MARKS.get(seed_tables.decide(gain, p), '')}")
+        rows.append((f"{task}-multi less {task}", TASKS[probe], *marked))
+    return seed_tables.format_table(("model", "probe", *LANGUAGES), rows)
+
+
+def build_updates() -> list[str]:
+    """Spearman's rho between maps of updates of heads: of means over seeds, and of single seeds."""
+    table = pd.read_csv(UPDATES).set_index(["model", "seed"])
+    models = list(dict.fromkeys(table.index.get_level_values("model")))
+    rows = []
+    for number, one in enumerate(models):
+        for other in models[number:]:
+            maps = [table.loc[name].T.add_suffix(end) for name, end in ((one, " one"), (other, " other"))]
+            between = pd.concat(maps, axis=1).corr("spearman")
+            pairs = [
+                between.loc[f"{a} one", f"{b} other"]
+                for a, b in product(table.loc[one].index, table.loc[other].index)
+                if a != b and (one != other or a < b)
+            ]
+            mean = table.loc[one].mean().corr(table.loc[other].mean(), "spearman")
+            means = "" if one == other else f"{mean:.2f}"
+            rows.append(
+                (
+                    one,
+                    "its other seeds" if one == other else other,
+                    means,
+                    f"{fmean(pairs):.2f}",
+                    f"{min(pairs):.2f} to {max(pairs):.2f}",
+                )
+            )
+    return seed_tables.format_table(("model", "and", "rho of means", "of two seeds", "lowest to highest"), rows)
+
+
 def list_pages() -> seed_tables.Pages:
     """The tables of the page, from the archived scores."""
     scores = seed_tables.read_scores(SCORES)
@@ -238,16 +330,33 @@ def list_pages() -> seed_tables.Pages:
         "scores": lambda: join(build_scores),
         "methods": lambda: build_methods(scores),
         "languages": lambda: join(build_systems_by_language),
+        "other-scores": lambda: build_other_scores(scores),
         "probes": build_probes,
+        "probes-languages": build_probes_by_language,
+        "head-updates": build_updates,
         "heads": lambda: build_heads(HEADS, HEADS_IN_LAYERS),
         "perplexities": build_perplexities,
     }
     return {FOLDER / "knowledge.md": sections}
 
 
+def gather_other_scores(results: Path) -> None:
+    """Scores beside the main one, of the studies whose ``seed-scores.csv`` has them."""
+    rows: list[tuple[str, ...]] = []
+    for study in STUDIES:
+        if found := seed_tables.locate_csv(results, study, "seed-scores.csv"):
+            with found.open(encoding="utf-8", newline="") as stream:
+                others = [row for row in csv.DictReader(stream) if row["score"] in ARCHIVED_SCORES]
+            rows += [(study, *(row[name] for name in seed_tables.HEAD[1:])) for row in others]
+    if rows:
+        with OTHERS.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows([seed_tables.HEAD, *rows])
+
+
 def gather(results: Path) -> None:
     count = seed_tables.gather_scores(results, STUDIES, SCORES)
     sys.stdout.write(f"{SCORES}: {count} scores\n")
+    gather_other_scores(results)
     places = {"head_probe-shared": HEADS, "head_probe-in-layers-shared": HEADS_IN_LAYERS}
     places |= {f"perplexity-{task}": name_perplexities(task) for task in TASKS}
     for name, path in places.items():
@@ -255,8 +364,16 @@ def gather(results: Path) -> None:
             path.write_bytes(found.read_bytes())
     if (probes := results / "analyses" / "probe.csv").exists():
         table = pd.read_csv(probes)
+        shown = table[(table["sample"] == 0) & table["score"].isin(["macro_f1", "macro_f1_supported"])]
+        columns = ["model", "seed", "probe", "language", "score", "result"]
+        shown[columns].to_csv(PROBES_BY_LANGUAGE, index=False, lineterminator="\n")
         table = table[(table["language"] == "all") & (table["score"] == "macro_f1") & (table["sample"] == 0)]
         table[["model", "seed", "probe", "result"]].to_csv(PROBES, index=False)
+    if (updates := results / "analyses" / "head_updates.csv").exists():
+        table = pd.read_csv(updates)
+        table["name"] = table["layer"].astype(str) + "." + table["head"].astype(str)
+        wide = table.pivot_table(index=["model", "seed"], columns="name", values="update", sort=False)
+        wide.reset_index().to_csv(UPDATES, index=False, float_format="%.5g", lineterminator="\n")
     if (heads := results / "analyses" / "head_probe.parquet").exists():
         table = pd.read_parquet(heads)
         table = table[(table["language"] == "all") & (table["score"] == "macro_f1") & (table["sample"] == 0)]

@@ -16,10 +16,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import pandas as pd
 import seed_tables
 from seed_tables import DEV, FOLDER, TABLES, BySeed, Gain, SeedScores, is_english, is_zero_shot
 
-from crossling.data.languages import group_of
+from crossling.data.languages import group_of, name_of
 from crossling.papers.published import find_table
 from crossling.report.figures import draw_figure
 
@@ -28,6 +29,8 @@ SCORES = TABLES / "layer-fusion.csv"
 GATE_SCORES = TABLES / "layer-fusion-gate.csv"
 ABLATION_SCORES = TABLES / "layer-fusion-ablation.csv"
 MORE_SCORES = TABLES / "layer-fusion-more-seeds.csv"
+MIX_SCORES = TABLES / "layer-fusion-mixes.csv"
+GATES = TABLES / "layer-fusion-gates.csv"
 PAGE = FOLDER / "layer-fusion.md"
 FIGURE = FOLDER / "layer-fusion-layers.svg"
 SEEDS = (1, 2, 3, 4, 5)
@@ -87,6 +90,17 @@ MORE = (
     ("itself", "plain"),
 )
 """Differences under one point that five more seeds test again."""
+MIXES = (("ner", "mean layer=11"), ("pos", "scalar_mix"))
+"""Mixes without attention that the ablation found under one point, which five more seeds test again."""
+GATE_FIGURES = {
+    "gate": "gate",
+    "over channels": "over channels",
+    "over tokens": "over tokens",
+    "moved": "moved",
+    "like English": "like English",
+    "like frozen": "like frozen, same seed",
+}
+"""Of gates: columns on the page, by the archive's."""
 FIXED_LAYERS = ("dlfa layer=8", "dlfa layer=11")
 """Those that were fixed beforehand, of which more seeds were run."""
 GROUPED = (("nli", 11), ("nli", 8), ("paraphrase", 10), ("paraphrase", 6))
@@ -394,6 +408,62 @@ def build_more_seeds(scores: SeedScores) -> list[str]:
     return seed_tables.format_table(["", "new seeds", "", "first five", "all ten"], rows)
 
 
+def build_mixes(_: SeedScores) -> list[str]:
+    """Mixes without attention less plain: by new seeds alone, by those of the ablation, and by all ten."""
+    new, first = seed_tables.read_scores(MIX_SCORES), seed_tables.read_scores(ABLATION_SCORES)
+    rows = []
+    planned = correct([compare(new, task, (system, "plain")) for task, system in MIXES])
+    for (task, system), tested in zip(MIXES, planned, strict=True):
+        for title, keep in (("", is_zero_shot), (", English", is_english)):
+            ten = [{**average(first, task, name, keep), **average(new, task, name, keep)} for name in (system, "plain")]
+            gains = [compare(new, task, (system, "plain"), keep), compare(first, task, (system, "plain"), keep)]
+            shown = [seed_tables.format_gain(gain) for gain in (*gains, seed_tables.measure_gain(*ten))]
+            if keep is is_zero_shot:
+                shown[0] = format_tested(tested)
+            verdict = "" if title else seed_tables.decide(*tested)
+            rows.append([f"{TASKS[task][0]}{title}: {ABLATION[system]} less plain", shown[0], verdict, *shown[1:]])
+    return seed_tables.format_table(["", "new seeds", "", "first five", "all ten"], rows)
+
+
+def build_gates(_: SeedScores) -> list[str]:
+    """Learnt gates beside frozen ones: means over languages, then over seeds, and their differences by seed; then by
+    language how alike gates are to English and to the frozen ones."""
+    table = pd.read_csv(GATES)
+    table.loc[table["language"] == "en", "like English"] = None  # with itself
+    rows = []
+    for task in table["task"].unique():
+        seeds = table[table["task"] == task].groupby(["system", "seed"])[list(GATE_FIGURES)].mean()
+        for system, title in (("dlfa", "learnt"), ("frozen", "frozen")):
+            cells = [
+                f"{mean:.3f} ± {spread:.3f}" for mean, spread in seeds.loc[system].agg(["mean", "std"]).T.to_numpy()
+            ]
+            rows.append((f"{TASKS[task][0]}, {title}", *cells[:-1], cells[-1] if system == "dlfa" else ""))
+        gains = [
+            seed_tables.measure_gain(*(seeds.loc[one, name].to_dict() for one in ("dlfa", "frozen")))
+            for name in list(GATE_FIGURES)[:-1]
+        ]
+        shown = [f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" if gain else "" for gain in gains]
+        rows.append((f"{TASKS[task][0]}, learnt less frozen", *shown, ""))
+    means = table.groupby(["language", "task", "system"])[["like English", "like frozen"]].mean()
+    columns = [
+        (f"{TASKS[task][0]}: {title}", (task, system, name))
+        for task in table["task"].unique()
+        for title, system, name in (
+            ("like English, learnt", "dlfa", "like English"),
+            ("like English, frozen", "frozen", "like English"),
+            ("learnt like frozen", "dlfa", "like frozen"),
+        )
+    ]
+    languages = []
+    for code in table["language"].unique():
+        values = [means.loc[(code, task, system), name] for _, (task, system, name) in columns]
+        languages.append((f"{code} {name_of(code)}", *("" if value != value else f"{value:.3f}" for value in values)))
+    return [
+        *seed_tables.format_table(("", *GATE_FIGURES.values()), rows),
+        *seed_tables.format_table(("language", *(head for head, _ in columns)), languages),
+    ]
+
+
 SECTIONS: dict[str, Callable[[SeedScores], list[str]]] = {
     "sweep": build_sweep,
     "controls": build_controls,
@@ -401,6 +471,8 @@ SECTIONS: dict[str, Callable[[SeedScores], list[str]]] = {
     "more-seeds": build_more_seeds,
     "all-seeds": build_all_seeds,
     "ablation": build_ablation,
+    "mixes": build_mixes,
+    "gates": build_gates,
     "choices": build_choices,
     "languages": build_languages,
     "published": build_published,
@@ -413,9 +485,30 @@ def list_pages() -> seed_tables.Pages:
     return {PAGE: {name: partial(build, scores) for name, build in SECTIONS.items()}}
 
 
+def gather_gates(results: Path) -> None:
+    """A line for each task, system, seed and language: means over channels, and correlations of the channels' gates
+    with those in English and with the frozen ones of the same seed, which have the same random start."""
+    rows = []
+    for task in TASKS:
+        path = results / "analyses" / f"gates-{task}.parquet"
+        if not path.exists():
+            continue
+        table = pd.read_parquet(path).sort_values("channel", kind="stable")
+        gates = {key: one.reset_index() for key, one in table.groupby(["model", "seed", "language"], sort=False)}
+        for (model, seed, language), one in gates.items():
+            row = {"task": task, "system": model, "seed": int(seed), "language": language}
+            row |= {"gate": one["gate"].mean(), "over channels": one["gate"].std(ddof=0)}
+            row |= {"over tokens": one["deviation"].mean(), "moved": one["moved"].mean()}
+            others = {"like English": (model, seed, "en"), "like frozen": ("frozen", seed, language)}
+            rows.append(row | {name: one["gate"].corr(gates[key]["gate"]) for name, key in others.items()})
+    if rows:
+        pd.DataFrame(rows).to_csv(GATES, index=False, float_format="%.5f", lineterminator="\n")
+
+
 def gather(results: Path) -> None:
     """Archive the scores of every seed, and say which cells are missing."""
-    for path in (GATE_SCORES, ABLATION_SCORES, MORE_SCORES):
+    gather_gates(results)
+    for path in (GATE_SCORES, ABLATION_SCORES, MORE_SCORES, MIX_SCORES):
         if seed_tables.locate_csv(results, path.stem, "seed-scores.csv"):
             seed_tables.gather_scores(results, (path.stem,), path)
     if not seed_tables.locate_csv(results, STUDY, "seed-scores.csv"):

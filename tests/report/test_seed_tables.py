@@ -185,6 +185,27 @@ def test_differences_under_one_point_are_tested_on_new_seeds_and_shown_with_all(
     assert not any("Inference" in line for line in lines), "not run"
 
 
+def test_learnt_gates_are_compared_with_the_frozen_ones_of_their_seed(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    script = load("layer_fusion")
+    gates = {("dlfa", 1): (0.2, 0.6, 0.4), ("frozen", 1): (0.4, 0.8, 0.6), ("dlfa", 2): (0.2, 0.6, 0.4)}
+    gates[("frozen", 2)] = (0.6, 0.2, 0.4)
+    rows = [
+        (model, seed, code, channel, value if code == "en" else 1 - value, 0.1, 1.0)
+        for (model, seed), values in gates.items()
+        for code in ("en", "de")
+        for channel, value in enumerate(values)
+    ]
+    (tmp_path / "analyses").mkdir()
+    columns = ["model", "seed", "language", "channel", "gate", "deviation", "moved"]
+    pd.DataFrame(rows, columns=columns).to_parquet(tmp_path / "analyses" / "gates-nli.parquet")
+    script.gather_gates(tmp_path)
+    found = pd.read_csv(script.GATES).set_index(["system", "seed", "language"])
+    assert found.loc[("dlfa", 1, "en"), "like frozen"] == 1 and found.loc[("dlfa", 2, "de"), "like frozen"] == -1
+    assert found.loc[("dlfa", 1, "de"), "like English"] == -1
+    text = "\n".join(script.build_gates(load("seed_tables").SeedScores(())))
+    assert "| Inference, learnt | 0.500 ± 0.000 |" in text and "| -1.000 ± 0.000 | 0.000 ± 1.414 |" in text
+
+
 def test_papers_differences_from_its_baseline_stand_beside_ours(load) -> None:  # type: ignore[no-untyped-def]
     script, tables = load("layer_fusion"), load("seed_tables")
     scores = tables.SeedScores(dict(zip(HEAD, map(str, row), strict=True)) for row in make_sweep(script))
@@ -262,7 +283,9 @@ def test_adjustment_is_compared_with_the_original_by_kind_of_text(load, tmp_path
         ("adjustment", "adjustment-more-seeds"),
         ("layer-fusion", "layer-fusion-gate"),
         ("layer-fusion", "layer-fusion-more-seeds"),
+        ("layer-fusion-ablation", "layer-fusion-mixes"),
         ("replay-news", "replay-news-more-seeds"),
+        ("replay-news", "replay-news-harm"),
     ],
 )
 def test_studies_whose_seeds_stand_together_differ_in_seeds_alone(names: tuple[str, str]) -> None:
